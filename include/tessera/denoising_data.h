@@ -29,15 +29,20 @@ struct MaskingOptions {
   uint64_t seed = 0;
   std::string source = "inputs";  ///< the source's field of tokens, int32 of one dim
   std::string inputs = "inputs", targets = "targets", weights = "weights";
+  std::string segments = "segments";  ///< of the source, where it has them
 };
 
 /// Masked language modelling (Devlin et al. 2019). Fields over the dim of the source's tokens:
 /// `inputs`, with masks; `targets`, the tokens as they were, both int32; and `weights`, float32: 1
-/// where a token was chosen, else 0. Behind them come the source's other fields, unchanged, without
+/// where a token was chosen, else 0. Where the source has a float32 field named `weights`, which
+/// says of each position whether the token behind it counts, as of TextData and SftData, only
+/// tokens that count are chosen: no prompts, no padding, and no first token of an example or of a
+/// segment. Behind them come the source's other fields, unchanged, without
 /// those of these names. A slice costs only itself.
 class MaskedData : public DataSource {
  public:
-  /// Throws usage errors for no source, one without the field, and options out of range.
+  /// Throws usage errors for no source, one without the field or with other weights, and options
+  /// out of range.
   MaskedData(std::shared_ptr<const DataSource> source, const MaskingOptions& options);
 
   const std::vector<DataField>& fields() const override { return fields_; }
@@ -46,10 +51,14 @@ class MaskedData : public DataSource {
   std::string fingerprint() const override;
 
  private:
+  /// Of each token of a slice: whether the source lets it count.
+  std::vector<char> counted(int64_t of_source, int64_t offset, int64_t extent) const;
+
   std::shared_ptr<const DataSource> source_;
   MaskingOptions options_;
   std::vector<DataField> fields_;
-  std::vector<int> from_;  // of fields_: the field of the source
+  std::vector<int> from_;                   // of fields_: the field of the source
+  int of_weights_ = -1, of_segments_ = -1;  // fields of the source; -1: it has none
 };
 
 struct SpanCorruptionOptions {

@@ -30,7 +30,8 @@ std::string checkpoint_in(const std::string& path) {
   return latest->path;
 }
 
-/// How the checkpoint to export was adapted, as its configuration says.
+/// How the checkpoint to export was adapted, as its configuration says. Throws a usage error if
+/// that is of another config.json.
 nn::LoraOptions stored_lora(const Arguments& args) {
   const std::shared_ptr<const ModelSpec> spec = folder_model(args.like);
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
@@ -41,6 +42,14 @@ nn::LoraOptions stored_lora(const Arguments& args) {
   } catch (const Error&) {
     return {};  // of another model, which export_model() tells better
   }
+  // The weights of such a model may have the same sizes.
+  const std::string &was = stored.text("model.config"),
+                    is = default_config(*spec).text("model.config");
+  require(
+      was == is,
+      "[export] '{}' is not a checkpoint of the model of '{}': their config.json have the hashes "
+      "{} and {}; give the folder that it was trained from",
+      latest->path, args.like, was, is);
   return lora_of(stored);
 }
 

@@ -175,8 +175,14 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all);
 Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
                       const std::vector<std::string>& names, bool average = false);
 /// Takes the [model] keys from the configuration stored in a checkpoint, so that they need not be
-/// given again.
+/// given again. Throws a usage error if one was given with another value, which the parameters
+/// would not fit.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
+/// Takes what else says how examples are made of the data: the [data] keys but for path and
+/// held_out, and the seed of masks and spans, unless they were given.
+void take_stored_data(Job& job, const Checkpoint& checkpoint);
+/// True for equal texts and for equal numbers in different notation: 1e-3 and 0.001.
+bool same_value(const std::string& a, const std::string& b);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);
 

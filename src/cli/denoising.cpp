@@ -1,13 +1,20 @@
 #include "cli/denoising.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
+#include <sstream>
 #include <tuple>
+#include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
+#include "base/json.h"
 #include "tessera/tokenizer.h"
 
 namespace tessera::cli {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -15,26 +22,77 @@ const char kRounds[] =
     "How often each example of the data comes before it repeats, each time with other tokens to "
     "repair. Held-out data come once.";
 
-std::optional<Tokenizer> tokenizer_of(const ModelFolder& folder) {
-  for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer.model"}) {
-    if (std::filesystem::exists(std::filesystem::path(folder.path()) / file))
-      return Tokenizer::load(folder.path());
+/// The special tokens of a model's folder, from the first file there that names them. Texts need
+/// not be tokenized here, so a tokenizer.json whose rules Tessera does not know names them too.
+class SpecialTokens {
+ public:
+  explicit SpecialTokens(const ModelFolder& folder) {
+    const fs::path path = folder.path();
+    for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer.model"}) {
+      if (!fs::exists(path / file)) continue;
+      file_ = file;
+      try {
+        tokenizer_ = Tokenizer::load(folder.path());
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::unsupported || file_ != "tokenizer.json") throw;
+        read_added((path / file).string());
+      }
+      return;
+    }
+    if (!fs::exists(path / "vocab.txt")) return;
+    file_ = "vocab.txt";
+    read_lines((path / file_).string());
   }
-  return {};
-}
 
-/// The value of a key, or if it is auto the token `name` of the folder's tokenizer.
+  /// The file that they are from; "": none.
+  const std::string& file() const { return file_; }
+
+  std::optional<int32_t> find(const std::string& name) const {
+    if (tokenizer_) return tokenizer_->special(name);
+    const auto it = tokens_.find(name);
+    return it == tokens_.end() ? std::nullopt : std::optional(it->second);
+  }
+
+ private:
+  void read_added(const std::string& path) {
+    const nlohmann::json file = parse_json(read_text_file("tokenizer", path));
+    for (const nlohmann::json& token : file.value("added_tokens", nlohmann::json::array())) {
+      const auto name = token.find("content"), id = token.find("id");
+      if (name == token.end() || !name->is_string() || id == token.end() ||
+          !id->is_number_integer() || !std::in_range<int32_t>(id->get<int64_t>()))
+        fail(ErrorKind::io, "[tokenizer] '{}': an element of added_tokens lacks content or id",
+             path);
+      tokens_[name->get<std::string>()] = id->get<int32_t>();
+    }
+  }
+
+  /// The number of a line is its token.
+  void read_lines(const std::string& path) {
+    std::istringstream lines(read_text_file("tokenizer", path));
+    int32_t id = 0;
+    for (std::string line; std::getline(lines, line); ++id) {
+      if (line.ends_with('\r')) line.pop_back();
+      if (line.starts_with('[') && line.ends_with(']')) tokens_.emplace(line, id);
+    }
+  }
+
+  std::string file_;
+  std::optional<Tokenizer> tokenizer_;
+  std::map<std::string, int32_t> tokens_;  // without a tokenizer
+};
+
+/// The value of a key, or if it is auto the token `name` of the folder.
 int32_t token_of(const Config& c, const std::string& key, const ModelFolder& folder,
-                 const std::optional<Tokenizer>& tokenizer, const char* name) {
+                 const SpecialTokens& tokens, const char* name) {
   if (c.text(key) != "auto") {
     const int64_t token = c.integer(key);
     require(token < folder.options().vocab, "{} is {}, and '{}' has a vocabulary of {}", key, token,
             folder.path(), folder.options().vocab);
     return static_cast<int32_t>(token);
   }
-  const std::optional<int32_t> token = tokenizer ? tokenizer->special(name) : std::nullopt;
-  require(token.has_value(), "{} in '{}' has the token {}; give its number with --set {}=N",
-          tokenizer ? "no tokenizer" : "no file", folder.path(), name, key);
+  const std::optional<int32_t> token = tokens.find(name);
+  require(token.has_value(), "no {} in '{}' has the token {}; give its number with --set {}=N",
+          tokens.file().empty() ? "file" : tokens.file(), folder.path(), name, key);
   return *token;
 }
 
@@ -51,12 +109,12 @@ SpanCorruptionOptions spans_of(const nn::TransformerOptions& model, const Config
 }
 
 MaskingOptions masking_of(const ModelFolder& folder, const Config& c) {
-  const std::optional<Tokenizer> tokenizer = tokenizer_of(folder);
+  const SpecialTokens tokens(folder);
   MaskingOptions o;
-  o.mask_token = token_of(c, "data.mask_token", folder, tokenizer, "[MASK]");
+  o.mask_token = token_of(c, "data.mask_token", folder, tokens, "[MASK]");
   o.vocabulary = folder.options().vocab;
   for (const char* name : {"[CLS]", "[SEP]", "[PAD]"}) {
-    const std::optional<int32_t> token = tokenizer ? tokenizer->special(name) : std::nullopt;
+    const std::optional<int32_t> token = tokens.find(name);
     if (token) o.never.push_back(*token);
   }
   o.share = c.number("data.masked_share");
@@ -108,7 +166,7 @@ std::unique_ptr<DataSource> to_repair(std::unique_ptr<DataSource> texts, const M
   }
   SpanCorruptionOptions o = spans_of(model, c);
   o.first_sentinel =
-      token_of(c, "data.first_sentinel", folder, tokenizer_of(folder), "<extra_id_0>");
+      token_of(c, "data.first_sentinel", folder, SpecialTokens(folder), "<extra_id_0>");
   if (held_out) o.rounds = 1;
   return std::make_unique<SpanCorruptionData>(source, o);
 }

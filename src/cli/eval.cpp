@@ -21,6 +21,7 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (!args.checkpoint.empty()) {
     all = checkpoints_of(args);
     take_stored_model(job, all[0]);
+    take_stored_data(job, all[0]);
   }
   Evaluator evaluator(job, cluster);
   require(evaluator.has_data(), "there is no held-out data; give a share: --set held_out=0.1");

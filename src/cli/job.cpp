@@ -136,9 +136,12 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   return job;
 }
 
-void take_stored_model(Job& job, const Checkpoint& checkpoint) {
+namespace {
+
+/// The configuration stored in a checkpoint, nullopt if there is none.
+std::optional<Config> stored_config(const Job& job, const Checkpoint& checkpoint) {
   auto it = checkpoint.metadata.find("config");
-  if (it == checkpoint.metadata.end()) return;
+  if (it == checkpoint.metadata.end()) return std::nullopt;
   Config stored = default_config(*job.spec);
   try {
     stored.load_stored(it->second, checkpoint.path);
@@ -146,9 +149,40 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
     throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}", checkpoint.path,
                                       job.spec->name, e.what()));
   }
-  for (const ConfigKey& k : stored.keys()) {
-    if (k.name.rfind("model.", 0) == 0 || k.name == "train.parameters")
-      job.config.set(k.name, k.value);
+  return stored;
+}
+
+/// Model keys that change neither parameters nor what is computed of them without training.
+bool is_of_training(const std::string& key) {
+  return key == "model.init" || key == "model.dropout" || key == "model.loss_blocks";
+}
+
+}  // namespace
+
+void take_stored_model(Job& job, const Checkpoint& checkpoint) {
+  const std::optional<Config> stored = stored_config(job, checkpoint);
+  if (!stored) return;
+  for (const ConfigKey& k : stored->keys()) {
+    if (k.name.rfind("model.", 0) != 0 && k.name != "train.parameters") continue;
+    const bool is_given = job.given.contains(k.name);
+    if (is_given && is_of_training(k.name)) continue;
+    require(!is_given || same_value(job.config.text(k.name), k.value),
+            "{} is given as '{}', but the checkpoint '{}' has '{}'; leave it out, or train a model "
+            "with it",
+            k.name, job.config.text(k.name), checkpoint.path, k.value);
+    job.config.set(k.name, k.value);
+  }
+}
+
+void take_stored_data(Job& job, const Checkpoint& checkpoint) {
+  const std::optional<Config> stored = stored_config(job, checkpoint);
+  if (!stored) return;
+  const auto is_taken = [&](const std::string& key) {
+    if (key == "data.path" || key == "data.held_out" || job.given.contains(key)) return false;
+    return key.starts_with("data.") || key == "train.seed";
+  };
+  for (const ConfigKey& k : stored->keys()) {
+    if (is_taken(k.name)) job.config.set(k.name, k.value);
   }
 }
 

@@ -23,14 +23,6 @@ bool is_free(const std::string& key) {
          std::find(std::begin(free), std::end(free), key) != std::end(free);
 }
 
-/// True for equal texts and for equal numbers in different notation: 1e-3 and 0.001.
-bool same_value(const std::string& a, const std::string& b) {
-  if (a == b) return true;
-  char *end_a = nullptr, *end_b = nullptr;
-  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
-  return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
-}
-
 /// Keys that users tune during training: a change is reported but not refused.
 bool is_tuned(const std::string& key) {
   static const char* const tuned[] = {
@@ -93,6 +85,13 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
 }
 
 }  // namespace
+
+bool same_value(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  char *end_a = nullptr, *end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
+}
 
 std::string numerics_key(Training& t) {
   const BuildInfo info = build_info();

@@ -98,10 +98,40 @@ MaskedData::MaskedData(std::shared_ptr<const DataSource> source, const MaskingOp
   from_ = {tokens, tokens, tokens};
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& name = all[i].name;
+    if (name == o.weights) {
+      require(
+          all[i].dtype == DType::float32 && all[i].dims == dims,
+          "[data] the source's field '{}' is {} with {} dims; weights of its tokens are float32 "
+          "with the dim of '{}', or have another name",
+          name, to_string(all[i].dtype), all[i].dims.size(), o.source);
+      of_weights_ = static_cast<int>(i);
+    }
+    if (name == o.segments && all[i].dtype == DType::int32 && all[i].dims == dims)
+      of_segments_ = static_cast<int>(i);
     if (name == o.source || name == o.inputs || name == o.targets || name == o.weights) continue;
     fields_.push_back(all[i]);
     from_.push_back(static_cast<int>(i));
   }
+}
+
+/// A source weighs the token behind a position, so a token's weight is at the position before it.
+std::vector<char> MaskedData::counted(int64_t of_source, int64_t offset, int64_t extent) const {
+  std::vector<char> counts(static_cast<size_t>(extent), 1);
+  if (of_weights_ < 0) return counts;
+  const int64_t skipped = offset == 0 ? 0 : 1;
+  const auto n = static_cast<size_t>(extent + skipped);
+  const auto box = [&](void* data) {
+    return DataBox{data, {offset - skipped}, {extent + skipped}, {1}};
+  };
+  std::vector<float> weights(n);
+  std::vector<int32_t> segments(n, 0);
+  source_->read(of_source, of_weights_, box(weights.data()));
+  if (of_segments_ >= 0) source_->read(of_source, of_segments_, box(segments.data()));
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const size_t at = i + static_cast<size_t>(skipped);
+    counts[i] = at > 0 && weights[at - 1] != 0 && segments[at - 1] == segments[at] ? 1 : 0;
+  }
+  return counts;
 }
 
 void MaskedData::read(int64_t example, int field, const DataBox& box) const {
@@ -111,11 +141,12 @@ void MaskedData::read(int64_t example, int field, const DataBox& box) const {
   if (field == 1 || field > 2) return source_->read(of_source, from, box);
   std::vector<int32_t> tokens(static_cast<size_t>(box.extent[0]));
   source_->read(of_source, from, {tokens.data(), box.offset, box.extent, {1}});
+  const std::vector<char> counts = counted(of_source, box.offset[0], box.extent[0]);
   const uint64_t stream = mix(o.seed) ^ mix(~static_cast<uint64_t>(example));
   for (int64_t i = 0; i < box.extent[0]; ++i) {
     const int32_t token = tokens[static_cast<size_t>(i)];
     const uint64_t choice = mix(stream + mix(static_cast<uint64_t>(box.offset[0] + i)));
-    const bool chosen = fraction_of(choice) < o.share &&
+    const bool chosen = fraction_of(choice) < o.share && counts[static_cast<size_t>(i)] != 0 &&
                         std::find(o.never.begin(), o.never.end(), token) == o.never.end();
     const int64_t to = i * box.strides[0];
     if (field == 2) {
@@ -135,9 +166,10 @@ void MaskedData::read(int64_t example, int field, const DataBox& box) const {
 
 std::string MaskedData::fingerprint() const {
   const MaskingOptions& o = options_;
-  return fmt::format("masked: {} of {}, {} and {} of {}, never {}, {} rounds, seed {}: {}",
+  return fmt::format("masked: {} of {}, {} and {} of {}, never {}, {}{} rounds, seed {}: {}",
                      o.mask_token, o.vocabulary, o.masked, o.random, o.share,
-                     fmt::join(o.never, " "), o.rounds, o.seed, source_->fingerprint());
+                     fmt::join(o.never, " "), of_weights_ < 0 ? "" : "by weights, ", o.rounds,
+                     o.seed, source_->fingerprint());
 }
 
 SpanCorruptionData::SpanCorruptionData(std::shared_ptr<const DataSource> source,

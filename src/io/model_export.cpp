@@ -23,7 +23,22 @@ namespace {
 constexpr const char* kCompanions[] = {
     "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",      "chat_template.jinja",     "spiece.model"};
+    "merges.txt",      "chat_template.jinja",     "spiece.model",      "vocab.txt",
+    "tekken.json",     "tiktoken.model"};
+
+/// Whether a file of this name goes with the weights; tiktoken files have names of their own.
+bool is_companion(const fs::path& name) {
+  return std::find(std::begin(kCompanions), std::end(kCompanions), name.string()) !=
+             std::end(kCompanions) ||
+         name.extension() == ".tiktoken";
+}
+
+/// The folder to write, without a separator or "." at its end, so that a temporary name beside it
+/// can be made of it.
+fs::path folder_of(const std::string& to) {
+  const fs::path folder = fs::absolute(to).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
 
 /// A tensor to write.
 struct Output {
@@ -231,12 +246,12 @@ class Exporter {
 
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
                      const ExportOptions& options) {
-  require(!fs::exists(fs::symlink_status(to)),
+  const fs::path folder = folder_of(to);
+  require(!fs::exists(fs::symlink_status(folder)),
           "[export] '{}' exists already; choose another folder or remove it", to);
   require(options.shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
           options.shard_bytes);
   Exporter exporter(checkpoint, *like.model_, options);
-  const fs::path folder = fs::absolute(to).lexically_normal();
   const std::string temporary = folder.string() + ".tmp-export";
   std::error_code error;
   fs::remove_all(temporary, error);
@@ -246,10 +261,10 @@ int64_t export_model(const std::string& checkpoint, const ModelFolder& like, con
   try {
     const int64_t tensors = options.adapter ? exporter.write_adapter(temporary)
                                             : exporter.write(temporary, options.shard_bytes);
-    for (const char* name : kCompanions) {
+    for (const auto& file : fs::directory_iterator(like.path())) {
       if (options.adapter) break;
-      const fs::path from = fs::path(like.path()) / name;
-      if (fs::exists(from)) fs::copy_file(from, fs::path(temporary) / name);
+      const fs::path name = file.path().filename();
+      if (is_companion(name)) fs::copy_file(file.path(), fs::path(temporary) / name);
     }
     fs::rename(temporary, folder);
     return tensors;

@@ -1,5 +1,8 @@
 // A folder of Hugging Face as MODEL of the command line, and back out of it.
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <map>
 
 #include "cli/cli_run.h"
 #include "tessera/safetensors.h"
@@ -135,6 +138,10 @@ TEST_CASE("random weights are asked for, and other folders and models refused", 
   f.write("bare/config.json", other);
   expect_failure(run_cli_in(f, "eval bare --data text --checkpoint run"), 1,
                  {"'bare' is another model than the one of the checkpoint", "hashes"});
+  expect_failure(run_cli_in(f, "export --checkpoint run --like bare out"), 1,
+                 {"[export] 'run/step-", "is not a checkpoint of the model of 'bare'", "hashes",
+                  "give the folder that it was trained from"});
+  CHECK(!fs::exists(f("out")));
   expect_failure(run_cli_in(f, "export --checkpoint run --like " + kModels + "gpt2 out"), 1,
                  {"[export] 'run/step-", "is not a checkpoint of the model of"});
   expect_failure(run_cli_in(f, "export --checkpoint run out"), 2, {"--like is required"});
@@ -205,6 +212,74 @@ TEST_CASE("models that repair text are trained, resumed, evaluated and exported"
                  {"serve needs a model that continues texts, and 't5' reads them with an encoder"});
   expect_failure(run_cli_in(f, "generate " + kModels + "bert --prompt 1"), 1,
                  {"generate writes texts, and 'bert' is an encoder"});
+}
+
+TEST_CASE("a folder names special tokens in vocab.txt, or in a tokenizer.json of other rules",
+          "[cli]") {
+  const Folder f;
+  write_text(f);
+  fs::create_directory(f("model"));
+  for (const char* file : {"config.json", "model.safetensors"})
+    fs::copy(kModels + "bert/" + file, f("model"));
+  const std::string run = "eval model --data text --set length=16 batch=8 ";
+  const auto loss_of = [&](const std::string& more) {
+    expect_success(run_cli_in(f, run + more + "--json one.json"));
+    return json_of(f, "one.json")["eval_loss"].get<double>();
+  };
+  const double bare = loss_of("mask_token=7 ");
+  // The third line is [CLS], the sixth [SEP], and so on; the text has these tokens.
+  f.write("model/vocab.txt", "a\nb\n[CLS]\nc\nd\n[SEP]\r\n[PAD]\n[MASK]\n[UNK]\n");
+  const double lines = loss_of("");
+  CHECK(loss_of("mask_token=7 ") == lines);
+  CHECK(lines != bare);  // which chose special tokens too
+  fs::remove(f("model/vocab.txt"));
+  std::string added;
+  for (const auto& [name, id] : std::map<std::string, int>{
+           {"[CLS]", 2}, {"[SEP]", 5}, {"[PAD]", 6}, {"[MASK]", 7}, {"[UNK]", 8}})
+    added += fmt::format("{}{{\"id\": {}, \"content\": \"{}\", \"special\": true}}",
+                         added.empty() ? "" : ", ", id, name);
+  const auto write = [&](const std::string& tokens) {
+    f.write("model/tokenizer.json", "{\"added_tokens\": [" + tokens +
+                                        "], \"normalizer\": {\"type\": \"BertNormalizer\"}, "
+                                        "\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}");
+  };
+  write(added);
+  CHECK(loss_of("") == lines);
+  write("");
+  expect_failure(run_cli_in(f, run), 1,
+                 {"no tokenizer.json in 'model' has the token [MASK]", "--set data.mask_token=N"});
+  write("{\"id\": \"x\"}");
+  expect_failure(run_cli_in(f, run), 1, {"tokenizer.json"});
+}
+
+TEST_CASE("eval makes examples as training did, and refuses keys of another model", "[cli]") {
+  const Folder f;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>((i * i + i / 7) % 80);
+  f.write("text", text);
+  const std::string tail = " --data text --set batch=8 ";
+  const std::pair<std::string, std::string> models[] = {
+      {"t5", "first_sentinel=95 density=0.3 mean_span=2 "},
+      {"bert", "mask_token=95 masked_share=0.4 "}};
+  for (const auto& [name, keys] : models) {
+    INFO(name);
+    const std::string model = kModels + name, eval = "eval " + model + tail;
+    expect_success(run_cli_in(f, "train " + model + tail + keys +
+                                     "length=16 seed=5 --steps 2 --checkpoint " + name +
+                                     " --json trained.json"));
+    const std::string stored = "--checkpoint " + name + " --json eval.json ";
+    expect_success(run_cli_in(f, eval + stored));
+    const double loss = json_of(f, "eval.json")["eval_loss"];
+    CHECK(loss == Approx(json_of(f, "trained.json")["eval_loss"].get<double>()).epsilon(1e-5));
+    const std::string other = name == "t5" ? "density=0.5 " : "masked_share=0.9 ";
+    expect_success(run_cli_in(f, eval + other + stored));
+    CHECK(json_of(f, "eval.json")["eval_loss"].get<double>() != Approx(loss).epsilon(1e-5));
+    expect_failure(
+        run_cli_in(f, eval + "length=8 " + stored), 1,
+        {"model.length is given as '8', but the checkpoint '" + name, "has '16'", "leave it out"});
+    expect_failure(run_cli_in(f, eval + stored + "--lora-rank 3"), 1,
+                   {"model.lora_rank is given as '3'", "has '0'"});
+  }
 }
 
 TEST_CASE("a folder's weights write text, under any layout", "[cli]") {

@@ -117,6 +117,49 @@ TEST_CASE("special tokens are never masked", "[corpus][fast]") {
   CHECK(read_field<int32_t>(MaskedData(texts(1, 6), o), 0, "inputs") == Ints{100, 3, 3, 3, 104, 3});
 }
 
+/// Two samples and padding, packed: their prompts have the tokens 10 and 11, 20; their answers 12
+/// and 13, 21 and 22. A weight is that of the next token, as SftData has it.
+class Samples : public DataSource {
+ public:
+  explicit Samples(DType weights = DType::float32) {
+    const std::vector<Dim> dims = {Dim("length", 8)};
+    fields_ = {{"inputs", DType::int32, dims},
+               {"segments", DType::int32, dims},
+               {"weights", weights, dims}};
+  }
+  const std::vector<DataField>& fields() const override { return fields_; }
+  int64_t examples() const override { return 1; }
+  void read(int64_t, int field, const DataBox& box) const override {
+    const int32_t tokens[] = {10, 11, 12, 13, 20, 21, 22, 0}, segments[] = {1, 1, 1, 1, 2, 2, 2, 0};
+    const float weights[] = {0, 1, 1, 1, 1, 1, 1, 0};
+    for (int64_t i = 0; i < box.extent[0]; ++i) {
+      const int64_t at = box.offset[0] + i, to = i * box.strides[0];
+      if (field == 2)
+        static_cast<float*>(box.data)[to] = weights[at];
+      else
+        static_cast<int32_t*>(box.data)[to] = field == 0 ? tokens[at] : segments[at];
+    }
+  }
+
+ private:
+  std::vector<DataField> fields_;
+};
+
+TEST_CASE("prompts and padding are never masked", "[corpus][fast]") {
+  const Folder f;
+  MaskingOptions o = masking();
+  o.share = 1, o.masked = 1, o.random = 0;
+  const MaskedData data(std::make_shared<Samples>(), o);
+  CHECK(read_field<float>(data, 0, "weights") == Floats{0, 0, 1, 1, 0, 1, 1, 0});
+  CHECK(read_field<int32_t>(data, 0, "inputs") == Ints{10, 11, 3, 3, 20, 3, 3, 0});
+  CHECK(read_field<int32_t>(data, 0, "targets") == Ints{10, 11, 12, 13, 20, 21, 22, 0});
+  CHECK(in_slices(data, 0, "inputs", 8) == read_field<int32_t>(data, 0, "inputs"));
+  CHECK(data.fields().size() == 4);  // with segments
+  CHECK(f.error([&] { MaskedData(std::make_shared<Samples>(DType::int32), o); }) ==
+        "usage [data] the source's field 'weights' is int32 with 1 dims; weights of its tokens are "
+        "float32 with the dim of 'inputs', or have another name");
+}
+
 TEST_CASE("corrupted spans: inputs and targets together are the text", "[corpus][fast]") {
   const int64_t length = 41;
   SpanCorruptionOptions o = spans();

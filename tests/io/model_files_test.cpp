@@ -311,6 +311,33 @@ TEST_CASE("tensors that the model does not have are refused, known ones without 
         "tie_word_embeddings to false if both are to be used");
 }
 
+TEST_CASE("an export has what the folder's tokenizer is made of", "[model_folder]") {
+  const Folder f;
+  fs::create_directory(f("like"));
+  fs::copy(kModels + "llama/config.json", f("like"));
+  const ModelFolder like(f("like")), llama(kModels + "llama");
+  import(llama, test::options_of(llama, true), f("run"));
+  for (const char* name : {"vocab.txt", "tekken.json", "tiktoken.model", "qwen.tiktoken", "notes"})
+    f.write(std::string("like/") + name, name);
+  export_model(f("run"), like, f("out"));
+  for (const char* name : {"vocab.txt", "tekken.json", "tiktoken.model", "qwen.tiktoken"})
+    CHECK(f.read(std::string("out/") + name) == name);
+  CHECK(!fs::exists(f("out/notes")));
+}
+
+TEST_CASE("the name of an export may end in a separator", "[model_folder]") {
+  const Folder f;
+  const ModelFolder llama(kModels + "llama");
+  import(llama, test::options_of(llama, true), f("run"));
+  for (const char* name : {"one/", "two/.", "in/three//"}) {
+    export_model(f("run"), llama, f(name));
+    CHECK(fs::exists(fs::path(f(name)) / "config.json"));
+  }
+  CHECK(f.names() == std::set<std::string>{"in", "one", "run", "two"});
+  CHECK(f.error([&] { export_model(f("run"), llama, f("one/")); }) ==
+        "usage [export] 'DIR/one/' exists already; choose another folder or remove it");
+}
+
 TEST_CASE("an export refuses other models and folders that exist", "[model_folder][errors]") {
   const Folder f;
   const ModelFolder llama(kModels + "llama"), mistral(kModels + "mistral");
