@@ -126,6 +126,8 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
 /// microbatches if they are not given. Under a launcher all ranks must call it; the root plans.
 void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
+/// The model's default layout without rules for axes that the job's mesh lacks.
+Layout default_layout(const Job& job);
 /// The planner's `most` best plans for the job's mesh, best first. All ranks must call it.
 std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most);
 /// Applies the plan to the job's layout and keys.
@@ -177,6 +179,13 @@ Checkpoint load_first(Session& session, const std::vector<Checkpoint>& all,
 /// Takes the [model] keys from the configuration stored in a checkpoint, so that they need not be
 /// given again.
 void take_stored_model(Job& job, const Checkpoint& checkpoint);
+/// The configuration stored in a checkpoint; none if there is none. Throws a usage error if it is
+/// that of another model.
+std::optional<Config> stored_config(const Job& job, const Checkpoint& checkpoint);
+/// Throws a usage error, with both values, if a [model] key of the stored configuration differs
+/// from the job's, except for the keys in `free`.
+void require_stored_model(const Job& job, const Checkpoint& checkpoint,
+                          const std::set<std::string>& free);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);
 
