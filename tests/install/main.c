@@ -113,7 +113,8 @@ int main(void) {
   for (int i = 0; i <= BATCH * LENGTH; ++i) tokens[i] = i * i % 7;
   printf("tessera %s\n", tessera_version());
 
-  tessera_session* train = compiled(TESSERA_TRAIN, "data:2", "batch:data", tokens, "model.dropout=0");
+  tessera_session* train =
+      compiled(TESSERA_TRAIN, "data:2", "batch:data", tokens, "model.dropout=0");
   const double first = run(train, 2);
   double last = first;
   for (int step = 1; step < 20; ++step) last = run(train, 2);
