@@ -53,14 +53,18 @@ TESSERA_C tessera_status tessera_open(const char* model, const char* const* sett
 TESSERA_C void tessera_close(tessera_model* model);
 
 typedef enum {
-  TESSERA_TRAIN = 0,  ///< a run is a training step; outputs: the loss, the norm of its gradient
-  TESSERA_EVAL = 1    ///< a run changes nothing; outputs: the loss, and the logits where there are
+  /// A run is a training step. Outputs: the mean loss, the norm of its gradient.
+  TESSERA_TRAIN = 0,
+  /// A run changes nothing. Outputs: the mean loss; the logits where there are; and where the loss
+  /// is a mean by weight, as over the tokens that count, its weight: the last name.
+  TESSERA_EVAL = 1
 } tessera_purpose;
 
-/// Compiles the model for the ranks of `mesh` ("data:2;model:2"), laid out as `layout` says; NULL:
-/// as the settings say. Ranks are processes under mpirun or srun, else threads. `device`: "cpu",
-/// "cuda" or "auto". Parameters get the weights of a folder, else random values of train.seed.
-/// Inputs have train.batch examples. The model may be closed at once. Collective.
+/// Compiles the model for the ranks of `mesh` ("data:2;model:2"), laid out as `layout` says. NULL:
+/// as the settings say, else by those of the model's rules that the mesh has axes for. Ranks are
+/// processes under mpirun or srun, else threads. `device`: "cpu", "cuda" or "auto". Parameters get
+/// the weights of a folder, else random values of train.seed. Inputs have train.batch examples. The
+/// model may be closed at once. Collective.
 TESSERA_C tessera_status tessera_compile(const tessera_model* model, tessera_purpose purpose,
                                          const char* mesh, const char* layout, const char* device,
                                          tessera_session** compiled);
@@ -100,10 +104,12 @@ TESSERA_C tessera_status tessera_fetch_scalar(tessera_session* session, const ch
 TESSERA_C tessera_status tessera_step(const tessera_session* session, int64_t* step);
 
 /// Saves parameters, state and step as directory/step-N, whole or not at all, and keeps the newest
-/// `keep` checkpoints. Collective.
+/// `keep` checkpoints, this one included. Collective.
 TESSERA_C tessera_status tessera_save(tessera_session* session, const char* directory, int keep);
 /// Loads a checkpoint of any mesh and layout: a step-N, or the newest one of a directory. Loads
-/// what the session has: in TESSERA_EVAL the parameters. Collective.
+/// what the session has: in TESSERA_EVAL the parameters. A usage error names the settings of the
+/// model that differ from the checkpoint's. TESSERA_EVAL may have another model.length,
+/// model.dropout, model.loss_blocks and model.init. Collective.
 TESSERA_C tessera_status tessera_load(tessera_session* session, const char* path);
 /// Every step that a rank runs, as text. Local.
 TESSERA_C tessera_status tessera_program(tessera_session* session, const char** text);
@@ -122,6 +128,8 @@ TESSERA_C tessera_status tessera_program(tessera_session* session, const char** 
 #define tessera_run(...) TESSERA_HERE((tessera_run)(__VA_ARGS__))
 #define tessera_fetch(...) TESSERA_HERE((tessera_fetch)(__VA_ARGS__))
 #define tessera_fetch_scalar(...) TESSERA_HERE((tessera_fetch_scalar)(__VA_ARGS__))
+#define tessera_step(...) TESSERA_HERE((tessera_step)(__VA_ARGS__))
 #define tessera_save(...) TESSERA_HERE((tessera_save)(__VA_ARGS__))
 #define tessera_load(...) TESSERA_HERE((tessera_load)(__VA_ARGS__))
+#define tessera_program(...) TESSERA_HERE((tessera_program)(__VA_ARGS__))
 #endif

@@ -32,7 +32,11 @@ struct tessera_session {
   std::string program = {};
   Cluster cluster;
   std::unique_ptr<Session> session = {};
-  std::map<std::string, std::unique_ptr<Checkpoints>> checkpoints = {};  // by directory
+  struct Saving {
+    int keep = 0;
+    std::unique_ptr<Checkpoints> checkpoints = {};
+  };
+  std::map<std::string, Saving> saving = {};  // by directory
 };
 
 namespace {
@@ -78,14 +82,31 @@ Handle* given(Handle* handle, const char* what) {
   return handle;
 }
 
-/// A graph that only evaluates: the loss, and the logits where there are.
+/// The loss as a mean: over the weight, where there is one. A weight of 0 has the mean 0.
+Tensor mean_loss(const nn::Model& model) {
+  if (model.weight.empty()) return model.loss;
+  const DType type = model.loss.dtype() == DType::float64 ? DType::float64 : DType::float32;
+  const auto exact = [&](Tensor t) { return t.dtype() == type ? t : cast(t, type); };
+  const Tensor weight = exact(model.weight);
+  return (exact(model.loss) / where(equal(weight, 0.0), 1.0, weight)).uniquely_named("mean_loss");
+}
+
+/// The job without dropout, which is for training.
+cli::Job evaluated(cli::Job job) {
+  for (const ConfigKey& key : job.spec->keys) {
+    if (key.name == "model.dropout") job.config.set(key.name, "0");
+  }
+  return job;
+}
+
+/// A graph that only evaluates: the loss, and the logits and the loss's weight where there are.
 void build_evaluation(tessera_session& s) {
   cli::Trainer& t = s.trainer;
   cli::store_parameters(s.job.config, t.graph);
-  t.model = cli::build_model(s.job, t.graph, s.job.config.integer("train.batch"), false);
+  t.model = cli::build_model(evaluated(s.job), t.graph, s.job.config.integer("train.batch"), false);
   cli::require_purposes(t.graph, s.job.layout);
-  t.functions = {{"eval", {t.model.loss}, false}};
-  for (const Tensor& more : {t.model.weight, t.model.logits}) {
+  t.functions = {{"eval", {mean_loss(t.model)}, false}};
+  for (const Tensor& more : {t.model.logits, t.model.weight}) {
     if (!more.empty()) t.functions[0].outputs.push_back(more);
   }
 }
@@ -125,6 +146,9 @@ tessera_status tessera_open(const char* model, const char* const* settings, size
     given(opened, "opened");
     cli::Arguments args;
     args.model = given(model, "model");
+    require(settings != nullptr || count == 0,
+            "settings is NULL and count is {}; give as many texts key=value, or the count 0",
+            count);
     for (size_t i = 0; i < count; ++i) args.sets.emplace_back(given(settings[i], "a setting"));
     *opened = new tessera_model{cli::resolve_without_plan(args, builtin_models())};
   });
@@ -137,15 +161,24 @@ tessera_status tessera_compile(const tessera_model* model, tessera_purpose purpo
                                tessera_session** compiled) {
   return call("tessera_compile", [&] {
     given(compiled, "compiled");
+    require(purpose == TESSERA_TRAIN || purpose == TESSERA_EVAL,
+            "the purpose is {}; give TESSERA_TRAIN ({}) or TESSERA_EVAL ({})",
+            static_cast<int>(purpose), static_cast<int>(TESSERA_TRAIN),
+            static_cast<int>(TESSERA_EVAL));
     cli::Job job = given(model, "model")->job;
     job.device = given(device, "device");
     if (mesh != nullptr) job.mesh = Mesh::parse(mesh);
-    if (layout != nullptr) job.layout = Layout::parse(layout);
+    if (layout != nullptr) {
+      job.layout = Layout::parse(layout);
+    } else if (!job.given.contains("layout.rules")) {
+      job.layout = cli::default_layout(job);  // of this mesh, not of the settings'
+    }
     job.config.set("layout.mesh", job.mesh.to_string());
     job.config.set("layout.rules", job.layout.to_string());
-    const cli::Arguments args;
+    // Made first: GCC 12 frees members twice if a later one of the same initializer throws.
+    Cluster cluster = cli::make_cluster(job, cli::Arguments());
     std::unique_ptr<tessera_session> s(new tessera_session{
-        .job = job, .purpose = purpose, .cluster = cli::make_cluster(job, args)});
+        .job = std::move(job), .purpose = purpose, .cluster = std::move(cluster)});
     compile(*s);
     *compiled = s.release();
   });
@@ -153,7 +186,7 @@ tessera_status tessera_compile(const tessera_model* model, tessera_purpose purpo
 
 void tessera_free(tessera_session* session) {
   if (session == nullptr) return;
-  session->checkpoints.clear();
+  session->saving.clear();
   session->session.reset();
   delete session;
 }
@@ -161,8 +194,13 @@ void tessera_free(tessera_session* session) {
 tessera_status tessera_names(const tessera_session* session, tessera_role role,
                              const char* const** names, size_t* count) {
   return call("tessera_names", [&] {
-    const std::vector<const char*>& all =
-        given(session, "session")->names.at(static_cast<size_t>(role));
+    given(session, "session");
+    const int number = static_cast<int>(role);
+    require(number >= TESSERA_INPUTS && number <= TESSERA_STORED,
+            "the role is {}; give TESSERA_INPUTS ({}), TESSERA_OUTPUTS ({}) or TESSERA_STORED ({})",
+            number, static_cast<int>(TESSERA_INPUTS), static_cast<int>(TESSERA_OUTPUTS),
+            static_cast<int>(TESSERA_STORED));
+    const std::vector<const char*>& all = session->names[static_cast<size_t>(number)];
     *given(names, "names") = all.data();
     *given(count, "count") = all.size();
   });
@@ -222,12 +260,15 @@ tessera_status tessera_step(const tessera_session* session, int64_t* step) {
 
 tessera_status tessera_save(tessera_session* session, const char* directory, int keep) {
   return call("tessera_save", [&] {
-    std::unique_ptr<Checkpoints>& checkpoints =
-        given(session, "session")->checkpoints[given(directory, "directory")];
-    if (!checkpoints)
-      checkpoints = std::make_unique<Checkpoints>(session->cluster, directory, keep);
-    checkpoints->save(*session->session, session->session->step(),
-                      {{"config", session->job.config.to_toml()}});
+    tessera_session::Saving& saving =
+        given(session, "session")->saving[given(directory, "directory")];
+    if (!saving.checkpoints || saving.keep != keep) {
+      saving.checkpoints.reset();  // it holds the directory's lock
+      saving.checkpoints = std::make_unique<Checkpoints>(session->cluster, directory, keep);
+      saving.keep = keep;
+    }
+    saving.checkpoints->save(*session->session, session->session->step(),
+                             {{"config", session->job.config.to_toml()}});
   });
 }
 
@@ -237,8 +278,12 @@ tessera_status tessera_load(tessera_session* session, const char* path) {
     const std::optional<Checkpoint> latest = find_latest(given(path, "path"));
     if (!latest) fail(ErrorKind::io, "'{}' holds no checkpoint", path);
     if (session->purpose == TESSERA_TRAIN) {
+      cli::require_stored_model(session->job, *latest, {});
       load_checkpoint(s, latest->path);
     } else {
+      cli::require_stored_model(
+          session->job, *latest,
+          {"model.dropout", "model.init", "model.length", "model.loss_blocks"});
       load_tensors(s, latest->path, session->stored);
     }
   });

@@ -126,6 +126,8 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
 /// microbatches if they are not given. Under a launcher all ranks must call it; the root plans.
 void plan_layout(const Arguments& args, Job& job);
 bool is_automatic(const Layout& layout);
+/// The model's default layout without rules for axes that the job's mesh lacks.
+Layout default_layout(const Job& job);
 /// The planner's `most` best plans for the job's mesh, best first. All ranks must call it.
 std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most);
 /// Applies the plan to the job's layout and keys.
@@ -183,6 +185,13 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint);
 void take_stored_data(Job& job, const Checkpoint& checkpoint);
 /// True for equal texts and for equal numbers in different notation: 1e-3 and 0.001.
 bool same_value(const std::string& a, const std::string& b);
+/// The configuration stored in a checkpoint; none if there is none. Throws a usage error if it is
+/// that of another model.
+std::optional<Config> stored_config(const Job& job, const Checkpoint& checkpoint);
+/// Throws a usage error, with both values, if a [model] key of the stored configuration differs
+/// from the job's, except for the keys in `free`.
+void require_stored_model(const Job& job, const Checkpoint& checkpoint,
+                          const std::set<std::string>& free);
 /// The cluster for a job's mesh: MPI under a launcher, else threads.
 Cluster make_cluster(const Job& job, const Arguments& args);
 

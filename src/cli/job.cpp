@@ -30,18 +30,6 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
 
-/// The default layout without rules for axes that the mesh lacks.
-std::string fitting_rules(const std::string& rules, const Mesh& mesh) {
-  std::string kept;
-  const Layout layout = Layout::parse(rules);
-  for (const LayoutRule& rule : layout.rules()) {
-    bool all = true;
-    for (const std::string& axis : rule.axes) all = all && mesh.find(axis) >= 0;
-    if (all) kept += (kept.empty() ? "" : ";") + rule.text;
-  }
-  return kept;
-}
-
 /// Adds the rules of --zero STAGE --over AXIS or --fsdp AXIS to the layout.
 void add_storage_rules(const Arguments& args, Job& job) {
   require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);
@@ -73,6 +61,17 @@ std::vector<std::string> scopes(const std::string& text) {
   return names;
 }
 }  // namespace
+
+Layout default_layout(const Job& job) {
+  std::string kept;
+  const Layout layout = Layout::parse(job.spec->layout);
+  for (const LayoutRule& rule : layout.rules()) {
+    bool all = true;
+    for (const std::string& axis : rule.axes) all = all && job.mesh.find(axis) >= 0;
+    if (all) kept += (kept.empty() ? "" : ";") + rule.text;
+  }
+  return Layout::parse(kept);
+}
 
 Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
@@ -129,19 +128,15 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   if (!args.layout.empty()) rules = args.layout;
   rules = layout_rules(rules);
   if (rules == "auto") rules = "*:auto";
-  if (rules.empty() && args.layout.empty()) rules = fitting_rules(spec.layout, job.mesh);
-  job.layout = Layout::parse(rules);
+  job.layout = rules.empty() && args.layout.empty() ? default_layout(job) : Layout::parse(rules);
   if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);
   job.config.set("layout.rules", job.layout.to_string());
   return job;
 }
 
-namespace {
-
-/// The configuration stored in a checkpoint, nullopt if there is none.
 std::optional<Config> stored_config(const Job& job, const Checkpoint& checkpoint) {
-  auto it = checkpoint.metadata.find("config");
-  if (it == checkpoint.metadata.end()) return std::nullopt;
+  const auto it = checkpoint.metadata.find("config");
+  if (it == checkpoint.metadata.end() || it->second.empty()) return {};
   Config stored = default_config(*job.spec);
   try {
     stored.load_stored(it->second, checkpoint.path);
@@ -151,6 +146,8 @@ std::optional<Config> stored_config(const Job& job, const Checkpoint& checkpoint
   }
   return stored;
 }
+
+namespace {
 
 /// Model keys that change neither parameters nor what is computed of them without training.
 bool is_of_training(const std::string& key) {

@@ -55,15 +55,8 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
     different +=
         fmt::format("{}{} was '{}' and is '{}'", different.empty() ? "" : ", ", what, was, is);
   };
-  if (!stored(checkpoint, "config").empty()) {
-    Config then = default_config(*t.job.spec);
-    try {
-      then.load_stored(stored(checkpoint, "config"), checkpoint.path);
-    } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("'{}' was not written by the model '{}': {}",
-                                        checkpoint.path, t.job.spec->name, e.what()));
-    }
-    for (const ConfigKey& key : then.keys()) {
+  if (const std::optional<Config> then = stored_config(t.job, checkpoint)) {
+    for (const ConfigKey& key : then->keys()) {
       const std::string now = t.job.config.text(key.name);
       if (same_value(key.value, now) || is_free(key.name)) continue;
       if (is_tuned(key.name)) {
@@ -91,6 +84,23 @@ bool same_value(const std::string& a, const std::string& b) {
   char *end_a = nullptr, *end_b = nullptr;
   const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
   return !a.empty() && !b.empty() && *end_a == 0 && *end_b == 0 && x == y;
+}
+
+void require_stored_model(const Job& job, const Checkpoint& checkpoint,
+                          const std::set<std::string>& free) {
+  const std::optional<Config> then = stored_config(job, checkpoint);
+  if (!then) return;
+  std::string different;
+  for (const ConfigKey& key : then->keys()) {
+    const std::string& now = job.config.text(key.name);
+    if (!key.name.starts_with("model.") || free.contains(key.name) || same_value(key.value, now))
+      continue;
+    different += fmt::format("{}{} was '{}' and is '{}'", different.empty() ? "" : ", ", key.name,
+                             key.value, now);
+  }
+  require(different.empty(),
+          "'{}' was saved by another model: {}; open the model with what the checkpoint had",
+          checkpoint.path, different);
 }
 
 std::string numerics_key(Training& t) {

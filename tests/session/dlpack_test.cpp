@@ -156,7 +156,11 @@ TEST_CASE("what cannot be read is refused, and let go once", "[dlpack][errors][f
                [&] { feed([](Foreign& f) { f.capsule.dl_tensor.dtype.code = kDLInt; }); });
   expect_usage({"the view for 'x' has no data"},
                [&] { feed([](Foreign& f) { f.capsule.dl_tensor.data = nullptr; }); });
-  CHECK(released == 5);
+  expect_usage({"[from_dlpack]", "ndim -1", "0 or more"},
+               [&] { feed([](Foreign& f) { f.capsule.dl_tensor.ndim = -1; }); });
+  expect_usage({"[from_dlpack]", "ndim 2", "shape is NULL"},
+               [&] { feed([](Foreign& f) { f.capsule.dl_tensor.shape = nullptr; }); });
+  CHECK(released == 7);
   const float one = 1;
   expect_usage({"'x' has 2 dims but the view has 1 strides", "none for row-major"}, [&] {
     copy.session->feed("x", ArrayView{&one, DType::float32, {3, 5}, {1}});

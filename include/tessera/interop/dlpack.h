@@ -100,7 +100,8 @@ inline DLManagedTensor* to_dlpack(const Slice& slice, std::shared_ptr<const void
 }
 
 /// The tensor as an argument for Session::feed(), in place, with any strides; valid as long as the
-/// tensor. Throws unsupported for device memory and for an element type that Tessera lacks.
+/// tensor. Throws unsupported for device memory and for an element type that Tessera lacks, and
+/// usage errors for a negative ndim and a missing shape.
 inline ArrayView from_dlpack(const DLTensor& tensor) {
   const int device = static_cast<int>(tensor.device.device_type);
   if (device != kDLCPU && device != 3)  // 3: host memory pinned for CUDA
@@ -108,6 +109,11 @@ inline ArrayView from_dlpack(const DLTensor& tensor) {
                                             std::to_string(tensor.device.device_id) + " of type " +
                                             std::to_string(device) +
                                             "; copy it to host memory (type 1) first");
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && tensor.shape == nullptr))
+    throw Error(ErrorKind::usage, "[from_dlpack] the tensor has ndim " +
+                                      std::to_string(tensor.ndim) +
+                                      (tensor.ndim < 0 ? "; give the number of its dims, 0 or more"
+                                                       : " and its shape is NULL; give its sizes"));
   ArrayView view;
   view.dtype = dlpack_detail::dtype_of(tensor.dtype);
   view.data = static_cast<const std::byte*>(tensor.data) + tensor.byte_offset;
