@@ -94,12 +94,12 @@ struct Routing {
 };
 
 /// Routes each group separately. `logits` [groups..., tokens, experts], floating; gates are what
-/// `scores` makes of them, in float32 or float64. Throws usage errors for missing or equal `tokens` and `experts`
-/// dims, choices outside [1, experts], second_balance with one choice, a capacity of zero, of
-/// several dims or of a dim of the logits, an importance with dims that the logits lack, and a
-/// second_place that is not a probability, or with one expert, or if experts choose.
-/// The same for groups that do not divide the experts, or that have fewer than `choices` experts in
-/// the best ones, and for a bias with other dims than `experts`.
+/// `scores` makes of them, in float32 or float64. Throws usage errors for missing or equal `tokens`
+/// and `experts` dims, choices outside [1, experts], second_balance with one choice, a capacity of
+/// zero, of several dims or of a dim of the logits, an importance with dims that the logits lack,
+/// and a second_place that is not a probability, or with one expert, or if experts choose. The same
+/// for groups that do not divide the experts, or that have fewer than `choices` experts in the best
+/// ones, and for a bias with other dims than `experts`.
 Routing route(Tensor logits, const std::string& tokens, const std::string& experts,
               const RoutingOptions& options = {}, Loc at = Loc::current());
 /// The choices of tokens (Gating::tokens_choose) without a capacity: nothing is dropped, and

@@ -91,10 +91,13 @@ bool is_off(const char* name) {
 
 bool may_fuse_for_gpu() { return !is_off("TESSERA_EPILOGUES"); }
 bool may_use_cudnn() { return !is_off("TESSERA_CUDNN"); }
+bool is_dumb_terminal() {
+  const char* terminal = std::getenv("TERM");
+  return terminal != nullptr && std::string_view(terminal) == "dumb";
+}
 bool may_colour() {
-  const char *no = std::getenv("NO_COLOR"), *terminal = std::getenv("TERM");
-  return (no == nullptr || *no == '\0') &&
-         (terminal == nullptr || std::string_view(terminal) != "dumb");
+  const char* no = std::getenv("NO_COLOR");
+  return (no == nullptr || *no == '\0') && !is_dumb_terminal();
 }
 bool may_use_graphs() { return !is_off("TESSERA_GRAPHS"); }
 bool may_use_nccl() { return !is_off("TESSERA_NCCL"); }

@@ -37,7 +37,9 @@ bool may_use_cudnn();
 bool may_use_graphs();
 /// TESSERA_NCCL is not "off": collectives between GPUs use NCCL if it is installed.
 bool may_use_nccl();
-/// NO_COLOR is unset or empty and TERM is not "dumb": text on a terminal may have colours.
+/// TERM is "dumb": a terminal without control sequences.
+bool is_dumb_terminal();
+/// NO_COLOR is unset or empty, and the terminal is not dumb: text on a terminal may have colours.
 bool may_colour();
 /// Where CUDA's libraries are looked for behind the loader's own places: the toolkit in CUDA_HOME;
 /// NVIDIA's packages (site-packages/nvidia/*/lib) and the libraries of the Python environments in

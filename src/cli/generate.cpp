@@ -1,10 +1,13 @@
 // Writes texts with a language model: with a cache of keys and values, or by reading the last
 // window of each text again for every token, which is simple, and for any model.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
 
 #include "base/fail.h"
+#include "base/printable.h"
 #include "cli/build_model.h"
 #include "cli/report.h"
 #include "cli/text_stream.h"
@@ -170,13 +173,15 @@ class Printer {
   void show() {
     const std::string& whole = texts_[current_].stream->text();
     if (active_) {
-      std::fwrite(whole.data() + shown_, 1, whole.size() - shown_, stdout);
+      // A file gets the text as it is; a terminal must not be moved or renamed by it.
+      const std::string piece = terminal_ ? printable(whole.substr(shown_)) : whole.substr(shown_);
+      std::fwrite(piece.data(), 1, piece.size(), stdout);
       std::fflush(stdout);
     }
     shown_ = whole.size();
   }
   const std::vector<Text>& texts_;
-  const bool active_;
+  const bool active_, terminal_ = isatty(STDOUT_FILENO) != 0;
   std::vector<bool> done_;
   size_t current_ = 0, shown_ = 0;
 };

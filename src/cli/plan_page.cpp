@@ -46,6 +46,11 @@ Json parts_of(const PricedPlan& p, double bubble = 0) {
   return parts;
 }
 
+/// By how much the plan's time may be above the best's, as a share of the best.
+double above_bound(const Plan& plan) {
+  return plan.optimal || plan.bound <= 0 ? 0 : plan.table_seconds / plan.bound - 1;
+}
+
 /// The proof as a sentence.
 std::string proof_of(const Plan& plan) {
   const std::string looked =
@@ -60,7 +65,7 @@ std::string proof_of(const Plan& plan) {
   return fmt::format(
       "A faster plan may exist, but none can take less than {}: this one is at most "
       "{:.1f} % above the best{}. {}",
-      time(plan.bound), 100 * plan.gap(), bounded, looked);
+      time(plan.bound), 100 * above_bound(plan), bounded, looked);
 }
 
 void add_winner(Page& page, const PlanFindings& f) {
@@ -70,8 +75,8 @@ void add_winner(Page& page, const PlanFindings& f) {
                                          ? "memory of a rank, of " + bytes(f.plan.memory_limit)
                                          : "memory of a rank"},
               {std::to_string(best.mesh.size()), "devices of " + f.plan.machine},
-              {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * f.plan.gap()),
-               f.plan.optimal ? "best of its space" : "largest distance to the best"}});
+              {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * above_bound(f.plan)),
+               f.plan.optimal ? "best of its space" : "above the best, at most"}});
   page.section("winner", "The best plan");
   page.command(fmt::format("tessera train {} {}", f.model, flags_of(best, true)));
   page.text(proof_of(f.plan));

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/env.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
@@ -110,7 +111,7 @@ Progress::Progress(bool active, bool quiet, const ProgressFiles& files, bool app
                    const std::vector<std::string>& metrics)
     : active_(active),
       quiet_(quiet),
-      terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO)),
+      terminal_(launched_ranks() == 0 && isatty(STDOUT_FILENO) && !is_dumb_terminal()),
       coloured_(terminal_ && is_coloured(STDOUT_FILENO)),
       steps_(steps),
       files_(files) {

@@ -22,43 +22,60 @@ namespace {
 using pages::Json;
 using pages::Page;
 
-/// Which rank was slowest, and by how much, over stretches of steps.
-void add_ranks(Page& page, const RunLog& log) {
+/// Which rank was slowest, and by how much, over stretches of steps: a cell is the mean over the
+/// steps of its stretch, 0 in those in which another rank was the slowest.
+void add_ranks(Page& page, const RunLog& log, const std::string& job) {
   constexpr size_t kStretches = 120, kMostRanks = 64;
   const std::vector<double> steps = log.step_numbers(), rank = log.column("slowest_rank"),
                             slowest = log.column("slowest_ms"), median = log.column("median_ms");
-  std::map<int64_t, std::map<size_t, double>> by_rank;  // then by stretch: the largest excess
+  std::map<int64_t, std::map<size_t, double>> by_rank;  // then by stretch
+  std::map<int64_t, double> total;
   const size_t stretches = std::min(kStretches, steps.size());
+  const auto begin_of = [&](size_t stretch) {  // the first step i with i * stretches / steps here
+    return (stretch * steps.size() + stretches - 1) / stretches;
+  };
   for (size_t i = 0; i < steps.size(); ++i) {
     const double excess = slowest[i] / median[i] - 1;
     if (!std::isfinite(excess) || !(rank[i] >= 0) || rank[i] > 1e9) continue;
-    double& most = by_rank[static_cast<int64_t>(rank[i])][i * stretches / steps.size()];
-    most = std::max(most, excess);
+    const auto r = static_cast<int64_t>(rank[i]);
+    const size_t s = i * stretches / steps.size();
+    by_rank[r][s] += excess / static_cast<double>(begin_of(s + 1) - begin_of(s));
+    total[r] += excess;
   }
   if (by_rank.empty()) return;
   if (by_rank.size() < 2 && by_rank.begin()->first == 0) return;  // a job of one rank
+  std::vector<int64_t> order;
+  for (const auto& [r, values] : by_rank) order.push_back(r);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return total[a] > total[b]; });
+  const size_t left_out = order.size() - std::min(order.size(), kMostRanks);
+  order.resize(order.size() - left_out);
   Json labels = Json::array(), rects = Json::array(), names = Json::array();
-  for (const auto& [r, values] : by_rank) {
-    if (labels.size() == kMostRanks) break;
+  for (const int64_t r : order) {
+    const auto& values = by_rank[r];
     const size_t y = labels.size();
     labels.push_back(fmt::format("rank {}", r));
     names.push_back(fmt::format("rank {} was slowest", r));
     for (const auto& [s, excess] : values) {
-      const auto first = s * steps.size() / stretches, last = (s + 1) * steps.size() / stretches;
+      const size_t first = begin_of(s), last = begin_of(s + 1);
       rects.push_back({steps[first], last < steps.size() ? steps[last] : steps.back() + 1, y, y + 1,
                        excess, y});
     }
   }
-  page.chart({{"kind", "rects"},
-              {"title", "the slowest rank by step"},
-              {"about",
-               "How much more work of its own than the median rank the slowest one had: "
-               "a row that is dark throughout is a slow machine."},
-              {"x", {{"label", "step"}, {"unit", "#"}}},
-              {"y", {{"labels", labels}}},
-              {"heat", "%"},
-              {"names", names},
-              {"rects", rects}});
+  page.chart(
+      {{"kind", "rects"},
+       {"title", "the slowest rank by step" + (job.empty() ? "" : ": " + job)},
+       {"about",
+        "How much more work of its own than the median rank the slowest one had, on average "
+        "over the steps of a cell. The rank that lost most time stands first; a row that is "
+        "dark throughout is a slow machine." +
+            (left_out > 0 ? fmt::format(" {} ranks that lost less are left out.", left_out) : "")},
+       {"x", {{"label", "step"}, {"unit", "#"}}},
+       {"y", {{"labels", labels}}},
+       {"heat", "%"},
+       {"low", 0},
+       {"names", names},
+       {"rects", rects}});
 }
 
 void add_samples(Page& page, const RunLog& log) {
@@ -280,7 +297,7 @@ Page page_of(const std::vector<RunLog>& logs, const std::string& title) {
   add_summary(page, logs);
   page.section("curves", "Curves");
   add_curves(page, logs);
-  for (const RunLog& log : logs) add_ranks(page, log);
+  for (const RunLog& log : logs) add_ranks(page, log, logs.size() > 1 ? log.name : "");
   if (logs.size() > 1) {
     page.section("differences", "Configurations that differ");
     add_differences(page, logs);

@@ -336,11 +336,11 @@ void summarize(Training& t, int code) {
   const Arguments& a = t.args;
   std::string next;
   if (code == 0 && t.checkpoints) {
-    const bool writes =
-        t.job.spec->transformer && t.job.spec->transformer(t.job.config).causal;
+    const bool writes = t.job.spec->transformer && t.job.spec->transformer(t.job.config).causal;
     next = fmt::format("{} {} {} --checkpoint {}", shell_word(a.program),
                        writes ? "generate" : "eval", shell_word(a.model), shell_word(a.checkpoint));
     if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);
+    if (!writes && !a.data.empty()) next += " --data " + shell_word(a.data);
   } else if (code == 0 && !a.log.empty()) {
     next = fmt::format("{} report {}", shell_word(a.program), shell_word(a.log));
   }

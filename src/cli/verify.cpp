@@ -401,7 +401,7 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
         parameter.value, parameter.layout, ok ? "equal" : "NOT EQUAL", tolerance);
     if (!ok && reference.hidden_choices)
       say("the model chooses (argmax, top_k) inside of a loop, where a choice that fell otherwise "
-          "is not told from an error; build its layers without the loop (--set scan=false), or "
+          "is not told from an error; build it without loops (--set scan=false microbatches=1), or "
           "compare in float32\n");
   }
   if (cluster.is_root()) {

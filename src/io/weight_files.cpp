@@ -32,7 +32,8 @@ bool WeightFiles::exist(const std::string& folder) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     if (is_there(inside(folder, name)))
       fail(ErrorKind::io,
-           "[model] '{0}/{1}' is pickled: reading it can run any code, and Tessera does not. Convert "
+           "[model] '{0}/{1}' is pickled: reading it can run any code, and Tessera does not. "
+           "Convert "
            "it with: python3 -c \"import glob, torch, safetensors.torch as s; "
            "s.save_file({{k: v.clone() for f in glob.glob('{0}/pytorch_model*.bin') for k, v in "
            "torch.load(f, weights_only=True).items()}}, '{0}/model.safetensors')\"",

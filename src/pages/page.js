@@ -372,7 +372,9 @@ class Rects extends Chart {
     const s = this.spec;
     this.zoomable();
     if (s.heat !== undefined) {
-      this.low = Math.min(...s.rects.map(r => r[4])); this.high = Math.max(...s.rects.map(r => r[4]));
+      // The scale ends at the 98th percentile: one hiccup must not make all else pale.
+      const values = s.rects.map(r => r[4]).sort((a, b) => a - b);
+      this.low = s.low ?? values[0] ?? 0; this.high = values[Math.ceil(0.98 * (values.length - 1))] ?? 0;
       this.legend.append(el("span", {}, fmt(this.low, s.heat), el("i", {style: "width:110px;background:linear-gradient(90deg,rgb(var(--low)),rgb(var(--high)))"}), fmt(this.high, s.heat)));
     } else if (s.classes.length > 1) this.toggles(s.classes.map((name, i) => [name, `background:${color(i)}`, i]));
   }
@@ -402,7 +404,7 @@ class Rects extends Chart {
       if (b < left || a > this.w) continue;
       const ya = this.y(r[2]), yb = this.y(r[3]), y = Math.min(ya, yb) + gap / 2, h = Math.max(0.5, Math.abs(yb - ya) - gap);
       const w = b - a > 3 && s.heat === undefined ? b - a - 0.7 : Math.max(b - a, 0.4);
-      const key = s.heat === undefined ? r[4] : Math.round(24 * (this.high > this.low ? (r[4] - this.low) / (this.high - this.low) : 0));
+      const key = s.heat === undefined ? r[4] : Math.round(24 * (this.high > this.low ? Math.min(1, (r[4] - this.low) / (this.high - this.low)) : 1));
       if (!paths.has(key)) paths.set(key, []);
       paths.get(key).push(`M${a.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${h.toFixed(1)}h${(-w).toFixed(1)}z`);
     }

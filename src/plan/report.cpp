@@ -10,6 +10,7 @@ namespace tessera {
 namespace {
 
 constexpr int64_t kGib = int64_t{1} << 30;
+constexpr int kMostRounds = 4;  ///< in which the best plan gives way to an alternative
 
 /// Which settings were given and could be searched instead.
 std::string given_text(const PlanModel& model) {
@@ -38,9 +39,20 @@ Plan PlanReport::plan(const PlanSearch& search) {
   plan.scoped = pricer_.scaled();
   plan.first_seconds = search.counts().first_seconds;
   plan.proof_seconds = scopes_.begin_seconds();
-  choose_whole(plan);
+  // An alternative may be better than all that the search took: it leaves out what it estimates to
+  // be too large.
+  const auto is_beaten = [&] {
+    return std::any_of(
+        plan.alternatives.begin(), plan.alternatives.end(),
+        [&](const DimAlternative& a) { return a.fits && a.penalty < -1e-9 * plan.table_seconds; });
+  };
+  for (int round = 0; round == 0 || (round < kMostRounds && is_beaten()); ++round) {
+    plan.runners_up.clear();
+    plan.alternatives.clear();
+    choose_whole(plan);
+    add_alternatives(plan);
+  }
   plan.saved_per_gib = saved_per_gib(plan);
-  add_alternatives(plan);
   plan.memory_limit = memory_.bytes();
   plan.machine = candidates_.machine().name;
   plan.search_seconds = clock_.seconds();

@@ -59,7 +59,8 @@ std::string reason_for(const Flow& flow, const RuleLayouts& rule_layouts, int va
   for (int axis : axes) {
     for (int d : dims) {
       if (d < 0) continue;
-      const std::string text = rule_layouts.rule_text(flow.values[value].shape[d].name, axis);
+      const FlowValue& moved = flow.values[value];
+      const std::string text = rule_layouts.rule_text(moved.shape[d].name, axis, moved.name);
       if (!text.empty()) return text;
     }
     const bool partial = contains(flow.values[value].layout.partial, axis);

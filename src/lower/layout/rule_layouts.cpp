@@ -225,7 +225,14 @@ TensorLayout RuleLayouts::storage(const Graph& graph, const Stored& stored) cons
   return of(v.shape, v.name, stored.purpose, v.prefer);
 }
 
-std::string RuleLayouts::rule_text(const std::string& dim, int axis) const {
+std::string RuleLayouts::rule_text(const std::string& dim, int axis,
+                                   const std::string& name) const {
+  for (const Rule& rule : rules_) {
+    const bool splits = rule.source.dim == dim &&
+                        std::find(rule.axes.begin(), rule.axes.end(), axis) != rule.axes.end();
+    if (splits && (rule.source.scope.empty() || glob_match(rule.source.scope, name)))
+      return rule.source.text;
+  }
   const int i = rule_order(dim, axis);
   return i < static_cast<int>(rules_.size()) ? rules_[i].source.text : "";
 }

@@ -47,8 +47,9 @@ class RuleLayouts {
   const Mesh& mesh() const { return mesh_; }
   /// True if a rule has a scope: tensors of the same dims may have different layouts.
   bool depends_on_names() const;
-  /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none.
-  std::string rule_text(const std::string& dim, int axis) const;
+  /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none. Of several it
+  /// is the first without a scope or with one that `name`, a tensor, is in.
+  std::string rule_text(const std::string& dim, int axis, const std::string& name = "") const;
   /// The index of the first rule that gives the axis to the dim; large if there is none. Used to
   /// break ties.
   int rule_order(const std::string& dim, int axis) const;

@@ -28,9 +28,8 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
   loop->body = emit_.end_iteration();
   if (loop->stage_axis >= 0) {
-    loop->per_stage =
-        rule_layouts_.padded(record.over) /
-        rule_layouts_.mesh().axes()[static_cast<size_t>(loop->stage_axis)].size;
+    loop->per_stage = rule_layouts_.padded(record.over) /
+                      rule_layouts_.mesh().axes()[static_cast<size_t>(loop->stage_axis)].size;
     require_free_axis(frame, node, *loop, loop->body);
     add_stages(node, frame, *loop);
   }
