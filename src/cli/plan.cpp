@@ -4,6 +4,7 @@
 #include "cli/auto_plan.h"
 #include "cli/plan_page.h"
 #include "cli/report.h"
+#include "cli/run_summary.h"
 #include "cli/say.h"
 
 namespace tessera::cli {
@@ -128,6 +129,9 @@ class Answer {
  public:
   Answer(const Arguments& args, const std::string& model) : args_(args) {
     findings.model = model;
+    findings.job = " --data PATH";
+    if (!args.sets.empty()) findings.job += " --set";
+    for (const std::string& set : args.sets) findings.job += " " + shell_word(set);
     say("{}\n", model);
   }
   /// key: name of the section in the report; "": the report itself.

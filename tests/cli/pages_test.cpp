@@ -304,6 +304,8 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
       run_cli_in(f,
                  "plan gpt --devices 4 --machine h100 --pipeline --time 5 --set layers=2 "
                  "batch=8 --why-not length:data --why-not-mesh data:4 --html plan.html"));
+  CHECK(f.read("plan.html").find("tessera train gpt --data PATH --set layers=2 batch=8 --mesh ") !=
+        std::string::npos);
   expect_success(
       run_cli_in(f, "verify mlp --mesh \"data:2;model:2\" --steps 1 --html verify.html"));
   expect_success(
