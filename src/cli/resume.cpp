@@ -15,11 +15,12 @@ constexpr const char* kAllow = "--allow-changes";
 
 /// Keys that may change between runs: they do not change results, or only the number of steps.
 bool is_free(const std::string& key) {
-  static const char* const free[] = {
-      "train.steps",        "train.threads",           "train.eval_every",
-      "train.patience",     "train.recompute",         "train.reshard_after_forward",
-      "train.microbatches", "train.pipeline_schedule", "train.overlap",
-      "train.grad_reduce",  "model.loss_blocks",       "data.path"};
+  static const char* const free[] = {"train.steps",        "train.threads",
+                                     "train.eval_every",   "train.patience",
+                                     "train.recompute",    "train.reshard_after_forward",
+                                     "train.microbatches", "train.pipeline_schedule",
+                                     "train.overlap",      "model.loss_blocks",
+                                     "data.path"};
   return key.starts_with("layout.") ||
          std::find(std::begin(free), std::end(free), key) != std::end(free);
 }
