@@ -4,10 +4,11 @@
 
 #include "kernels/common/gemm.h"
 #include "kernels/common/nest.h"
+#include "program/contract_kinds.h"
 
 namespace tessera::kernels {
 
-enum DimKind : int64_t { kBatch = 0, kRow = 1, kColumn = 2, kSum = 3 };
+using enum contract_kinds::DimKind;
 enum Operand { kA = 0, kB = 1, kC = 2 };
 
 struct ContractPlan {

@@ -10,8 +10,8 @@
 namespace tessera {
 
 /// The tensors of the function called `function`: stored ones, then values in order, those inside
-/// of loops too. Lowers up to the padding masks. Throws as lower(), and a usage error for an
-/// unknown function.
+/// of loops too. Lowers up to the padding masks. `function` is one of the options'. Throws as
+/// lower().
 std::vector<PlacedTensor> placed_tensors(const Graph& graph, const LowerOptions& options,
                                          const std::string& function);
 

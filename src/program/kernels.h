@@ -42,6 +42,7 @@ struct KernelInfo {
   bool is_copy = false;      ///< the result is the operand
   bool is_cuttable = false;  ///< can be divided along the result's dims into several steps
   bool combines = false;     ///< uses Step::combiner
+  bool takes_rows = false;   ///< operands may be parts of the rows of a wider buffer
 };
 
 const KernelInfo& info_of(KernelKind kind);

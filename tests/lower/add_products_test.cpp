@@ -180,6 +180,8 @@ TEST_CASE("a gpt trains alike where matmuls add up, sum their operands and come 
       const GptOutcome found = train_gpt(size, clusters.of(of.size()), of, layout, 3, "cuda");
       for (size_t i = 0; i < expected.losses.size(); ++i)
         CHECK(found.losses[i] == Approx(expected.losses[i]).epsilon(0.01));
+      for (const char* attribute : {"sums=", "kinds=[0,"})
+        CHECK(found.program.find(attribute) != std::string::npos);
     }
     CHECK(gpu.take_misuses().empty());
   }

@@ -40,6 +40,7 @@ struct GptOutcome {
   std::vector<double> losses;
   std::map<std::string, Array> stored;
   std::vector<std::string> fallbacks;
+  std::string program;  ///< its text
 };
 
 /// Trains for `steps` with Adam and clipping. Collective over `ranks`.
@@ -62,6 +63,7 @@ inline GptOutcome train_gpt(const nn::GptOptions& size, Cluster& ranks, const Me
     outcome.losses.push_back(session.fetch_scalar(model.loss.name()));
   }
   outcome.fallbacks = session.fallbacks();
+  outcome.program = session.program().text();
   for (const std::string& name : session.program().stored_names())
     outcome.stored[name] = session.fetch(name);
   return outcome;

@@ -46,7 +46,7 @@ class MicrobatchPipeline {
         node_(node),
         loop_(*node.loop),
         over_(loops_of(graph)[static_cast<size_t>(loop_.number)].over),
-        is_one_(schedule == PipelineSchedule::one_forward_one_backward) {}
+        is_1f1b_(schedule == PipelineSchedule::one_forward_one_backward) {}
 
   std::vector<FlowNode> run() {
     divide();
@@ -119,7 +119,7 @@ class MicrobatchPipeline {
     const bool has_backward = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
       return part.layers() != nullptr && part.layers()->reverse;
     });
-    const int64_t stride = is_one_ && has_backward ? 2 : 1;
+    const int64_t stride = is_1f1b_ && has_backward ? 2 : 1;
     int64_t now = 0;
     for (Part& part : parts_) {
       FlowLoop::Turns& turns = part.loop.turns;
@@ -132,7 +132,7 @@ class MicrobatchPipeline {
         if (stride == 2 && (turns.first % 2 != 0) != layers->reverse) ++turns.first, ++now;
         part.first_turn = now;
         part.last_turn = now + across;
-        now = is_one_ ? now + stages_ : 0;
+        now = is_1f1b_ ? now + stages_ : 0;
       } else {
         part.first_turn = part.last_turn = now;
       }
@@ -166,7 +166,7 @@ class MicrobatchPipeline {
                        [&](const Part& p) { return p.read.contains(value); }))
         continue;
       part.loop.begin_to_all.push_back(move);
-      if (!is_one_) part.read.insert(move.in[1]);
+      if (!is_1f1b_) part.read.insert(move.in[1]);
     }
   }
 
@@ -199,7 +199,7 @@ class MicrobatchPipeline {
 
   /// For how many microbatches a value of part `p` is kept: until its last reader has run.
   int64_t microbatches_kept(int value, size_t p) const {
-    if (!is_one_) return loop_.iterations;
+    if (!is_1f1b_) return loop_.iterations;
     int64_t last = 0;
     for (size_t reader = p + 1; reader < parts_.size(); ++reader) {
       if (parts_[reader].read.contains(value)) last = parts_[reader].last_turn;
@@ -226,7 +226,7 @@ class MicrobatchPipeline {
       if (part.loop.body.empty() && part.stacks.empty() && part.sums.empty()) continue;
       if (part.layers() != nullptr) add_transfers(part, transfers);
       shares.push_back(node_of(part));
-      if (is_one_) continue;
+      if (is_1f1b_) continue;
       if (part.layers() == nullptr) {
         all.push_back(std::move(shares.back()));
       } else {
@@ -238,7 +238,7 @@ class MicrobatchPipeline {
     // What all stages compute comes before layers, which overwrite what they have made before.
     std::stable_partition(shares.begin(), shares.end(),
                           [](const FlowNode& n) { return n.loop->turns.by_stage == 0; });
-    if (is_one_) all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
+    if (is_1f1b_) all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
     return all;
   }
 
@@ -328,7 +328,7 @@ class MicrobatchPipeline {
   const FlowNode& node_;
   const FlowLoop& loop_;
   const Dim over_;
-  const bool is_one_;  ///< one forward, one backward
+  const bool is_1f1b_;  ///< one forward, one backward
   int axis_ = -1;
   int64_t stages_ = 1;
   std::vector<Part> parts_;

@@ -56,14 +56,14 @@ std::string why_split(const Flow& flow, const RuleLayouts& rule_layouts, int val
 
 std::string reason_for(const Flow& flow, const RuleLayouts& rule_layouts, int value,
                        const std::vector<int>& axes, const std::vector<int>& dims) {
+  const FlowValue& moved = flow.values[value];
   for (int axis : axes) {
     for (int d : dims) {
       if (d < 0) continue;
-      const FlowValue& moved = flow.values[value];
       const std::string text = rule_layouts.rule_text(moved.shape[d].name, axis, moved.name);
       if (!text.empty()) return text;
     }
-    const bool partial = contains(flow.values[value].layout.partial, axis);
+    const bool partial = contains(moved.layout.partial, axis);
     const std::string text = partial ? why_partial(flow, rule_layouts, value, axis)
                                      : why_split(flow, rule_layouts, value, axis);
     if (!text.empty()) return text;

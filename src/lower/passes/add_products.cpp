@@ -12,12 +12,15 @@
 #include "lower/passes/drop_unused_buffers.h"
 #include "lower/passes/fuse_merge.h"
 #include "lower/passes/liveness.h"
+#include "lower/passes/step_bounds.h"
+#include "program/contract_kinds.h"
+#include "program/kernels.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr int64_t kSum = 3;      // of "kinds"
+using contract_kinds::kSum;
 constexpr int64_t kAligned = 8;  // elements: parts of rows lie as the library wants them
 
 /// A buffer as a part of each row of another.
@@ -125,10 +128,7 @@ class Adder {
     for (int s = 0; s < count(); ++s) {
       const Step& step = at(s);
       const bool may_move =
-          step.kind == StepKind::compute && step.body.empty() &&
-          (is_pointwise(step) || step.kernel == KernelKind::contract ||
-           step.kernel == KernelKind::reduce || step.kernel == KernelKind::attention ||
-           step.kernel == KernelKind::attention_grad);
+          step.kind == StepKind::compute && step.body.empty() && info_of(step.kernel).takes_rows;
       visit_views(step, [&](const View& v) {
         touching_[static_cast<size_t>(v.buffer)].insert(s);
         if (!may_move) fixed_[static_cast<size_t>(v.buffer)] = 1;
@@ -161,7 +161,7 @@ class Adder {
     }
     bool changed = false;
     for (const std::vector<int>& sum : found) changed |= merge(sum);
-    if (changed) drop_members();
+    if (changed) drop_steps(function_, gone_);
     return changed;
   }
 
@@ -295,17 +295,6 @@ class Adder {
       touching_.emplace_back();
     }
     return true;
-  }
-
-  void drop_members() {
-    std::vector<Step> steps;
-    int stores = 0;
-    for (int s = 0; s < count(); ++s) {
-      if (gone_[static_cast<size_t>(s)] == 0) steps.push_back(std::move(at(s)));
-      if (s + 1 == function_.first_update) stores = static_cast<int>(steps.size());
-    }
-    function_.steps = std::move(steps);
-    function_.first_update = stores;
   }
 
   Program& program_;

@@ -17,6 +17,7 @@
 #include "lower/passes/liveness.h"
 #include "lower/passes/step_bounds.h"
 #include "program/buffer_room.h"
+#include "program/contract_kinds.h"
 
 namespace tessera {
 
@@ -26,7 +27,6 @@ namespace {
 constexpr int64_t kSmallResult = int64_t{1} << 22;
 constexpr size_t kMostMembers = 16;
 
-constexpr int64_t kBatch = 0;  // of "kinds"
 /// What is read, then the results.
 template <class AnyStep>
 auto& operand(AnyStep& step, size_t x) {
@@ -56,8 +56,9 @@ std::string key_of(const Program& program, const Step& step) {
                        v.shift.to_string());
   }
   for (const Instr& i : step.pointwise.code)
-    key += fmt::format(";{} {} {} {} {} {:a}", static_cast<int>(i.code), static_cast<int>(i.dtype),
-                       i.a, i.b, i.slot, i.imm);
+    key += fmt::format(";{} {} {} {} {} {} {:a}", static_cast<int>(i.code),
+                       static_cast<int>(i.dtype), i.a, i.b, i.c, i.slot, i.imm);
+  for (const int reg : step.pointwise.outputs) key += fmt::format(">{}", reg);
   return key + fmt::format("!{}", fmt::join(step.unused, ","));
 }
 
@@ -161,7 +162,7 @@ class Batcher {
     Step batch = at(members[0]);
     if (batch.attrs.has("kinds")) {
       std::vector<int64_t> kinds = batch.attrs.get<std::vector<int64_t>>("kinds");
-      kinds.insert(kinds.begin(), kBatch);
+      kinds.insert(kinds.begin(), contract_kinds::kBatch);
       batch.attrs.set("kinds", kinds);
     }
     batch.flops *= static_cast<int64_t>(members.size());

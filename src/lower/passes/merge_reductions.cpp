@@ -84,14 +84,7 @@ void merge_in(const Program& program, Function& function) {
       break;
     }
   }
-  std::vector<Step> steps;
-  int stores = 0;
-  for (int s = 0; s < static_cast<int>(gone.size()); ++s) {
-    if (gone[static_cast<size_t>(s)] == 0) steps.push_back(std::move(at(s)));
-    if (s + 1 == function.first_update) stores = static_cast<int>(steps.size());
-  }
-  function.steps = std::move(steps);
-  function.first_update = stores;
+  drop_steps(function, gone);
 }
 
 }  // namespace

@@ -38,4 +38,16 @@ std::pair<int, int> StepBounds::of(int place) const {
   return between;
 }
 
+void drop_steps(Function& function, const std::vector<char>& gone) {
+  std::vector<Step> steps;
+  int stores = 0;
+  for (int s = 0; s < static_cast<int>(gone.size()); ++s) {
+    if (gone[static_cast<size_t>(s)] == 0)
+      steps.push_back(std::move(function.steps[static_cast<size_t>(s)]));
+    if (s + 1 == function.first_update) stores = static_cast<int>(steps.size());
+  }
+  function.steps = std::move(steps);
+  function.first_update = stores;
+}
+
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Where a step may stand, for the passes that make one step of several.
+// Where a step may stand, and how steps go, for the passes that make one step of several.
 #pragma once
 
 #include <utility>
@@ -26,5 +26,8 @@ class StepBounds {
   const Function& function_;
   std::vector<std::vector<Touch>> touches_;  ///< by buffer
 };
+
+/// Takes out the steps whose place is not 0 in `gone`, one for each step.
+void drop_steps(Function& function, const std::vector<char>& gone);
 
 }  // namespace tessera

@@ -6,12 +6,13 @@
 #include <optional>
 
 #include "lower/passes/step_bounds.h"
+#include "program/contract_kinds.h"
 
 namespace tessera {
 
 namespace {
 
-enum DimKind : int64_t { kBatch = 0, kRow = 1, kColumn = 2, kSum = 3 };  // of "kinds"
+using enum contract_kinds::DimKind;
 
 /// A sum of an operand as it is, or widened to float32.
 bool is_sum(const Step& step) {
@@ -79,14 +80,7 @@ class Sums {
       const auto taker = std::find_if(begin, end, [&](const auto& p) { return give(s, p.second); });
       if (taker != end) gone[static_cast<size_t>(s)] = 1;
     }
-    std::vector<Step> steps;
-    int stores = 0;
-    for (int s = 0; s < static_cast<int>(gone.size()); ++s) {
-      if (gone[static_cast<size_t>(s)] == 0) steps.push_back(std::move(at(s)));
-      if (s + 1 == function_.first_update) stores = static_cast<int>(steps.size());
-    }
-    function_.steps = std::move(steps);
-    function_.first_update = stores;
+    drop_steps(function_, gone);
   }
 
  private:
