@@ -39,10 +39,6 @@ GroupedPlan plan_grouped(const Step& step) {
   std::vector<int64_t> size(kinds.size()), to = z.strides;
   for (size_t d = 0; d < kinds.size(); ++d) {
     size[d] = std::max({x.sizes[d], m.sizes[d], z.sizes[d], indices.sizes[d]});
-    // A dim of size 0 makes everything empty.
-    for (const View* v : {&x, &m, &z, &indices}) {
-      if (v->sizes[d] == 0) size[d] = 0;
-    }
     plan.adds |= plan.is_dot && is_row(d) && size[d] > 1 && z.strides[d] == 0;
   }
   if (plan.adds && narrow) {

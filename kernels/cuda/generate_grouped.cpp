@@ -19,10 +19,6 @@ namespace {
 constexpr int64_t kSide = 16;
 
 int64_t tiles(int64_t n) { return (n + kSide - 1) / kSide; }
-bool is_empty(const GroupedPlan& p) {
-  return p.batch.elements() * p.rows * p.k * p.n * p.groups == 0;
-}
-
 int64_t bytes_of_sums(const GroupedPlan& p, DType dtype) {
   const int64_t element = dtype == DType::float64 ? 8 : 4;
   return p.is_dot && p.adds ? p.batch.elements() * p.rows * p.n * element : 0;
@@ -230,7 +226,6 @@ int64_t grouped_gpu_workspace(const Step& step) {
 
 std::vector<Source> generate_grouped_dot(const KernelArgs& args) {
   const GroupedPlan plan = kernels::plan_grouped(*args.step);
-  if (is_empty(plan)) return {};
   std::vector<Source> passes = {sort_rows(args, plan), multiply_rows(args, plan)};
   if (plan.adds) passes.push_back(add_rows(args, plan));
   return passes;
@@ -238,7 +233,6 @@ std::vector<Source> generate_grouped_dot(const KernelArgs& args) {
 
 std::vector<Source> generate_grouped_outer(const KernelArgs& args) {
   const GroupedPlan plan = kernels::plan_grouped(*args.step);
-  if (is_empty(plan)) return {};
   return {sort_rows(args, plan), sum_products(args, plan)};
 }
 

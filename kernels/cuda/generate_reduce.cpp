@@ -195,9 +195,8 @@ std::string combine_text(const Cut& cut, const char* name, const char* type, siz
         "  __shared__ {0} parts{4}[{1}];\n  parts{4}[threadIdx.x] = s{4};\n  __syncthreads();\n"
         "  for (int half = {2}; half > 0; half /= 2) {{\n"
         "    if (static_cast<int>(threadIdx.x) / 32 < half)\n"
-        "      parts{4}[threadIdx.x] = {3}::apply(parts{4}[threadIdx.x], parts{4}[threadIdx.x + "
-        "half "
-        "* 32]);\n    __syncthreads();\n  }}\n  s{4} = parts{4}[threadIdx.x % 32];\n",
+        "      parts{4}[threadIdx.x] = {3}::apply(parts{4}[threadIdx.x], parts{4}[threadIdx.x "
+        "+ half * 32]);\n    __syncthreads();\n  }}\n  s{4} = parts{4}[threadIdx.x % 32];\n",
         type, cut.threads(), cut.across / 2, name, o);
   }
   const bool shared = cut.across > 32;

@@ -18,7 +18,8 @@ Placement placement(const Graph& graph, const CompileOptions& options,
   for (const Step& step : f.steps) result.steps.push_back(name_of(step) + " " + step.origin.name);
   for (const auto& [buffer, life] : buffer_lives(program, f, true)) {
     const Buffer& b = program.buffers[static_cast<size_t>(buffer)];
-    result.buffers.push_back({b.name, b.offset, b.bytes, life.first, life.second});
+    result.buffers.push_back(
+        {b.name, b.offset, b.bytes * (b.alternates ? 2 : 1), life.first, life.second});
   }
   return result;
 }

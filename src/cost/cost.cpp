@@ -112,8 +112,11 @@ double grouped_seconds(const Machine& machine, const Step& step) {
   const int64_t groups = std::max<int64_t>(1, sizes[kGroupIndexed]);
   const double used = step.attrs.get<double>("used") * static_cast<double>(sizes[kGroupPosition]);
   const int64_t rows = std::max<int64_t>(1, std::llround(used / static_cast<double>(groups)));
-  return machine.product_seconds(to_string(step.in[0].dtype), rows, sizes[kGroupOuter],
-                                 sizes[kGroupInner], sizes[kGroupBatch] * groups);
+  const int64_t inner = sizes[kGroupInner];  // summed over rows, or over these
+  const bool is_dot = step.kernel == KernelKind::grouped_dot;
+  return machine.product_seconds(to_string(step.in[0].dtype), is_dot ? rows : inner,
+                                 sizes[kGroupOuter], is_dot ? inner : rows,
+                                 sizes[kGroupBatch] * groups);
 }
 }  // namespace
 

@@ -39,8 +39,8 @@ Plan PlanReport::plan(const PlanSearch& search) {
   plan.scoped = pricer_.scaled();
   plan.first_seconds = search.counts().first_seconds;
   plan.proof_seconds = scopes_.begin_seconds();
-  // An alternative may be better than all that the search took: it leaves out what it estimates to
-  // be too large.
+  // The search leaves out what it estimates to be too large, so an alternative may be better than
+  // all that it took.
   const auto is_beaten = [&] {
     return std::any_of(
         plan.alternatives.begin(), plan.alternatives.end(),
@@ -52,6 +52,7 @@ Plan PlanReport::plan(const PlanSearch& search) {
     choose_whole(plan);
     add_alternatives(plan);
   }
+  plan.bound = std::min(plan.bound, plan.table_seconds);
   plan.saved_per_gib = saved_per_gib(plan);
   plan.memory_limit = memory_.bytes();
   plan.machine = candidates_.machine().name;

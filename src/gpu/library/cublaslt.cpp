@@ -114,9 +114,9 @@ cublasLtMatmulPreference_t make_preference(Functions& lib, const CudaGemm& g, in
   return preference;
 }
 
-/// The library's columns are the rows of its D, so a bias has one element for each of them, and
-/// its first operand is B, whose sums it calls the gradient of a bias as well. The
-/// heuristic reads the pointers for their alignment; all calls of a matmul use the same pointers.
+/// The library's columns are the rows of its D, so a bias has one element for each of them. Its
+/// first operand is B. It calls the sums of an operand the gradient of a bias. The heuristic reads
+/// the pointers for their alignment; all calls of a matmul use the same pointers.
 template <class Functions>
 void set_epilogue(Functions& lib, cublasLtMatmulDesc_t operation, const CudaGemm& g) {
   const bool has_side = g.kept != nullptr || g.before != nullptr;
