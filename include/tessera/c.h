@@ -8,10 +8,11 @@
 //       tessera_compile(model, TESSERA_TRAIN, "data:2", "batch:data", "cpu", &session))
 //     puts(tessera_error());
 //
-// Every function returns TESSERA_OK, or the kind of the failure, whose message tessera_error() is.
-// The caller frees what it got: handles by their functions, tensors by their deleter. A session is
-// used by one thread at a time. Collective functions are called by every process of a launcher.
-// Texts are UTF-8 that ends in a zero; texts that are returned live as long as their handle.
+// Every function that can fail returns TESSERA_OK, or the kind of the failure, whose message
+// tessera_error() is. The caller frees what it got: handles by their functions, tensors by their
+// deleter. A session is used by one thread at a time. Collective functions are called by every
+// process of a launcher. Texts are UTF-8 that ends in a zero; texts that are returned live as long
+// as their handle.
 #pragma once
 
 #include <stddef.h>
@@ -42,7 +43,8 @@ typedef struct tessera_session tessera_session;
 TESSERA_C const char* tessera_version(void);
 /// The message of the last call of this thread that failed; "" before.
 TESSERA_C const char* tessera_error(void);
-/// The line that messages of this thread's next call name. The macros below call it in C.
+/// The line that messages of this thread's next call name. The macros below call it, unless
+/// TESSERA_NO_LINES is defined.
 TESSERA_C void tessera_at(const char* file, int line);
 
 /// Opens a model as the command line names it: a built-in one ("gpt"), a .toml file, or a folder of

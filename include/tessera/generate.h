@@ -88,7 +88,8 @@ struct GeneratorOptions {
   Layout layout;
   int64_t rows = 1;   ///< texts that are written at a time; others wait
   int64_t chunk = 0;  ///< tokens of a prompt that a step reads; 0: 128 / rows, at least 8
-  /// Most tokens of a text with its prompt; with an encoder of either; 0: the model's length.
+  /// Most tokens of a text with its prompt, or with an encoder of each alone. 0: the model's
+  /// length.
   int64_t context = 0;
   int64_t vocabulary = 0;  ///< only tokens below it are chosen; 0: the model's
   int64_t choices = 0;     ///< most GenerationRequest::choices; 0: no text can be scored

@@ -149,7 +149,8 @@ struct TransformerOptions {
   bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
   bool packed = false;           ///< windows of several texts: see transformer()
   int64_t loss_blocks = 1;  ///< above 1: the loss is linear_cross_entropy() by so many blocks of
-                            ///< the length, a divisor of it; the head has no bias
+                            ///< the length, a divisor of it; the head has neither bias
+                            ///< nor transform
   bool weighted = false;    ///< targets have the input "weights", as they have if `packed`
   /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
   /// have none.
@@ -198,15 +199,15 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
                          Loc at = Loc::current());
 
 /// A language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
-/// d_head, ff, experts, vocab, positions, relative_buckets, token_types. Inputs: "inputs" and
-/// "targets", int32 [batch, length]. Parameters "<name>.embedding", "<name>.position", those of
-/// block i in "<name>.block<i>" (of all in "<name>.block" with scan), "<name>.norm",
+/// d_head, ff, experts, vocab, positions, relative_buckets, token_types, d_transform. Inputs:
+/// "inputs" and "targets", int32 [batch, length]. Parameters "<name>.embedding", "<name>.position",
+/// those of block i in "<name>.block<i>" (of all in "<name>.block" with scan), "<name>.norm",
 /// "<name>.relative.w", "<name>.token_type", "<name>.embedding_norm", "<name>.head.w" and
 /// "<name>.head.b", "<name>.head_transform" and "<name>.head_norm". If `packed`, three more inputs
 /// [batch, length] say where texts begin and what counts: "segments" (tokens see only their own),
-/// "positions", both int32, and "weights", float32, of the targets, which `weighted` alone has,
-/// too; the loss is then a weighted sum with its weight. Throws usage errors for options that do
-/// not fit together.
+/// "positions", both int32, and "weights", float32, of the targets. If only `weighted`, there is
+/// "weights" alone. With weights the loss is a weighted sum with its weight. Throws usage errors
+/// for options that do not fit together.
 ///
 /// With an encoder "decoder_inputs", "targets" and weights have the dim target_length instead, and
 /// the encoder's parameters are in "<name>.encoder".

@@ -128,4 +128,9 @@ void write_text_file(const std::string& path, const std::string& text) {
        text.size(), path, std::strerror(error));
 }
 
+fs::path folder_path(const std::string& path) {
+  const fs::path folder = fs::absolute(path).lexically_normal();
+  return folder.has_filename() ? folder : folder.parent_path();
+}
+
 }  // namespace tessera

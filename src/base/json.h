@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -13,5 +14,7 @@ int nesting_of(std::string_view text);
 /// The value of `text`; discarded (is_discarded()) if it is no JSON or nests deeper than
 /// kMostNesting.
 nlohmann::json parse_json(std::string_view text);
+/// A string as it is, any other value as JSON. Bytes that are no UTF-8 are replaced.
+std::string text_of(const nlohmann::json& value);
 
 }  // namespace tessera

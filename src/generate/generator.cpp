@@ -37,7 +37,7 @@ void require_request(const Stepper& stepper, const GenerationRequest& r, size_t 
           r.choices, r.score_prompt ? " and scores of the prompt" : "", most, where(at));
 }
 
-/// Takes a text that has nothing to do without a step.
+/// Whether a text needs no step.
 bool is_trivial(const GenerationRequest& r) {
   return r.max_tokens == 0 && (!r.score_prompt || r.prompt.size() == 1);
 }

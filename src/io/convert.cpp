@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "io/checkpoint_files.h"
 #include "io/shard.h"
@@ -92,7 +93,7 @@ void to_file(const std::string& from, const std::string& to, const Manifest& man
 
 void to_checkpoint(const std::string& from, const std::string& to, const Manifest& manifest,
                    const Names& names) {
-  const fs::path directory = fs::absolute(to).lexically_normal();
+  const fs::path directory = folder_path(to);
   const std::string temporary = directory.string() + ".tmp-convert";
   std::error_code error;
   fs::remove_all(temporary, error);

@@ -33,13 +33,6 @@ bool is_companion(const fs::path& name) {
          name.extension() == ".tiktoken";
 }
 
-/// The folder to write, without a separator or "." at its end, so that a temporary name beside it
-/// can be made of it.
-fs::path folder_of(const std::string& to) {
-  const fs::path folder = fs::absolute(to).lexically_normal();
-  return folder.has_filename() ? folder : folder.parent_path();
-}
-
 /// A tensor to write.
 struct Output {
   const MappedTensor* tensor;
@@ -246,7 +239,7 @@ class Exporter {
 
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
                      const ExportOptions& options) {
-  const fs::path folder = folder_of(to);
+  const fs::path folder = folder_path(to);
   require(!fs::exists(fs::symlink_status(folder)),
           "[export] '{}' exists already; choose another folder or remove it", to);
   require(options.shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
@@ -262,9 +255,9 @@ int64_t export_model(const std::string& checkpoint, const ModelFolder& like, con
     const int64_t tensors = options.adapter ? exporter.write_adapter(temporary)
                                             : exporter.write(temporary, options.shard_bytes);
     for (const auto& file : fs::directory_iterator(like.path())) {
-      if (options.adapter) break;
       const fs::path name = file.path().filename();
-      if (is_companion(name)) fs::copy_file(file.path(), fs::path(temporary) / name);
+      if (!options.adapter && is_companion(name))
+        fs::copy_file(file.path(), fs::path(temporary) / name);
     }
     fs::rename(temporary, folder);
     return tensors;

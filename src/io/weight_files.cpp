@@ -33,8 +33,7 @@ bool WeightFiles::exist(const std::string& folder) {
     if (is_there(inside(folder, name)))
       fail(ErrorKind::io,
            "[model] '{0}/{1}' is pickled: reading it can run any code, and Tessera does not. "
-           "Convert "
-           "it with: python3 -c \"import glob, torch, safetensors.torch as s; "
+           "Convert it with: python3 -c \"import glob, torch, safetensors.torch as s; "
            "s.save_file({{k: v.clone() for f in glob.glob('{0}/pytorch_model*.bin') for k, v in "
            "torch.load(f, weights_only=True).items()}}, '{0}/model.safetensors')\"",
            folder, name);

@@ -100,7 +100,7 @@ class StepBuilder {
   /// Makes the function "reorder" of the caches that build() has made.
   void reorder(Tensor parents) {
     functions_ = {"reorder"};
-    for (Tensor cache : std::vector<Tensor>(caches_)) {
+    for (const Tensor& cache : caches_) {
       Tensor moved = gather(rename(cache, "batch", "rows"), parents, "rows");
       store(cache, moved.shape() == cache.shape() ? moved : transpose(moved, cache.shape()));
     }

@@ -52,7 +52,7 @@ struct Operands {
     return grouped_dot(hidden * gates, down, indices, dim, x.shape(), used);
   }
 
-  /// Of x, indices (none), gates, down, up....
+  /// Of x, gates, down, up...
   Tensors gradient(const Tensor& of_result) const {
     Tensors wanted = {x, gates, down};
     wanted.insert(wanted.end(), up.begin(), up.end());

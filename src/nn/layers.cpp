@@ -89,15 +89,15 @@ void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, 
     if (name.ends_with(".w")) layers.push_back(name.substr(0, name.size() - 2));
   }
   for (const std::string& target : o.targets) {
-    require(std::none_of(layers.begin(), layers.end(),
-                         [&](const std::string& layer) { return layer == target; }) ||
-                std::any_of(adapted.begin(), adapted.end(),
-                            [&](const std::string& layer) { return is_adapted(layer, target); }),
-            "[lora] '{}' is no dense layer of a block, and others have no matrices of LoRA ({})",
+    const bool is_layer = std::find(layers.begin(), layers.end(), target) != layers.end();
+    const bool is_matched =
+        std::any_of(adapted.begin(), adapted.end(),
+                    [&](const std::string& layer) { return is_adapted(layer, target); });
+    require(is_matched || !is_layer,
+            "[lora] '{}' is no dense layer of a block, and others have no matrices of LoRA; leave "
+            "it out ({})",
             target, where(at));
-    require(std::any_of(adapted.begin(), adapted.end(),
-                        [&](const std::string& layer) { return is_adapted(layer, target); }),
-            "[lora] no dense layer of '{}' is called like '{}'{} ({})", within, target,
+    require(is_matched, "[lora] no dense layer of '{}' is called like '{}'{} ({})", within, target,
             suggestion(target, layers), where(at));
   }
 }

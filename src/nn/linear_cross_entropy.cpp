@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "base/fail.h"
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"

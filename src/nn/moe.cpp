@@ -95,8 +95,11 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
     Tensor bias;
     if (o.bias_step != 0) {
       require(o.routing.bias.empty() && !drops,
-              "[moe] bias_step {}{}; it moves a bias of its own ({})", o.bias_step,
-              drops ? " with a capacity" : " and a bias of the routing", where(at));
+              "[moe] bias_step {}{}; it moves a bias of its own, without a capacity: set bias_step "
+              "to 0, or {} ({})",
+              o.bias_step, drops ? " with a capacity" : " and a bias of the routing",
+              drops ? "let tokens choose and set dropless" : "leave the routing's bias empty",
+              where(at));
       bias = routing.bias = g.state("router.bias", Shape{o.experts}, zeros(), DType::float32, at);
     }
     if (drops) {

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/misspelt.h"
 #include "nn/stored.h"
+#include "nn/transformer_parts.h"
 #include "tessera/nn_attention.h"
 
 namespace tessera::nn {

@@ -93,6 +93,8 @@ class Gates {
     require(o.bias.empty() || o.bias.shape() == Shape{experts},
             "the bias is {}; it has the dim of the experts, {}",
             o.bias.empty() ? "" : o.bias.shape().to_string(), Shape{experts}.to_string());
+    require(o.bias.empty() || (!by_experts() && o.gating != Gating::strongest),
+            "a bias where experts choose tokens; a place goes to gates above 0, so leave it empty");
     Tensor x = gates;
     if (!o.bias.empty()) x = add(x, stop_gradient(read_as(o.bias, x.dtype()), at), at);
     x = rounded(x);
@@ -132,9 +134,10 @@ class Gates {
     if (!competes()) {
       return o.scores == Scores::softmax ? softmax(logits, experts.name, at) : sigmoid(logits, at);
     }
-    require(o.scores == Scores::softmax, "tokens compete by a softmax; scores is another");
+    require(o.scores == Scores::softmax,
+            "tokens compete by a softmax of their own; leave scores at softmax");
     check_importance();
-    Tensor none = constant(g, -1e9, logits.dtype(), {}, at), x = logits;
+    Tensor none = constant(g, kNever, logits.dtype(), {}, at), x = logits;
     if (!o.importance.empty()) x = where(o.importance > 0.0, x, none, at);
     return softmax(x, tokens.name, at);
   }
@@ -155,7 +158,7 @@ class Gates {
     const auto mask = [&](Tensor index) {
       return one_hot(index, experts, 1, 0, given.dtype(), at) > 0.0;
     };
-    Tensor none = constant(g, -1e9, given.dtype(), {}, at);
+    Tensor none = constant(g, kNever, given.dtype(), {}, at);
     Tensor others = where(mask(argmax(given, experts.name, at)), none, given, at);
     if (o.second_sample > 0)
       others = where(mask(sampled(others, o.second_sample)), others, none, at);

@@ -164,6 +164,8 @@ Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
     PreferScope prefer(x.graph(), logits);
     chosen = choose(logits, logits.shape()[0].name, "experts", routing, at);
   }
+  // choose() leaves a single gate as it is; divided by its sum it is 1.
+  if (routing.renormalize && routing.choices == 1) chosen.gates = ones_like(chosen.gates, at);
   const auto matrix = [&](const char* name, const Dim& from, const Dim& to, double gain) {
     return parameter_for(x, std::string("expert.") + name + ".w", {dim, from, to},
                          scaled_normal({from.name}, gain), at);
@@ -213,6 +215,9 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
     };
     const auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout, at) : t; };
     if (o.parallel) {
+      require(span.memory.empty(),
+              "[transformer_block] a parallel block reads no memory; set parallel to false ({})",
+              where(at));
       Tensor in = normed(x, "norm1"), seen = attention_of(in, o, span, cache, at);
       return add(x, drop(add(seen, mlp_layer(in, o, at), at)), at);
     }
@@ -295,8 +300,9 @@ namespace {
 Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
   const Dim length = text_dim(o);
   RelativeOptions relative{o.relative_buckets, o.relative_distance, !o.causal};
-  Tensor bucket = relative_buckets(g, length, length.renamed("memory_length"), relative);
-  return gather(relative_table(g, o), bucket, "relative_buckets").prefer(length.name);
+  return relative_bias(g, "relative", length, length.renamed("memory_length"),
+                       head_dims(o.heads).query.without({"d_head"}), relative,
+                       stored_dtype(o.dtype));
 }
 
 Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor memory,

@@ -325,7 +325,7 @@ TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {
   expect_success(verified);
   CHECK(count(verified.out, "every checksum agrees") == 2);
   expect_success(run_cli_in(f, "convert ck whole.safetensors --rename \"gpt.*=transformer.*\""));
-  expect_success(run_cli_in(f, "convert whole.safetensors back --rename \"transformer.*=gpt.*\""));
+  expect_success(run_cli_in(f, "convert whole.safetensors back/ --rename \"transformer.*=gpt.*\""));
   const CliResult e = run_cli_in(f, "eval gpt --data text.txt --set batch=4 --checkpoint ck");
   expect_success(e);
   const CliResult again = run_cli_in(f,

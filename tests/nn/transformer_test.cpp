@@ -174,6 +174,26 @@ TEST_CASE("post-norm and parallel blocks train", "[transformer]") {
   }
 }
 
+TEST_CASE("a single choice of experts is weighted by 1, or by its share", "[transformer]") {
+  const Dim length("length", 5), model("d_model", 16);
+  std::vector<float> x;
+  for (int i = 0; i < 80; ++i) x.push_back(static_cast<float>(std::sin(i + 1.0)));
+  const auto layer = [&](bool renormalize) {
+    TransformerOptions o;
+    o.d_model = 16;
+    o.mlp = {.ff = 24, .experts = 3, .choices = 1, .renormalize = renormalize};
+    return values({length, model}, x, [&](Graph&, Tensor t) { return nn::mlp_layer(t, o); });
+  };
+  const std::vector<double> whole = layer(true), part = layer(false);
+  for (size_t token = 0; token < 5; ++token) {
+    const double share = part[16 * token] / whole[16 * token];
+    CHECK(share > 1.0 / 3);
+    CHECK(share < 0.999);
+    for (size_t i = 16 * token; i < 16 * token + 16; ++i)
+      CHECK(part[i] == Approx(share * whole[i]).epsilon(1e-4));
+  }
+}
+
 TEST_CASE("an encoder of grouped heads with rotary positions, experts and relative biases trains",
           "[transformer]") {
   TransformerOptions o;
@@ -255,6 +275,15 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   refused({"8 heads cannot share 3 key heads", "divisor"}, [](auto& o) { o.heads.key_heads = 3; });
   refused({"the pattern has span 1, but there are spans 0 to 0"}, [](auto& o) { o.pattern = {1}; });
   refused({"0 spans and a pattern of 1 layers"}, [](auto& o) { o.spans.clear(); });
+  expect_usage({"[transformer_block] a parallel block reads no memory"}, [] {
+    TransformerOptions o;
+    o.parallel = true;
+    Graph g;
+    const Dim model("d_model", o.d_model);
+    nn::SharedSpan span;
+    span.memory = g.input("memory", {Dim("memory_length", 4), model}, DType::float32);
+    nn::transformer_block(g.input("x", {Dim("length", 4), model}, DType::float32), o, span);
+  });
   refused({"loss_blocks 3 does not divide the length 128", "divisor"},
           [](auto& o) { o.loss_blocks = 3; });
   refused({"loss_blocks 2 needs a head that is one matrix", "a bias"}, [](auto& o) {
@@ -291,7 +320,7 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.encoder_layers = 2, o.target_length = 4;
     o.packed = true;
   });
-  refused({"[relative_buckets] 2 buckets and max_distance 128"}, [](auto& o) {
+  refused({"[relative_bias] 2 buckets and max_distance 128"}, [](auto& o) {
     o.causal = false;
     o.relative_buckets = 2;
   });

@@ -570,6 +570,15 @@ TEST_CASE("routers say what is wrong with their options") {
   layer({"[moe] experts with biases", "dropless to false"}, {.expert = {.dense = {.bias = true}}});
   layer({"[moe] bias_step 0.1 with a capacity"}, {.dropless = false, .bias_step = 0.1});
   layer({"[moe] 1 shared dims, that of the experts"}, {.shared = {Dim("ff", 3)}});
+  expect_usage({"[route]", "a bias where experts choose tokens"}, [] {
+    Graph g;
+    const Dim experts("experts", 4);
+    Tensor logits = g.input("logits", {Dim("length", 8), experts}, DType::float32);
+    RoutingOptions o;
+    o.gating = Gating::strongest;
+    o.bias = g.input("bias", {experts}, DType::float32);
+    nn::route(logits, "length", "experts", o);
+  });
   error({"[route] 0 choices"}, {.choices = 0});
   error({"[route] threshold 0"}, {.threshold = 0});
   error({"[route] second_place 1.5 and second_sample 0; the first is a probability"},
