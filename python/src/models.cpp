@@ -1,6 +1,4 @@
 // Model folders, texts by a model, and the command line for models in Python.
-#include <cmath>
-
 #include "convert.h"
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"

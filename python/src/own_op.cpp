@@ -1,6 +1,6 @@
 // Ops of a user's own, whose host function is a function of NumPy arrays. An Op is a record with
 // plain functions, so each of these is one function for all such ops, which finds its own by name.
-#include <cstring>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -140,9 +140,10 @@ void run(const HostCall& call) {
     if (padded) {
       for (size_t i = 0; i < out.size(); ++i) {
         const nb::object all = part_of(call, call.out[i], out[i], false);
-        const bool whole_number = nb::cast<std::string>(all.attr("dtype").attr("kind")) != "f";
-        const double fill = identity_of(own.op.combiner);
-        all.attr("fill")(whole_number && std::isinf(fill)
+        const auto kind = nb::cast<std::string>(all.attr("dtype").attr("kind"));
+        double fill = identity_of(own.op.combiner);
+        if (kind == "b") fill = fill > 0;
+        all.attr("fill")(kind != "f" && std::isinf(fill)
                              ? numpy.attr("iinfo")(all.attr("dtype")).attr(fill < 0 ? "min" : "max")
                              : nb::cast(fill));
       }

@@ -69,7 +69,7 @@ void bind_plan(nb::module_& m) {
       .def_prop_ro(
           "memory", [](const Plan& p) { return p.best.memory(); }, "Predicted bytes of a rank.")
       .def_ro("bound", &Plan::bound, "No plan without scoped rules takes fewer seconds.")
-      .def_ro("optimal", &Plan::optimal, "Whether that was proved.")
+      .def_ro("optimal", &Plan::optimal, "Whether no other plan is predicted to be faster.")
       .def_prop_ro(
           "plans",
           [](const Plan& p) {

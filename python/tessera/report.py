@@ -6,13 +6,13 @@ from typing import Any
 
 from . import _tessera
 
-_UNITS = ["B", "KiB", "MiB", "GiB", "TiB"]
+_UNITS = ["B", "kB", "MB", "GB", "TB"]
 
 
 def _bytes(n):
     unit = 0
-    while n >= 1024 and unit + 1 < len(_UNITS):
-        n, unit = n / 1024, unit + 1
+    while n >= 1000 and unit + 1 < len(_UNITS):
+        n, unit = n / 1000, unit + 1
     return f"{n:.0f} B" if unit == 0 else f"{n:.1f} {_UNITS[unit]}"
 
 
