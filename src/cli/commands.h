@@ -41,7 +41,7 @@ struct Arguments {
   std::string csv, tensorboard, staging, on_nonfinite = "stop";
   std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
   bool resume = false, allow_changes = false, profile = false, quiet = false;
-  std::string program = "tessera";  ///< how the user started it, for commands to copy
+  std::string program = "tessera";  ///< its name, for commands to copy
   bool keep_best = false;           ///< train: the checkpoint of the lowest evaluation loss, too
   bool average = false;             ///< eval, export: moving averages instead of parameters
   bool adapter = false;             ///< export: the matrices of LoRA only

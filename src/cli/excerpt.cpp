@@ -55,7 +55,8 @@ size_t columns(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-/// The shortest of `words` that stands once in `arguments` (those with `option` or without).
+/// The shortest of `words` that stands once in `arguments` (the values of options if
+/// `values`, else the others).
 Place place_of(const std::vector<std::string>& words, const std::vector<std::string>& arguments,
                const std::vector<bool>& is_value, bool values) {
   Place best;

@@ -59,8 +59,11 @@ struct Transformer {
 
 Transformer transformer_of(const Arguments& args, const Job& job) {
   const nn::TransformerOptions o = job.spec->transformer(job.config);
-  require(o.causal, "generate writes texts, and '{}' is an encoder, which fills in tokens of them",
-          job.spec->name);
+  require(
+      o.causal,
+      "generate writes texts, and '{}' is an encoder, which fills in tokens of them; train or eval "
+      "takes it",
+      job.spec->name);
   if (o.encoder_layers == 0) return {o.vocab, args.no_cache ? 0 : o.length, {}};
   require(!args.no_cache,
           "--no-cache reads the whole text for every token, and '{}' has an "

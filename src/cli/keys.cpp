@@ -80,8 +80,8 @@ std::vector<ConfigKey> common_keys() {
        KeyRange::one_of({"step", "microbatch"})},
       {"train.pipeline_schedule", "1f1b",
        "Order in which the stages of layers:pipe take microbatches: gpipe does all of them "
-       "forward, "
-       "then backward; 1f1b takes turns, and keeps the activations of as many as stages.",
+       "forward, then backward; 1f1b alternates forward and backward, and keeps the activations "
+       "of at most as many microbatches as there are stages.",
        KeyRange::one_of({"1f1b", "gpipe"})},
       {"train.matmul_precision", "float32",
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",

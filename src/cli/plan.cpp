@@ -118,10 +118,6 @@ nlohmann::json to_json(const std::vector<BreakEven>& links) {
   return list;
 }
 
-}  // namespace
-
-namespace {
-
 constexpr double kBreakEvens = 0.3;  ///< minimum share of the search time for break-even bandwidths
 
 /// The answer as text, JSON and a page, printed and written part by part as it is known.
@@ -129,7 +125,8 @@ class Answer {
  public:
   Answer(const Arguments& args, const std::string& model) : args_(args) {
     findings.model = model;
-    findings.job = " --data PATH";
+    findings.job =
+        fmt::format("{} train {} --data PATH", shell_word(args.program), shell_word(args.model));
     if (!args.sets.empty()) findings.job += " --set";
     for (const std::string& set : args.sets) findings.job += " " + shell_word(set);
     say("{}\n", model);

@@ -78,7 +78,7 @@ void add_winner(Page& page, const PlanFindings& f) {
               {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * above_bound(f.plan)),
                f.plan.optimal ? "best of its space" : "above the best, at most"}});
   page.section("winner", "The best plan");
-  page.command(fmt::format("tessera train {}{} {}", f.model, f.job, flags_of(best, true)));
+  page.command(f.job + " " + flags_of(best, true));
   page.text(proof_of(f.plan));
 }
 

@@ -13,7 +13,7 @@ namespace tessera::cli {
 /// What a plan's page shows; parts come as they are known.
 struct PlanFindings {
   std::string model;
-  std::string job;  ///< the rest of the command that trains it but for the plan: " --data PATH"
+  std::string job;  ///< the command that trains it, but for the plan
   Plan plan;
   std::optional<PricedPlan> other;  ///< that of --why-not
   std::string why_not;              ///< compare(plan, other)

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/json.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/report_curves.h"
@@ -157,11 +158,6 @@ void add_differences(Page& page, const std::vector<RunLog>& logs) {
     differing.push_back(row);
   }
   page.table(columns, differing, "All keys have the same values.");
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string subtitle(const std::vector<RunLog>& logs) {

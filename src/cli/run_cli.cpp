@@ -486,9 +486,9 @@ void add_models(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   generate->add_option("--length-penalty", a.length_penalty,
                        "With --beams: the score of a text of n tokens is its log-probability / "
                        "n^X (1). Above 0 it prefers long texts.");
-  generate->add_flag("--early-stopping", a.early_stopping,
-                     "With --beams: ends the search as soon as as many texts have ended as there "
-                     "are beams.");
+  generate->add_flag(
+      "--early-stopping", a.early_stopping,
+      "With --beams: ends the search once as many texts have ended as there are beams.");
   add_json(generate, a);
   CLI::App* serve =
       add("serve", "Answers requests for completions over HTTP, as an OpenAI-compatible server.",

@@ -33,11 +33,6 @@ void add_step(const Json& record, int64_t step, RunLog& log) {
   if (steps > 0 && steps < 1e15) log.last = static_cast<int64_t>(steps);
 }
 
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 void add_record(const Json& record, RunLog& log) {
   const int64_t step = step_of(record);
   if (record.contains("config")) {
@@ -55,6 +50,7 @@ void add_record(const Json& record, RunLog& log) {
     log.saves[step] = record;
     log.events.push_back({step, "save", ""});
   }
+  if (record.contains("stopped_early")) log.last = step;
   if (record.contains("spike")) log.events.push_back({step, "spike", text_of(record["spike"])});
   if (record.contains("rolled_back_to"))
     log.events.push_back(

@@ -21,9 +21,11 @@ std::map<std::string, std::string> values_of(const std::string& sets) {
   return values;
 }
 
+using SweptKeys = std::map<std::string, std::set<std::string>>;
+
 /// The keys of --set that have several values in a sweep, with them.
-std::map<std::string, std::set<std::string>> swept_keys(const std::vector<SweepRow>& rows) {
-  std::map<std::string, std::set<std::string>> swept;
+SweptKeys swept_keys(const std::vector<SweepRow>& rows) {
+  SweptKeys swept;
   for (const SweepRow& r : rows) {
     for (const auto& [key, value] : values_of(r.sets)) swept[key].insert(value);
   }
@@ -32,8 +34,7 @@ std::map<std::string, std::set<std::string>> swept_keys(const std::vector<SweepR
 }
 
 /// What tells a row from the others.
-std::string name_of(const SweepRow& r, const std::vector<SweepRow>& rows) {
-  const auto swept = swept_keys(rows);
+std::string name_of(const SweepRow& r, const SweptKeys& swept) {
   std::string name;
   for (const auto& [key, value] : values_of(r.sets)) {
     if (swept.contains(key)) name += fmt::format("{}={} ", key, value);
@@ -42,14 +43,14 @@ std::string name_of(const SweepRow& r, const std::vector<SweepRow>& rows) {
 }
 
 /// Measured over predicted, with the diagonal on which both agree.
-pages::Json agreement(const std::vector<SweepRow>& rows) {
+pages::Json agreement(const std::vector<SweepRow>& rows, const SweptKeys& swept) {
   std::vector<double> x, y, line;
   pages::Json tips = pages::Json::array();
   for (const SweepRow& r : rows) {
     if (r.measured == 0 || r.predicted == 0) continue;
     x.push_back(r.predicted);
     y.push_back(r.measured);
-    tips.push_back(name_of(r, rows));
+    tips.push_back(name_of(r, swept));
   }
   line = {std::min(*std::min_element(x.begin(), x.end()), *std::min_element(y.begin(), y.end())),
           std::max(*std::max_element(x.begin(), x.end()), *std::max_element(y.begin(), y.end()))};
@@ -68,8 +69,7 @@ pages::Json agreement(const std::vector<SweepRow>& rows) {
 
 /// The best measured time by the values of the two keys of --set that were swept; null unless two
 /// were.
-pages::Json by_keys(const std::vector<SweepRow>& rows) {
-  const auto swept = swept_keys(rows);
+pages::Json by_keys(const std::vector<SweepRow>& rows, const SweptKeys& swept) {
   if (swept.size() != 2) return {};
   const std::string first_key = swept.begin()->first, second_key = swept.rbegin()->first;
   const std::set<std::string>& seconds = swept.rbegin()->second;
@@ -109,6 +109,7 @@ pages::Json by_keys(const std::vector<SweepRow>& rows) {
 std::string sweep_page(const std::string& title, const std::vector<SweepRow>& rows) {
   constexpr size_t kMostBars = 40;
   const SweepSummary summary = summarize(rows);
+  const SweptKeys swept = swept_keys(rows);
   pages::Page page("Layouts of " + title,
                    fmt::format("{} layouts, {} programs", rows.size(), summary.programs));
   std::vector<SweepRow> sorted = rows;
@@ -121,7 +122,7 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
       {std::to_string(summary.ran), "layouts ran"}, {std::to_string(summary.failed), "failed"}};
   if (summary.ran > 0)
     cards.emplace_back(pages::with_unit(sorted[0].measured, "s"),
-                       "fastest, " + name_of(sorted[0], rows));
+                       "fastest, " + name_of(sorted[0], swept));
   if (summary.error >= 0) {
     cards.emplace_back(fmt::format("{:.2f}", summary.tau), "rank correlation (Kendall's tau)");
     cards.emplace_back(pages::with_unit(summary.error, "%"), "mean error of predictions");
@@ -136,14 +137,14 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
   if (summary.ran > 0) {
     page.section("times", "Times of a step");
     page.begin_grid();
-    if (summary.error >= 0) page.chart(agreement(sorted));
-    const pages::Json heat = by_keys(rows);
+    if (summary.error >= 0) page.chart(agreement(sorted, swept));
+    const pages::Json heat = by_keys(rows, swept);
     if (!heat.is_null()) page.chart(heat);
     page.end_grid();
     pages::Json bars = pages::Json::array();
     for (const SweepRow& r : sorted) {
       if (r.measured == 0 || bars.size() == kMostBars) break;
-      pages::Json bar = {{"label", name_of(r, rows)},
+      pages::Json bar = {{"label", name_of(r, swept)},
                          {"parts", pages::Json::array({{"median", r.measured}})}};
       if (r.least > 0) bar["range"] = {r.least, r.measured};
       if (r.predicted > 0) bar["dot"] = r.predicted;

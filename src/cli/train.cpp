@@ -283,6 +283,7 @@ bool ends_early(Training& t, int64_t step) {
       "stopped early after step {}: {} evaluations since step {} had no lower loss than "
       "its {:.4f}",
       step, patience, t.best.step, t.best.loss));
+  t.progress->record(nlohmann::json{{"step", step}, {"stopped_early", true}}.dump());
   return true;
 }
 

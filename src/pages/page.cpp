@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "pages/assets.h"
 
 namespace tessera::pages {
@@ -78,21 +79,11 @@ void Page::cards(const std::vector<std::pair<std::string, std::string>>& cards) 
   body_ += "</div>\n";
 }
 
-namespace {
-
-/// Text of a file may be no UTF-8.
-std::string plain(const Json& value) {
-  return value.is_string() ? value.get<std::string>()
-                           : value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-}  // namespace
-
 void Page::pairs(const Json& object) {
   body_ += "<div class=\"table\" tabindex=\"0\"><table class=\"pairs\"><tbody>";
   for (const auto& [name, value] : object.items())
     body_ += fmt::format("<tr><th scope=\"row\">{}</th><td class=\"t\">{}</td></tr>", escape(name),
-                         escape(plain(value)));
+                         escape(text_of(value)));
   body_ += "</tbody></table></div>\n";
 }
 
@@ -112,14 +103,14 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
     body_ += "<tr>";
     for (const Column& c : columns) {
       const auto at = row.find(c.key);
-      if (at == row.end() || at->is_null() || (at->is_string() && at->empty())) {
+      if (at == row.end() || at->is_null() || *at == "") {
         body_ += fmt::format("<td{}>-</td>", c.unit.empty() ? "" : " class=\"n\"");
       } else if (!c.unit.empty() && at->is_number()) {
         const double value = at->get<double>();
         body_ +=
             fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value, with_unit(value, c.unit));
       } else {
-        const std::string text = plain(*at);
+        const std::string text = text_of(*at);
         body_ +=
             fmt::format("<td{}>{}</td>", text.size() > kShort ? " class=\"t\"" : "", escape(text));
       }

@@ -27,7 +27,7 @@ struct Column {
   std::string key, heading, unit = "";
 };
 
-/// A number as tables and charts show it: (0.0012, "s") is "1.2 ms".
+/// A number as tables and cards show it: (0.0012, "s") is "1.2 ms".
 std::string with_unit(double value, const std::string& unit);
 
 class Page {

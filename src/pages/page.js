@@ -3,9 +3,10 @@
 //   xy     xs: [{key, label, unit}], y: {label, unit, log}, xlog, smooth, square, same (both axes have one range),
 //          series: [{name, color, dash, points, quiet, x: {key: [...]}, y: [...], tips: [...]}],
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
-//   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot, tip}]
+//   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot}]
 //   rects  x: {label, unit} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
-//          rects: [[x0, x1, y0, y1, class, name], ...]; for a heat map `heat`: its unit, and a value for the class
+//          rects: [[x0, x1, y0, y1, class, name], ...]; for a heat map `heat`: its unit, a value for the class, and
+//          `low` where its colours begin
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
 (function () {
@@ -43,7 +44,7 @@ function fmt(v, unit) {
 function scaled(v, unit) {
   let p = 0;
   while (Math.abs(v) >= 1000 && p < 6) { v /= 1000; ++p; }
-  return (short(v) + " " + "kMGTPE".charAt(p - 1 < 0 ? 9 : p - 1) + unit).trim();
+  return (short(v) + " " + "kMGTPE".charAt(p - 1) + unit).trim();
 }
 
 // ---- scales
@@ -195,7 +196,6 @@ class XY extends Chart {
     this.zoomable();
     const named = s.series.filter(c => c.name);
     if (named.length > 1) this.toggles(s.series.map((c, i) => [c, i]).filter(p => p[0].name).map(([c, i]) => [c.name, this.swatch(c, i), i]));
-    (s.marks || []).forEach(m => { m.kind = m.kind || m.name; });
   }
   swatch(c, i) {
     const k = color(c.color === undefined ? i : c.color);
@@ -220,9 +220,9 @@ class XY extends Chart {
     if (!isFinite(y0) || !isFinite(x0)) { this.pts = []; this.text(10, 30, "no values", {class: "tick"}); return; }
     if (s.same && !this.zoom) { x0 = y0 = Math.min(x0, y0); x1 = y1 = Math.max(x1, y1); }
     const pad = this.ylog ? 1.06 : 0.04 * (y1 - y0);
-    if (this.ylog) { y0 /= pad; y1 *= pad; } else { if (s.y.zero) y0 = Math.min(0, y0); else y0 -= pad; y1 += pad; }
+    if (this.ylog) { y0 /= pad; y1 *= pad; } else { y0 -= pad; y1 += pad; }
     if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (shown.some(c => c.points) && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
-    const top = (s.marks || []).some(m => m.kind !== "save") ? 38 : 24, bottom = 34;
+    const top = (s.marks || []).some(m => m.name !== "save") ? 38 : 24, bottom = 34;
     let y = scale(y0, y1, this.h - bottom, top, this.ylog);
     const left = 12 + CHAR * Math.max(...y.ticks(6).map(t => fmt(t, s.y.unit).length), 2);
     const right = 14;
@@ -235,11 +235,11 @@ class XY extends Chart {
       const v = m.x[this.xkey];
       if (v === undefined || v < x0 || v > x1) continue;
       const px = this.x(v);
-      const quiet = m.kind === "save";  // a tick at the bottom; others are lines with a name
+      const quiet = m.name === "save";  // a tick at the bottom; others are lines with a name
       g.append(svg("line", {class: quiet ? "cursor" : "mark", x1: px, x2: px, y1: quiet ? this.h - bottom - 6 : top, y2: this.h - bottom}));
-      const width = m.kind.length * CHAR, at = Math.max(left + 2, Math.min(px - width / 2, this.w - right - width));
+      const width = m.name.length * CHAR, at = Math.max(left + 2, Math.min(px - width / 2, this.w - right - width));
       if (quiet || at < labelFree) continue;
-      this.text(at, top - 6, m.kind, {class: "tick"});
+      this.text(at, top - 6, m.name, {class: "tick"});
       labelFree = at + width + 6;
     }
     for (const l of s.hlines || []) {
@@ -320,7 +320,7 @@ class Bars extends Chart {
   setup() {
     this.parts = [];
     for (const row of this.spec.rows) for (const [name] of row.parts) if (!this.parts.includes(name)) this.parts.push(name);
-    const extra = this.spec.rows.some(r => r.dot !== undefined) ? [[this.spec.dots || "predicted", "background:var(--ink);border-radius:50%;width:10px;height:10px"]] : [];
+    const extra = this.spec.rows.some(r => r.dot !== undefined) ? [["predicted", "background:var(--ink);border-radius:50%;width:10px;height:10px"]] : [];
     if (this.parts.length > 1 || extra.length) this.marks(this.parts.map((p, i) => [p, `background:${color(i)}`]).concat(extra));
   }
   keys() { return "; arrow keys go through the bars"; }
@@ -339,7 +339,7 @@ class Bars extends Chart {
       for (const [name, value] of r.parts) {
         const x0 = this.x(at), x1 = this.x(at += value);
         this.add("rect", {x: x0, y: y + 18, width: Math.max(0, x1 - x0 - (x1 - x0 > 3 ? 1 : 0)), height: 14, fill: color(this.parts.indexOf(name))});
-        this.hits.push([x0, x1, y, y + row, `${r.label}\n${name} ${fmt(value, s.unit)}${whole > value && whole > 0 ? ` (${short(100 * value / whole)} %)` : ""}${r.tip ? "\n" + r.tip : ""}`]);
+        this.hits.push([x0, x1, y, y + row, `${r.label}\n${name} ${fmt(value, s.unit)}${whole > value && whole > 0 ? ` (${short(100 * value / whole)} %)` : ""}`]);
       }
       if (r.range) this.add("path", {d: `M${this.x(r.range[0])} ${y + 25}H${this.x(r.range[1])}M${this.x(r.range[0])} ${y + 20}v10M${this.x(r.range[1])} ${y + 20}v10`, stroke: "var(--ink)", fill: "none"});
       if (r.dot !== undefined && r.dot !== null) this.add("circle", {cx: this.x(r.dot), cy: y + 25, r: 5, fill: "var(--ink)", stroke: "var(--card)"});

@@ -136,6 +136,9 @@ TEST_CASE("training stops when no evaluation is better, and the best checkpoint 
   CHECK(last == best + 6);
   CHECK(one.out.find("stopped early after step " + std::to_string(last) +
                      ": 3 evaluations since step " + std::to_string(best)) != std::string::npos);
+  const auto stops = log_of(f, "log.jsonl", "stopped_early");
+  REQUIRE(stops.size() == 1);
+  CHECK(stops[0]["step"] == last);
   const std::optional<Checkpoint> kept = find_latest(f("run/best"));
   REQUIRE(kept);
   CHECK(kept->step == best);

@@ -267,6 +267,9 @@ TEST_CASE("report --follow writes the page until the job is finished", "[cli]") 
   CHECK(follow.wait(60) == 0);
   CHECK_FALSE(contains(f.read("run.html"), "http-equiv=\"refresh\""));
   CHECK(contains(f.read("run.html"), "step 4 of 4"));
+  // A job that ended early, by train.patience, is finished too.
+  f.write("early.jsonl", config("") + step(1, 9) + "{\"step\": 1, \"stopped_early\": true}\n");
+  expect_success(run_cli_in(f, "report early.jsonl --follow"));
 }
 
 TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slow]") {
