@@ -19,11 +19,18 @@
 #include "base/pauses.h"
 #include "base/thrown.h"
 #include "collectives/communicator.h"
+#include "collectives/mpi_api.h"
 #include "session/cluster_internals.h"
+#include "tessera/interop/mpi_library.h"
 
 namespace tessera {
 
 namespace {
+/// "Open MPI v4.1.4" of what MPI_Get_library_version says.
+std::string first_line(const std::string& library) {
+  return library.empty() ? "an unknown MPI" : library.substr(0, library.find_first_of(",\n"));
+}
+
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -258,6 +265,17 @@ Cluster Cluster::adopt_mpi(const void* comm) {
   return adopt(tessera::adopt_mpi(comm));
 }
 
+Cluster adopt_mpi(const void* comm, const std::string& library) {
+  const std::string ours = mpi_api().library();
+  if (comm != nullptr && library != ours) {
+    fail(ErrorKind::unsupported,
+         "[adopt_mpi] the communicator is of {}, but libtessera_mpi.so uses {}; build Tessera with "
+         "the program's MPI, or the program with Tessera's",
+         first_line(library), first_line(ours));
+  }
+  return Cluster::adopt_mpi(comm);
+}
+
 Cluster Cluster::mpi() { return adopt(make_mpi_world()); }
 
 int launched_ranks() {
@@ -270,19 +288,17 @@ Cluster Cluster::from_environment(int ranks) {
   if (env.launched_ranks == 0) return threads(ranks);
   if (!have_mpi()) {
     require(env.launched_ranks == 1,
-            "{} says this job has {} ranks, but this build has no MPI, so each process would train "
-            "alone; install an MPI "
-            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: "
-            "ranks are then threads",
-            env.launcher_variable, env.launched_ranks);
+            "{} says this job has {} ranks, but MPI cannot be used, so each process would train "
+            "alone: {}; or run without the launcher: ranks are then threads",
+            env.launcher_variable, env.launched_ranks, why_no_mpi());
     return threads(ranks);
   }
   Cluster cluster = mpi();
   require(cluster.size() == env.launched_ranks,
           "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: "
-          "use the mpirun of the MPI "
-          "that this build was linked to, or srun --mpi=pmix",
-          env.launcher_variable, env.launched_ranks, cluster.size());
+          "use the mpirun of {}, "
+          "which this build uses, or srun --mpi=pmix",
+          env.launcher_variable, env.launched_ranks, cluster.size(), mpi_api().version());
   if (cluster.size() == 1 && ranks > 1) return threads(ranks);
   return cluster;
 }
