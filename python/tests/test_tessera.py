@@ -402,6 +402,8 @@ except KeyboardInterrupt:
 
 def test_a_fork_has_runs_of_its_own():
     script = TRAINING + """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python, since the parent has threads
 run = step.compile(mesh="a:2", layout="n:a")
 expected = [run(x=x).loss for _ in range(3)]
 child = os.fork()
