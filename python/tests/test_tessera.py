@@ -471,7 +471,7 @@ def test_a_communicator_of_mpi4py():
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="no PyTorch")
 @pytest.mark.parametrize("first, second", [("torch", "tessera"), ("tessera", "torch")])
 def test_beside_pytorch_in_one_process(first, second):
-    script = f"import {first}, {second}\\nimport torch\\n" + TRAINING + """
+    script = f"import {first}, {second}\nimport torch\n" + TRAINING + """
 a = torch.ones(300, 300, requires_grad=True)
 run = step.compile(mesh="a:2", layout="n:a")
 for _ in range(3):
