@@ -144,7 +144,7 @@ class Communicator {
 /// thread. An element must be used by one thread at a time, not necessarily always the same one.
 std::vector<std::unique_ptr<Communicator>> make_local_world(int size);
 
-/// True if this build has MPI.
+/// True if ranks can be processes: MPI's plug-in opens (collectives/mpi_api.h says why not).
 bool have_mpi();
 struct MpiOptions {
   /// Ranks of one host read each other's memory. If false, or if the system does not allow it (say,
@@ -156,7 +156,7 @@ struct MpiOptions {
 /// This process's rank of a duplicate of MPI_COMM_WORLD, renumbered so that the ranks of a host are
 /// consecutive, whatever the launcher's placement (--map-by node, -m cyclic). Initializes MPI
 /// (THREAD_MULTIPLE if possible) if nobody has. Only then does it finalize MPI at exit, and only if
-/// no call failed (it would hang). Throws unsupported if built without MPI.
+/// no call failed (it would hang). Throws unsupported unless have_mpi().
 std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options = {});
 /// The same for a duplicate of the host program's communicator; `comm` points to an MPI_Comm.
 std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& options = {});

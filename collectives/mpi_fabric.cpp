@@ -37,7 +37,7 @@ struct MpiFabric::Introduction {
 MpiFabric::MpiFabric(std::unique_ptr<Wire> wire)
     : Fabric(wire->rank()),
       wire_(std::move(wire)),
-      progress_(std::make_unique<Progress>(allows_threads())) {}
+      progress_(std::make_unique<Progress>(mpi_api().allows_threads())) {}
 
 std::shared_ptr<MpiFabric> MpiFabric::make(std::unique_ptr<Wire> wire, const MpiOptions& options,
                                            double seconds) {
@@ -68,7 +68,7 @@ void MpiFabric::introduce(const MpiOptions& options, double seconds) {
   std::random_device random;
   mine.cookie = (static_cast<uint64_t>(random()) << 32 | random()) | 1;
   control_->cookie.store(mine.cookie);
-  mine.pid = getpid(), mine.unasked_bytes = unasked_bytes();
+  mine.pid = getpid(), mine.unasked_bytes = mpi_api().unasked_bytes();
   mine.control = token(control_);
   CPU_ZERO(&mine.processors);
   sched_getaffinity(0, sizeof(mine.processors), &mine.processors);

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "collectives/mpi_transport.h"
+#include "collectives/mpi_api.h"
 #include "collectives/peer_group.h"
 #include "collectives/progress.h"
 

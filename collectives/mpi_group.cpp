@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "collectives/blocks.h"
+#include "collectives/wait_briefly.h"
 
 namespace tessera {
 
@@ -48,14 +49,14 @@ void MessageCommunicator::complete(Transfers& transfers, const Call& call) {
 void MessageCommunicator::trade(const void* out, void* in, int64_t bytes, const Call& call) {
   fabric_->check(call);
   fabric_->note(call);
-  Transfers transfers(fabric_->wire());
+  const std::unique_ptr<Transfers> transfers = fabric_->wire().transfers();
   for (int q = 0; q < size_; ++q) {
     if (q == rank_) continue;
-    transfers.receive(ranks_[q], tag_, static_cast<char*>(in) + q * bytes, bytes);
-    transfers.send(ranks_[q], tag_, static_cast<const char*>(out) + q * bytes, bytes);
+    transfers->receive(ranks_[q], tag_, static_cast<char*>(in) + q * bytes, bytes);
+    transfers->send(ranks_[q], tag_, static_cast<const char*>(out) + q * bytes, bytes);
   }
-  transfers.start();
-  complete(transfers, call);
+  transfers->start();
+  complete(*transfers, call);
   fabric_->heard(ranks_, std::make_shared<const Call>(call));
 }
 

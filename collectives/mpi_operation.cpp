@@ -28,11 +28,11 @@ bool contiguous(const Strided& part) {
 
 /// One round of messages for all collectives of an operation.
 struct Phase {
-  Transfers transfers;
+  std::unique_ptr<Transfers> transfers;
   std::vector<std::function<void()>> before, after;
   void launch() {
     for (const auto& work : before) work();
-    transfers.start();
+    transfers->start();
   }
 };
 using Phases = std::vector<Phase>;
@@ -57,7 +57,7 @@ class MessageCollective {
   int me() const { return group_.rank(); }
   Phase& new_phase() {
     if (next_phase_ == phases_.size()) {
-      phases_.push_back({Transfers(group_.fabric().wire()), {}, {}});
+      phases_.push_back({group_.fabric().wire().transfers(), {}, {}});
     }
     return phases_[next_phase_++];
   }
@@ -66,10 +66,10 @@ class MessageCollective {
     return buffers_.back().get();
   }
   void send(Phase& phase, int q, const void* data, int64_t elements) {
-    phase.transfers.send(group_.ranks()[q], tag_, data, elements * bytes_);
+    phase.transfers->send(group_.ranks()[q], tag_, data, elements * bytes_);
   }
   void receive(Phase& phase, int q, void* data, int64_t elements) {
-    phase.transfers.receive(group_.ranks()[q], tag_, data, elements * bytes_);
+    phase.transfers->receive(group_.ranks()[q], tag_, data, elements * bytes_);
   }
   void plan() {
     switch (c_.kind) {
@@ -144,7 +144,7 @@ class MessageOperation final : public Operation, private Driven {
     progress().remove(*this);
     if (error_) std::rethrow_exception(error_);
     while (now_ < phases_.size()) {
-      group_.complete(phases_[now_].transfers, *call_);
+      group_.complete(*phases_[now_].transfers, *call_);
       next();
     }
     in_flight_ = false;
@@ -157,7 +157,7 @@ class MessageOperation final : public Operation, private Driven {
   /// Called by the rank or by the progress thread. Errors are kept and thrown in wait().
   void drive() override {
     try {
-      while (!error_ && in_flight_ && now_ < phases_.size() && phases_[now_].transfers.test())
+      while (!error_ && in_flight_ && now_ < phases_.size() && phases_[now_].transfers->test())
         next();
     } catch (...) {
       error_ = std::current_exception();

@@ -26,11 +26,11 @@ class Cluster {
  public:
   /// Ranks are `ranks` threads of this process. Needs no libraries; the reference for all backends.
   static Cluster threads(int ranks);
-  /// One rank per process of MPI_COMM_WORLD. Throws unsupported if this build has no MPI.
+  /// One rank per process of MPI_COMM_WORLD. Throws unsupported if MPI cannot be used here.
   static Cluster mpi();
   /// mpi() under a launcher (mpirun, srun), else threads(ranks). Throws a usage error if the
-  /// launcher announces more ranks than MPI sees, and if it announces any but this build has no
-  /// MPI.
+  /// launcher announces more ranks than MPI sees, and if it announces any but MPI cannot be used
+  /// here.
   static Cluster from_environment(int ranks = 1);
   /// Adopts a communicator of the host program; `comm` points to an MPI_Comm. Call the typed
   /// function of tessera/interop/mpi.h instead.

@@ -43,15 +43,17 @@ std::optional<std::pair<std::string, int>> line_of_python() {
     auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
     const nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
     const nb::object file = code.attr("co_filename");
-    const char* text = PyUnicode_AsUTF8(file.ptr());
+    Py_ssize_t length = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(file.ptr(), &length);
     if (text == nullptr) {
       PyErr_Clear();
       return std::nullopt;
     }
-    if (package_folder.empty() ||
-        std::string_view(text).substr(0, package_folder.size()) != package_folder)
-      return std::pair(std::string(text), PyFrame_GetLineNumber(f));
-    frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+    const std::string_view name(text, static_cast<size_t>(length));
+    if (package_folder.empty() || !name.starts_with(package_folder))
+      return std::pair(std::string(name), PyFrame_GetLineNumber(f));
+    frame = frame.attr("f_back");  // PyFrame_GetBack is not of the stable ABI
+    if (frame.is_none()) break;
   }
   return std::nullopt;
 }

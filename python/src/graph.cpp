@@ -140,10 +140,14 @@ void bind_graph(nb::module_& m) {
   nb::class_<Graph>(m, "Graph", "A model as written: tensors and what makes them.")
       .def(
           "input",
-          [](Graph& g, const std::string& name, nb::handle dims, nb::handle dtype) {
+          [](Graph& g, const std::string& name, nb::handle dims, nb::handle dtype,
+             const std::optional<std::pair<std::string, int>>& line) {
+            std::optional<CallerScope> declared;
+            if (line) declared.emplace(line->first, line->second);
             return g.input(name, shape_of(dims), dtype_of(dtype));
           },
-          At(), nb::arg("name"), nb::arg("dims"), nb::arg("dtype") = "float32")
+          At(), nb::arg("name"), nb::arg("dims"), nb::arg("dtype") = "float32",
+          nb::arg("line").none() = nb::none(), "line: (file, number), if it is not the caller's.")
       .def(
           "parameter",
           [](Graph& g, const std::string& name, nb::handle dims, const InitializerHandle& init,

@@ -1,4 +1,5 @@
 // Model folders, texts by a model, and the command line for models in Python.
+#include "callback.h"
 #include "convert.h"
 #include "tessera/checkpoint.h"
 #include "tessera/cli.h"
@@ -159,17 +160,6 @@ class SharedSource : public DataSource {
   std::shared_ptr<DataSource> source_;
 };
 
-/// Python's exception as the engine's, since C++ is between.
-template <class Work>
-auto python_of(const std::string& model, const Work& work) {
-  const nb::gil_scoped_acquire gil;
-  try {
-    return work();
-  } catch (const nb::python_error& e) {
-    throw Error(ErrorKind::usage, "model '" + model + "': " + e.what());
-  }
-}
-
 // Python's side of a model: its functions get the keys' values as texts.
 using Build = std::function<nb::dict(std::shared_ptr<Graph>, nb::dict, Dim)>;
 using Data = std::function<std::shared_ptr<DataSource>(nb::dict, bool)>;
@@ -187,13 +177,14 @@ ModelSpec spec_of(const std::string& name, const std::string& help,
   for (const auto& [key, value] : keys)
     spec.keys.push_back({key, value, "Of the model in Python."});
   for (const auto& [key, value] : tiny) spec.tiny[key] = value;
+  const std::string prefix = "model '" + name + "': ";
   const auto values_of = [](const Config& config) {
     nb::dict values;
     for (const ConfigKey& key : config.keys()) values[key.name.c_str()] = key.value;
     return values;
   };
   spec.build = [=](Graph& g, const Config& config, int64_t batch, bool partial) {
-    return python_of(name, [&] {
+    return in_python(prefix, [&] {
       const nb::dict made = build(owner_of(g), values_of(config), nn::batch_dim(batch, partial));
       const auto tensor = [&](const char* key) {
         const nb::object x = made.attr("get")(key);
@@ -209,13 +200,13 @@ ModelSpec spec_of(const std::string& name, const std::string& help,
     });
   };
   spec.data = [=](const Config& config, bool held_out) -> std::unique_ptr<DataSource> {
-    return python_of(name, [&]() -> std::unique_ptr<DataSource> {
+    return in_python(prefix, [&]() -> std::unique_ptr<DataSource> {
       std::shared_ptr<DataSource> made = data(values_of(config), held_out);
       return made ? std::make_unique<SharedSource>(std::move(made)) : nullptr;
     });
   };
   spec.tokens = [=](const Config& config) {
-    return python_of(name, [&] { return tokens(values_of(config)); });
+    return in_python(prefix, [&] { return tokens(values_of(config)); });
   };
   return spec;
 }

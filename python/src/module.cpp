@@ -32,6 +32,7 @@ void bind_errors(nb::module_& m) {
     try {
       std::rethrow_exception(thrown);
     } catch (const Error& e) {
+      if (PyErr_CheckSignals() != 0) return;  // Ctrl-C, which ended a function of the user's
       PyErr_SetString(exception_classes[static_cast<size_t>(e.kind())],
                       with_line(e.what()).c_str());
     }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "callback.h"
 #include "convert.h"
 #include "tessera/op.h"
 #include "tessera/testing.h"
@@ -27,36 +28,6 @@ std::map<std::string, OwnOp*, std::less<>>& own_ops() {
 }
 
 OwnOp& own_op(std::string_view name) { return *own_ops().find(name)->second; }
-
-std::string text_of(nb::handle x) { return nb::str(x).c_str(); }
-
-/// An exception of Python as an Error: what the engine reports with the node's name and line.
-Error as_error(const std::string& prefix, nb::python_error& e) {
-  std::string text = text_of(nb::object(e.type().attr("__name__"))) + ": " + text_of(e.value());
-  nb::object trace = e.traceback();
-  while (trace.is_valid() && !trace.is_none() && !trace.attr("tb_next").is_none())
-    trace = trace.attr("tb_next");
-  if (trace.is_valid() && !trace.is_none()) {
-    const std::string file =
-        text_of(nb::object(trace.attr("tb_frame").attr("f_code").attr("co_filename")));
-    text += " in " + file.substr(file.rfind('/') + 1) + ":" +
-            std::to_string(nb::cast<int>(trace.attr("tb_lineno")));
-  }
-  return {ErrorKind::usage, prefix + text};
-}
-
-/// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.
-template <class Work>
-auto in_python(const std::string& prefix, const Work& work) {
-  const nb::gil_scoped_acquire gil;
-  try {
-    return work();
-  } catch (nb::python_error& e) {
-    throw as_error(prefix, e);
-  } catch (const std::bad_cast&) {
-    throw Error(ErrorKind::usage, prefix + "the Python of this op returned another type");
-  }
-}
 
 nb::list types_of(const std::vector<ValueType>& values) {
   nb::list types;

@@ -1,7 +1,10 @@
 // Ranks, sessions, reports and checkpoints.
+#include <algorithm>
+
 #include "convert.h"
 #include "tessera/checkpoint.h"
 #include "tessera/explain.h"
+#include "tessera/interop/mpi_library.h"
 
 namespace tessera::python {
 
@@ -122,6 +125,24 @@ void bind_session(nb::module_& m) {
   nb::class_<Cluster>(m, "Cluster",
                       "The ranks: threads of this process, or processes under a launcher.")
       .def_static("threads", &Cluster::threads, At(), nb::arg("ranks"))
+      .def_static(
+          "adopt",
+          [](const nb::object& comm) {
+            const nb::module_ mpi = nb::module_::import_("mpi4py.MPI");
+            if (!nb::isinstance(comm, mpi.attr("Comm")))
+              throw nb::type_error(("Cluster.adopt() takes a communicator of mpi4py, not " +
+                                    std::string(nb::repr(comm).c_str()))
+                                       .c_str());
+            const bool usable = nb::cast<bool>(mpi.attr("Is_initialized")()) &&
+                                !nb::cast<bool>(mpi.attr("Is_finalized")()) &&
+                                !comm.equal(mpi.attr("COMM_NULL"));
+            const auto address = nb::cast<uintptr_t>(mpi.attr("_addressof")(comm));
+            const auto library = nb::cast<std::string>(mpi.attr("Get_library_version")());
+            const nb::gil_scoped_release others_run;
+            return adopt_mpi(usable ? reinterpret_cast<const void*>(address) : nullptr, library);
+          },
+          At(), nb::arg("comm"),
+          "The processes of a communicator of mpi4py, which is duplicated. Collective over it.")
       .def_static("from_environment", &Cluster::from_environment, At(), nb::arg("ranks") = 1)
       .def_prop_ro("size", &Cluster::size)
       .def_prop_ro("is_root", &Cluster::is_root)
@@ -184,7 +205,9 @@ void bind_session(nb::module_& m) {
           "assign",
           [](Session& s, const std::string& name, const DenseArray& array) {
             Array whole = array_of(array);
-            whole.dims = s.shape_of(name).dims;
+            const std::vector<std::string> stored = s.program().stored_names();
+            if (std::find(stored.begin(), stored.end(), name) != stored.end())
+              whole.dims = s.shape_of(name).dims;
             s.assign(name, whole);
           },
           At())

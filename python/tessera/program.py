@@ -95,7 +95,8 @@ class Program:
         if self._traced is not None:
             return self._traced
         graph, step = _tessera.make_graph(), _Step()
-        arguments = {}
+        arguments, code = {}, getattr(self.function, "__code__", None)
+        line = None if code is None else (code.co_filename, code.co_firstlineno)
         annotations = inspect.get_annotations(self.function, eval_str=True) if hasattr(inspect, "get_annotations") else self.function.__annotations__
         _tracing.append(step)
         try:
@@ -104,7 +105,7 @@ class Program:
                     spec = annotations.get(name)
                     if not isinstance(spec, InputSpec):
                         raise TypeError(f"argument '{name}' of {self.__name__}() needs dtype and dims as its annotation: {name}: ts.f32[batch, length]")
-                    arguments[name] = make_input(name, spec.dims, spec.dtype)
+                    arguments[name] = graph.input(name, spec.dims, spec.dtype, line)
                 step.outputs = _named_outputs(self.function(**arguments))
         finally:
             _tracing.pop()
@@ -125,12 +126,15 @@ class Program:
     ) -> Run:
         """A Run on the ranks of `mesh` ("data:2;model:2"), whose tensors are cut as `layout` says.
 
-        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data"}. Collective under a launcher.
+        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data"}. cluster: its ranks, or a communicator of
+        mpi4py, instead of those of the launcher or threads. Collective over the processes of a launcher.
         """
         graph, step, _ = self._trace()
         options = self._options(mesh, layout, seed, device, keep, threads_per_rank)
         if cluster is None:
             cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(mesh or "all:1"))
+        elif not isinstance(cluster, _tessera.Cluster):
+            cluster = _tessera.Cluster.adopt(cluster)
         return Run(self, step, graph, cluster, options)
 
     def explain(self, mesh: str = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:

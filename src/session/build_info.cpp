@@ -7,6 +7,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "collectives/communicator.h"
+#include "collectives/mpi_api.h"
 #include "gpu/device/cuda_api.h"
 #include "kernels/cpu/blas.h"
 #include "tokenizer/encoder.h"
@@ -33,9 +34,7 @@ BuildInfo build_info() {
              : __builtin_cpu_supports("avx2")  ? "AVX2"
                                                : "SSE2";
   info.blas = cpu::blas_description();
-  info.mpi = have_mpi() ? "MPI " TESSERA_MPI_VERSION
-                        : "no: this build found no MPI when it was configured (Debian: "
-                          "libopenmpi-dev openmpi-bin)";
+  info.mpi = have_mpi() ? mpi_api().version() : "no: " + why_no_mpi();
   const CudaSupport cuda = cuda_support();
   const std::string nccl = TESSERA_NCCL_VERSION;
   info.cuda = cuda.why_not.empty()

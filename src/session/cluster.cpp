@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "base/crc32c.h"
@@ -19,11 +20,24 @@
 #include "base/pauses.h"
 #include "base/thrown.h"
 #include "collectives/communicator.h"
+#include "collectives/mpi_api.h"
 #include "session/cluster_internals.h"
+#include "tessera/interop/mpi_library.h"
 
 namespace tessera {
 
 namespace {
+/// Without spaces and the zero at the end, which bindings keep or strip.
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.back() <= ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// "Open MPI v4.1.4" of what MPI_Get_library_version says.
+std::string first_line(const std::string& library) {
+  return library.empty() ? "an unknown MPI" : library.substr(0, library.find_first_of(",\n"));
+}
+
 std::string message_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -37,6 +51,7 @@ struct Cluster::State {
   explicit State(std::vector<std::unique_ptr<Communicator>> of_ranks)
       : worlds(std::move(of_ranks)), activities(worlds.size()) {}
   std::vector<std::unique_ptr<Communicator>> worlds;  // one per local rank
+  const pid_t process = getpid();                     // a fork of it has none of the threads
   std::vector<std::thread> pool;                      // empty with one local rank
   std::deque<RankActivity> activities;                // one per local rank
   std::mutex mutex;
@@ -157,9 +172,9 @@ void Cluster::State::abandon(std::unique_lock<std::mutex>& lock, int rank,
   first_error = std::make_exception_ptr(Error(ErrorKind::comm, text));
 }
 
-// An abandoned thread goes on using all of this.
+// An abandoned thread goes on using all of this, and threads that a fork lacks cannot be joined.
 void Cluster::Release::operator()(State* state) const {
-  if (!state->abandoned.empty()) return;
+  if (!state->abandoned.empty() || state->process != getpid()) return;
   if (std::uncaught_exceptions() > state->exceptions && !state->failed_alike) {
     state->worlds[0]->fail(
         "its program left the scope of its Cluster with an exception; see what that process "
@@ -181,7 +196,8 @@ RankActivity& ClusterInternals::activity(Cluster& cluster, int local_rank) {
 }
 
 bool ClusterInternals::has_abandoned(const Cluster& cluster) {
-  return cluster.state_ != nullptr && !cluster.state_->abandoned.empty();
+  return cluster.state_ != nullptr &&
+         (!cluster.state_->abandoned.empty() || cluster.state_->process != getpid());
 }
 
 void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message) {
@@ -191,6 +207,12 @@ void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::s
 
 ClusterTurn::ClusterTurn(const Cluster& cluster)
     : ClusterTurn(ClusterInternals::state(cluster).caller) {
+  if (const pid_t process = ClusterInternals::state(cluster).process; process != getpid()) {
+    throw NotRun(fmt::format(
+        "this Cluster is of process {} and this one, {}, is a fork of it, without the threads and "
+        "messages of its ranks; make Clusters and Sessions after the fork, or spawn processes",
+        process, getpid()));
+  }
   if (!is_ours_)
     throw NotRun(
         "another thread runs work on this Cluster; a Cluster and its Sessions are used by one "
@@ -258,6 +280,17 @@ Cluster Cluster::adopt_mpi(const void* comm) {
   return adopt(tessera::adopt_mpi(comm));
 }
 
+Cluster adopt_mpi(const void* comm, const std::string& library) {
+  const std::string ours = mpi_api().library();
+  if (comm != nullptr && trimmed(library) != trimmed(ours)) {
+    fail(ErrorKind::unsupported,
+         "[adopt_mpi] the communicator is of {}, but libtessera_mpi.so uses {}; build Tessera with "
+         "the program's MPI, or the program with Tessera's",
+         first_line(library), first_line(ours));
+  }
+  return Cluster::adopt_mpi(comm);
+}
+
 Cluster Cluster::mpi() { return adopt(make_mpi_world()); }
 
 int launched_ranks() {
@@ -270,19 +303,17 @@ Cluster Cluster::from_environment(int ranks) {
   if (env.launched_ranks == 0) return threads(ranks);
   if (!have_mpi()) {
     require(env.launched_ranks == 1,
-            "{} says this job has {} ranks, but this build has no MPI, so each process would train "
-            "alone; install an MPI "
-            "(Debian: libopenmpi-dev openmpi-bin) and build again, or run without the launcher: "
-            "ranks are then threads",
-            env.launcher_variable, env.launched_ranks);
+            "{} says this job has {} ranks, but MPI cannot be used, so each process would train "
+            "alone: {}; or run without the launcher: ranks are then threads",
+            env.launcher_variable, env.launched_ranks, why_no_mpi());
     return threads(ranks);
   }
   Cluster cluster = mpi();
   require(cluster.size() == env.launched_ranks,
           "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: "
-          "use the mpirun of the MPI "
-          "that this build was linked to, or srun --mpi=pmix",
-          env.launcher_variable, env.launched_ranks, cluster.size());
+          "use the mpirun of {}, "
+          "which this build uses, or srun --mpi=pmix",
+          env.launcher_variable, env.launched_ranks, cluster.size(), mpi_api().version());
   if (cluster.size() == 1 && ranks > 1) return threads(ranks);
   return cluster;
 }

@@ -21,7 +21,7 @@ struct ClusterInternals {
   static Cluster::State& state(const Cluster& cluster);
   /// Where a local rank notes its steps.
   static RankActivity& activity(Cluster& cluster, int local_rank);
-  /// Whether the thread of a rank was abandoned. It may still use what its Session owns.
+  /// Whether a rank's thread was abandoned, which may use what its Session owns, or is not here.
   static bool has_abandoned(const Cluster& cluster);
   /// Throws a CommonFailure: all processes throw it alike, so none has to be told.
   [[noreturn]] static void fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message);
@@ -30,7 +30,7 @@ struct ClusterInternals {
 /// While one lives, its thread alone runs work on a Cluster and its Sessions. It may nest.
 class ClusterTurn {
  public:
-  /// Throws NotRun while another thread has its turn, and for a Cluster that was moved from.
+  /// Throws NotRun while another thread has its turn, in a fork, and for one that was moved from.
   explicit ClusterTurn(const Cluster& cluster);
   /// The same without an error; see is_ours(). `caller`: the thread that has its turn, if any.
   explicit ClusterTurn(std::atomic<std::thread::id>& caller);

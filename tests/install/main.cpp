@@ -13,16 +13,16 @@
 
 using namespace tessera;
 
-int main() try {
+int main(int argc, char**) try {
   Graph g;
   const Dim batch("batch", 6), hidden("hidden", 10);
   Tensor x = random_normal(g, {batch, hidden});
   Tensor w = g.parameter("w", {hidden}, nn::ones());
   Tensor loss = mean_all(square(einsum({x, w}, {batch}) - 1.0)).named("loss");
   minimize(loss, constant(g, 0.01), adam());
-  Cluster ranks = Cluster::threads(3);
-  Session session(g, ranks,
-                  {Mesh::parse("a:3"), Layout::parse("batch:a"), {{"train", {loss}, true}}});
+  Cluster ranks = argc > 1 ? Cluster::mpi() : Cluster::threads(3);  // any argument: processes
+  const Mesh mesh({{"a", ranks.size()}});
+  Session session(g, ranks, {mesh, Layout::parse("batch:a"), {{"train", {loss}, true}}});
   double first = 0, last = 0;
   for (int step = 0; step < 200; ++step) {
     session.run("train");

@@ -1,4 +1,4 @@
-# cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -DFLAGS=... -DTYPE=... -DGENERATOR=... -P run.cmake
+# cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -DFLAGS=... -DTYPE=... -DMPI_RUN=... -DGENERATOR=... -P run.cmake
 # Installs to a prefix of its own, moves it, builds the consumers in C++ and C against it and runs all programs.
 function(run)
   execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
@@ -25,4 +25,12 @@ if(symbols OR count LESS 10)
   message(FATAL_ERROR "libtessera.so exports ${symbols}")
 endif()
 run(${WORK}/prefix/bin/tessera info)
+# MPI is opened where it is installed, and nothing else needs it.
+file(GLOB plugin ${WORK}/prefix/lib*/libtessera_mpi.so)
+if(plugin)
+  run(${MPI_RUN} 2 ${WORK}/build/app processes)
+  run(${MPI_RUN} 2 ${WORK}/build/mpi_app)
+  file(REMOVE ${plugin})
+  run(${WORK}/build/app)
+endif()
 file(REMOVE_RECURSE ${WORK})

@@ -1,7 +1,13 @@
-// Two threads at one Cluster, and a Cluster that was moved from: usage errors, and nothing changes.
+// Two threads at one Cluster, a Cluster that was moved from, and a fork: usage errors, and nothing
+// changes.
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "collectives/communicator.h"
@@ -98,4 +104,41 @@ TEST_CASE("a Cluster that was moved from says so", "[errors]") {
   t.feed("x", m.ones());
   t.run("f");
   CHECK(t.fetch_scalar("y") == 8);
+}
+
+// A fork inside of a test case would report twice: the child ends by _exit, with what it found.
+TEST_CASE("a fork of a process has no Clusters of it", "[errors]") {
+  for (const int count : {1, 2}) {
+    const Doubled m;
+    auto ranks = std::make_unique<Cluster>(Cluster::threads(count));
+    auto s = std::make_unique<Session>(m.g, *ranks, m.options(count));
+    s->feed("x", m.ones());
+    s->run("f");
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(60);
+      int status = 1;
+      try {
+        s->run("f");
+      } catch (const Error& e) {
+        const std::string text = e.what();
+        status = text.find("this Cluster is of process") != text.npos &&
+                         text.find("make Clusters and Sessions after the fork") != text.npos
+                     ? 0
+                     : 2;
+      }
+      s.reset();  // waits for no thread that is not there
+      ranks.reset();
+      Cluster own = Cluster::threads(count);
+      Session t(m.g, own, m.options(count));
+      t.feed("x", m.ones());
+      t.run("f");
+      _exit(status == 0 && t.fetch_scalar("y") == 8 ? 0 : status + 10);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    s->run("f");
+    CHECK(s->fetch_scalar("y") == 16);
+  }
 }

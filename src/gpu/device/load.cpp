@@ -1,52 +1,21 @@
 // Opens the driver and libtessera_cuda.so at run time. This binary links neither, so it starts just
 // as well on a machine without a GPU.
 #include <dlfcn.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
 #include "base/fail.h"
+#include "base/plugin.h"
 #include "gpu/device/cuda_api.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr const char* kLibrary = "libtessera_cuda.so";
 /// A driver runs programs built with a toolkit of its own major version or an older one.
 int oldest_driver() { return std::max(12, std::atoi(TESSERA_CUDA_TOOLKIT)) * 1000; }
-
-std::string folder_of(std::string path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
-/// Looks beside this library or program, above it, where it is installed, and where the loader
-/// looks.
-void* open_library(std::string& why) {
-  std::vector<std::string> places;
-  Dl_info here{};
-  if (dladdr(reinterpret_cast<void*>(&cuda_support), &here) != 0 && here.dli_fname != nullptr)
-    places.push_back(folder_of(here.dli_fname));
-  char exe[4096];
-  const ssize_t length = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
-  if (length > 0) places.push_back(folder_of(std::string(exe, static_cast<size_t>(length))));
-  std::vector<std::string> paths;
-  for (const std::string& place : places) {
-    for (const char* below : {"/", "/../", "/../" TESSERA_LIBDIR "/"})
-      paths.push_back(place + below + kLibrary);
-  }
-  paths.push_back(kLibrary);
-  for (const std::string& path : paths) {
-    if (path.find('/') != std::string::npos && access(path.c_str(), R_OK) != 0) continue;
-    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
-    why = dlerror();
-  }
-  if (why.empty()) why = fmt::format("{} is not there", kLibrary);
-  return nullptr;
-}
 
 struct Loaded {
   std::mutex mutex;
@@ -118,9 +87,8 @@ CudaApi& cuda_api() {
   const std::lock_guard lock(l.mutex);
   if (l.api != nullptr) return *l.api;
   std::string why;
-  void* library = open_library(why);
   const auto open =
-      library ? reinterpret_cast<CudaOpen>(dlsym(library, "tessera_cuda_open")) : nullptr;
+      reinterpret_cast<CudaOpen>(open_plugin("libtessera_cuda.so", "tessera_cuda_open", why));
   l.api = open ? open(why) : nullptr;
   if (l.api == nullptr) fail(ErrorKind::unsupported, "no GPU can be used: {}", why);
   return *l.api;

@@ -1,0 +1,23 @@
+#include "callback.h"
+
+namespace tessera::python {
+
+std::string text_of(nb::handle x) { return nb::str(x).c_str(); }
+
+Error as_error(const std::string& prefix, nb::python_error& e) {
+  std::string text = text_of(nb::object(e.type().attr("__name__"))) + ": " + text_of(e.value());
+  nb::object trace = e.traceback();
+  while (trace.is_valid() && !trace.is_none() && !trace.attr("tb_next").is_none())
+    trace = trace.attr("tb_next");
+  if (trace.is_valid() && !trace.is_none()) {
+    const std::string file =
+        text_of(nb::object(trace.attr("tb_frame").attr("f_code").attr("co_filename")));
+    text += " in " + file.substr(file.rfind('/') + 1) + ":" +
+            std::to_string(nb::cast<int>(trace.attr("tb_lineno")));
+  }
+  // Last, as any call of Python would raise it.
+  if (e.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
+  return {ErrorKind::usage, prefix + text};
+}
+
+}  // namespace tessera::python

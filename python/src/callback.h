@@ -1,0 +1,27 @@
+// Calls from C++ into Python: functions of the user's that the engine runs.
+#pragma once
+
+#include "convert.h"
+
+namespace tessera::python {
+
+/// str() of an object.
+std::string text_of(nb::handle x);
+/// An exception of Python as an Error, with the line that raised it; the engine adds the node's.
+/// Ctrl-C stays what it is: the caller in Python gets a KeyboardInterrupt.
+Error as_error(const std::string& prefix, nb::python_error& e);
+
+/// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.
+template <class Work>
+auto in_python(const std::string& prefix, const Work& work) {
+  const nb::gil_scoped_acquire gil;
+  try {
+    return work();
+  } catch (nb::python_error& e) {
+    throw as_error(prefix, e);
+  } catch (const std::bad_cast&) {
+    throw Error(ErrorKind::usage, prefix + "a function in Python returned another type");
+  }
+}
+
+}  // namespace tessera::python
