@@ -93,10 +93,10 @@ class Browser:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer.get("result", {})
 
-    def open(self, path, width, dark=False, height=900):
-        """Loads a file; returns the seconds until its load event."""
+    def open(self, path, width, dark=False, height=900, media=""):
+        """Loads a file, for `media` ("print") if given; returns the seconds until its load event."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.send("Emulation.setEmulatedMedia", media=media, features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.url, self.problems, self.loaded = pathlib.Path(path).resolve().as_uri(), [], False
         begin = time.monotonic()
         self.send("Page.navigate", url=self.url)
@@ -109,6 +109,10 @@ class Browser:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"])[:2000])
         return answer["result"].get("value")
+
+    def pdf(self):
+        """The page as printed, the bytes of a PDF."""
+        return base64.b64decode(self.send("Page.printToPDF", printBackground=False)["data"])
 
     def mouse(self, kind, x, y, button="none"):
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, button=button, clickCount=int(button != "none"))

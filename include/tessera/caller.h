@@ -14,13 +14,14 @@ class CallerScope {
   ~CallerScope();
   CallerScope(const CallerScope&) = delete;
 
-  const std::string& file() const { return file_; }  ///< without its folder
+  const std::string& path() const { return path_; }  ///< of the file, as it was given
+  std::string file() const { return path_.substr(path_.rfind('/') + 1); }
   int line() const { return line_; }
   /// That of this thread, or null.
   static const CallerScope* current();
 
  private:
-  std::string file_;
+  std::string path_;
   int line_;
   const CallerScope* outer_;
 };

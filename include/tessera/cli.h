@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -63,12 +62,16 @@ class Config {
   void load_stored(const std::string& text, const std::string& source);
 
   const std::string& text(const std::string& key) const;
-  /// The value of a key. They throw usage errors that name key and value.
+  /// The value of a key. They throw usage errors that name key and value, and the file and line
+  /// that gave it.
   int64_t integer(const std::string& key) const;
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
-  /// Throws a usage error for the first key whose value is not in its range.
+  /// Throws a usage error, as above, for the first key whose value is not in its range.
   void require_ranges() const;
+
+  /// Calls `work`, which reads the value of `key`. Its errors name the file and line that gave it.
+  void at_place_of(const std::string& key, const std::function<void()>& work) const;
 
   const std::vector<ConfigKey>& keys() const { return keys_; }
   /// Whether a file or set() gave the value, even if it is the default.
@@ -77,9 +80,18 @@ class Config {
   std::string to_toml() const;
 
  private:
+  /// Where a value was given; file "": by set().
+  struct Place {
+    std::string file;
+    int64_t line = 0;
+  };
   size_t find(const std::string& key) const;
+  void set_at(const Place& place, const std::string& key, const std::string& value);
+  void require_range(const ConfigKey& key) const;
+  static void at_place(const Place& place, const std::function<void()>& work);
+
   std::vector<ConfigKey> keys_;
-  std::set<std::string> given_;
+  std::map<std::string, Place> given_;
 };
 
 /// A model for the command line.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,10 @@ std::string to_string(const Explanation& explanation);
 /// The kernels of all functions but "init" as text, those below 0.1 % of the time in one line; ""
 /// without a machine.
 std::string kernel_table(const Explanation& explanation);
+
+/// The files that a graph's nodes were written in: their paths by name ("model.cpp"), as the
+/// compiler or interpreter knows them; "" where several files have the name.
+std::map<std::string, std::string> source_files(const Graph& graph);
 
 /// All legal layouts that assign each mesh axis to one dim name or to none. Of layouts that differ
 /// only by exchanging axes of equal size, one is returned. The replicated layout comes first. This

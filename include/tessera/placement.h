@@ -8,6 +8,7 @@
 
 #include "tessera/compile_options.h"
 #include "tessera/dtype.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 
@@ -50,6 +51,10 @@ struct Placement {
 /// for an unknown function.
 Placement placement(const Graph& graph, const CompileOptions& options,
                     const std::string& function = "train");
+
+/// By axis of a mesh: the link of a machine over which ranks along it talk; of several, the
+/// outermost. Throws a usage error for a link class that the machine lacks.
+std::vector<std::string> axis_links(const Mesh& mesh, const Machine& machine);
 
 /// A sketch of characters of how one tensor is cut over a mesh: its slices along up to two dims
 /// with the ranks that have them, copies, partial sums and padding. The grid of slices is at most

@@ -107,6 +107,11 @@ struct PricedPlan {
   int64_t memory() const { return params + state + inputs + transient; }
 };
 
+/// The flags of `tessera train` that choose a plan: --mesh "data:2" --layout "batch:data" --zero 1
+/// --over data --recompute block --set microbatches=4. written_out: the layout has all rules, those
+/// of the storage instead of --zero too.
+std::string train_flags(const PricedPlan& plan, bool written_out = false);
+
 /// The best plan that splits one dim differently.
 struct DimAlternative {
   std::string dim, now, instead;  ///< axes, "-" for none

@@ -20,9 +20,9 @@ namespace tessera {
 struct StepTime {
   std::string function, name, source, kernel;
   int64_t runs = 0;
-  double seconds = 0;   ///< of all runs; for a collective, its start and its wait
-  int64_t flops = 0;    ///< of one run
-  int64_t bytes = 0;    ///< of one run: read and written by a kernel, sent by a collective
+  double seconds = 0;   ///< of all runs; of a collective its start, of a loop without its steps
+  int64_t flops = 0;    ///< of one run of the function: of a step in a loop, all iterations
+  int64_t bytes = 0;    ///< the same: read and written by a kernel, sent by a collective
   int64_t results = 0;  ///< bytes of its results
   std::string axes;     ///< of a collective and of its wait: "data+model"; else ""
   std::optional<CollectiveKind> collective = {};  ///< of a collective
@@ -137,7 +137,7 @@ class Session {
   /// What the device does otherwise than it would best, each with the reason: steps that run on the
   /// host or by a slower kernel, choices that cannot be kept for later runs. Local.
   std::vector<std::string> fallbacks() const;
-  /// The steps in order, if CompileOptions::profile is set; else empty. Local.
+  /// The steps in order, those of a loop behind it, if CompileOptions::profile is set. Local.
   std::vector<StepTime> profile() const;
   /// The buckets in the order in which they start, if CompileOptions::profile is set, with the
   /// times that `machine` predicts; else empty. Collectives between ranks of one host are exposed
@@ -145,7 +145,7 @@ class Session {
   std::vector<BucketTime> bucket_times(const Machine* machine = nullptr) const;
   /// The kernels of a function, if CompileOptions::profile is set and it has run; else empty. Times
   /// of one run, measured, predicted for `machine` and at its roofline. The row that loses most
-  /// time against the roofline comes first. A loop is one row. Local. Throws the usage errors of
+  /// time against the roofline comes first. Local. Throws the usage errors of
   /// explain() for a machine that lacks a link class or dtype.
   std::vector<KernelReport> kernel_times(const std::string& function, const Machine& machine) const;
 

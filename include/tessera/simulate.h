@@ -2,6 +2,7 @@
 // training step takes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,14 +22,19 @@ struct SimulateOptions {
   double checkpoint_seconds = 30, restart_seconds = 300;
 };
 
+/// What a span of a pipeline's stage is; `program` for a step of a Program.
+enum class SimulatedPhase : uint8_t { program, forward, backward, hand_over, update };
+
 /// One simulated step of the Program.
 struct SimulatedStep {
   std::string name, kernel, source, axes;  ///< axes: "" for a compute step
   double begin = 0, seconds = 0;           ///< longer than alone if lanes share the device
   double exposed = 0;                      ///< of a collective: not overlapped with compute
   int64_t flops = 0, bytes = 0;            ///< bytes: sent by a rank in a collective
+  std::string rule;                        ///< of a collective: the layout rule that requires it
   int lane = 0;                            ///< 0: compute
   int stage = 0;                           ///< pipeline stage
+  SimulatedPhase phase = SimulatedPhase::program;
 };
 
 struct SimulatedAxes {

@@ -1,5 +1,7 @@
 #include "tessera/caller.h"
 
+#include <utility>
+
 namespace tessera {
 
 namespace {
@@ -7,7 +9,7 @@ thread_local const CallerScope* innermost = nullptr;
 }
 
 CallerScope::CallerScope(std::string file, int line)
-    : file_(file.substr(file.rfind('/') + 1)), line_(line), outer_(innermost) {
+    : path_(std::move(file)), line_(line), outer_(innermost) {
   innermost = this;
 }
 CallerScope::~CallerScope() { innermost = outer_; }

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "cli/mesh_chart.h"
 
 namespace tessera::cli {
 
@@ -62,18 +63,15 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
     const int64_t lane = is_pipeline ? 2 * step->stage + step->lane : step->lane;
     const double end = step->begin + step->seconds;
     std::string name = step->kernel + " " + step->name;
+    if (!step->rule.empty()) name += "\nbecause of " + step->rule;
     if (!step->source.empty()) name += "\n" + step->source;
     const auto add = [&](double from, double to, int kind) {
       if (to > from)
         rects.push_back({rounded(from), rounded(to), lane, lane + 1, kind, names.add(name)});
     };
     if (is_pipeline) {
-      const int kind = step->lane == 1                     ? 2
-                       : step->name.starts_with("forward") ? 0
-                       : step->name.starts_with("backw")   ? 1
-                                                           : 3;
-      if (step->lane == 1) name = step->name;
-      add(step->begin, end, kind);
+      if (step->phase == SimulatedPhase::hand_over) name = step->name;
+      add(step->begin, end, static_cast<int>(step->phase) - 1);
     } else if (step->lane == 0) {
       add(step->begin, end, 0);
     } else {
@@ -133,6 +131,19 @@ pages::Json memory_chart(const Placement& p) {
           {"classes", {"buffer", "in use at the peak"}},
           {"names", names.list()},
           {"rects", rects}};
+}
+
+pages::Json mesh_chart_on(const Mesh& mesh, const Machine* machine) {
+  const LinkTier* inner = machine && !machine->links.empty() ? &machine->links[0] : nullptr;
+  const int64_t ranks = mesh.size(),
+                together = inner && inner->devices > 0 ? std::min(inner->devices, ranks) : ranks;
+  Json domains = Json::array();
+  for (int64_t first = 0; first < ranks; first += together)
+    domains.push_back(
+        {together < ranks ? fmt::format("{} {}", inner->name, domains.size()) : "ranks",
+         std::min(together, ranks - first)});
+  return mesh_chart(mesh, domains,
+                    machine ? axis_links(mesh, *machine) : std::vector<std::string>());
 }
 
 pages::Json cut_chart(const Placement& p) {

@@ -15,6 +15,9 @@ namespace tessera::cli {
 pages::Json time_line_chart(const std::string& title, const Simulation& simulation);
 /// The transient buffers of a function: when they live, and where in the arena.
 pages::Json memory_chart(const Placement& placement);
+/// The ranks of a mesh in the domains of a machine's innermost link; without a machine all
+/// together.
+pages::Json mesh_chart_on(const Mesh& mesh, const Machine* machine);
 /// How every tensor is cut over the mesh.
 pages::Json cut_chart(const Placement& placement);
 /// One bar of parts that add up; parts of 0 are left out.

@@ -63,10 +63,29 @@ size_t Config::find(const std::string& key) const {
   return found;
 }
 
-void Config::set(const std::string& key, const std::string& value) {
+void Config::set(const std::string& key, const std::string& value) { set_at({}, key, value); }
+
+void Config::set_at(const Place& place, const std::string& key, const std::string& value) {
   ConfigKey& found = keys_[find(key)];
   found.value = value;
-  given_.insert(found.name);
+  given_[found.name] = place;
+}
+
+/// Errors name the file and the line.
+void Config::at_place(const Place& place, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    std::string text = e.what();
+    if (place.file.empty()) throw;
+    if (text.starts_with(place.file + ": ")) text = text.substr(place.file.size() + 2);
+    fail(e.kind(), "{}: {} (line {})", place.file, text, place.line);
+  }
+}
+
+void Config::at_place_of(const std::string& key, const std::function<void()>& work) const {
+  const auto given = given_.find(keys_[find(key)].name);
+  at_place(given == given_.end() ? Place() : given->second, work);
 }
 
 bool Config::is_given(const std::string& key) const {
@@ -95,15 +114,21 @@ std::string text_of(const toml::node& node, const std::string& key) {
 }  // namespace
 
 int64_t Config::integer(const std::string& key) const {
-  return parse<int64_t>(key, text(key), "a whole number");
+  int64_t value = 0;
+  at_place_of(key, [&] { value = parse<int64_t>(key, text(key), "a whole number"); });
+  return value;
 }
 double Config::number(const std::string& key) const {
-  return parse<double>(key, text(key), "a number");
+  double value = 0;
+  at_place_of(key, [&] { value = parse<double>(key, text(key), "a number"); });
+  return value;
 }
 bool Config::flag(const std::string& key) const {
   const std::string& value = text(key);
-  require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false", key,
-          value);
+  at_place_of(key, [&] {
+    require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false",
+            key, value);
+  });
   return value == "true";
 }
 
@@ -118,21 +143,24 @@ std::string cli::range_text(const KeyRange& range) {
 }
 
 void Config::require_ranges() const {
-  for (const ConfigKey& k : keys_) {
-    const KeyRange& r = k.range;
-    const bool is_word = std::find(r.words.begin(), r.words.end(), k.value) != r.words.end();
-    if (r.kind == KeyRange::Kind::any || is_word) continue;
-    const std::string now = name_now(k.name, k.value);
-    require(now.empty(), "key '{}' is '{}'; that is called {} now", k.name, k.value, now);
-    const bool is_switch = r.kind == KeyRange::Kind::word && r.words.size() == 2;
-    require(!is_switch, "key '{}' is '{}'; it is {}", k.name, k.value, cli::range_text(r));
-    require(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}",
-            k.name.substr(k.name.find('.') + 1), k.value, suggestion(k.value, r.words));
-    const double value =
-        r.kind == KeyRange::Kind::whole ? static_cast<double>(integer(k.name)) : number(k.name);
-    require(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name, k.value,
-            cli::range_text(r));
-  }
+  for (const ConfigKey& k : keys_) at_place_of(k.name, [&] { require_range(k); });
+}
+
+void Config::require_range(const ConfigKey& k) const {
+  const KeyRange& r = k.range;
+  const bool is_word = std::find(r.words.begin(), r.words.end(), k.value) != r.words.end();
+  if (r.kind == KeyRange::Kind::any || is_word) return;
+  const std::string now = name_now(k.name, k.value);
+  require(now.empty(), "key '{}' is '{}'; that is called {} now", k.name, k.value, now);
+  const bool is_switch = r.kind == KeyRange::Kind::word && r.words.size() == 2;
+  require(!is_switch, "key '{}' is '{}'; it is {}", k.name, k.value, cli::range_text(r));
+  require(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}", k.name.substr(k.name.find('.') + 1),
+          k.value, suggestion(k.value, r.words));
+  const double value = r.kind == KeyRange::Kind::whole
+                           ? static_cast<double>(parse<int64_t>(k.name, k.value, "a whole number"))
+                           : parse<double>(k.name, k.value, "a number");
+  require(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name, k.value,
+          cli::range_text(r));
 }
 
 namespace {
@@ -149,18 +177,17 @@ std::string axes_text(const toml::node& node, const std::string& key) {
 }
 
 /// The blend of a table of weights by path: "0.7:a.idx,0.3:b.idx".
-std::string blend_text(const toml::table& table, const std::string& source) {
+std::string blend_text(const toml::table& table) {
   std::string text;
   for (const auto& [path, weight] : table) {
     const std::string name(path.str());
     require(weight.is_number() && name.find(',') == name.npos,
-            "{}: data.path '{}' = {} is no weight of a file; write \"FILE\" = 0.7, and no comma in "
-            "its name",
-            source, name, text_of(weight, "data.path"));
+            "data.path '{}' = {} is no weight of a file; write \"FILE\" = 0.7, and no comma in its "
+            "name",
+            name, text_of(weight, "data.path"));
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", *weight.value<double>(), name);
   }
-  require(!text.empty(), "{}: the table data.path is empty; write \"FILE\" = weight into it",
-          source);
+  require(!text.empty(), "the table data.path is empty; write \"FILE\" = weight into it");
   return text;
 }
 
@@ -224,34 +251,44 @@ void Config::load_stored(const std::string& text, const std::string& path) {
 }
 
 void Config::load_toml_text(const std::string& text, const std::string& path) {
-  for (const auto& [section, node] : parse_toml(text, path)) {
+  const toml::table file = parse_toml(text, path);
+  const auto place_of = [&](const toml::node& node) {
+    return Place{path, static_cast<int64_t>(node.source().begin.line)};
+  };
+  for (const auto& [section, node] : file) {
     const std::string name(section.str());
+    const Place place = place_of(node);
     if (name == "layout" && node.is_string()) {
-      set("layout.rules", text_of(node, name));
+      set_at(place, "layout.rules", text_of(node, name));
       continue;
     }
     const toml::table* table = node.as_table();
-    require(
-        table != nullptr,
-        "{}: key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
-        path, name);
-    require(name == "model" || name == "train" || name == "data" || name == "layout",
-            "{}: unknown table [{}]{}", path, name,
-            suggestion(name, {"model", "train", "data", "layout"}));
+    at_place(place, [&] {
+      require(table != nullptr,
+              "key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
+              name);
+      require(name == "model" || name == "train" || name == "data" || name == "layout",
+              "unknown table [{}]{}", name, suggestion(name, {"model", "train", "data", "layout"}));
+    });
     std::string rules;
-    for (const auto& [key, value] : *table) {
-      const std::string full = name + "." + std::string(key.str());
-      if (name != "layout" || full == "layout.mesh") {
-        set(full, full == "data.path" && value.is_table() ? blend_text(*value.as_table(), path)
-                                                          : text_of(value, full));
-        continue;
-      }
-      const std::string clause = full == "layout.rules"
-                                     ? text_of(value, full)
-                                     : clause_of(std::string(key.str()), axes_text(value, full));
-      if (!clause.empty()) rules += (rules.empty() ? "" : ";") + clause;
+    for (const auto& [entry, value] : *table) {
+      const std::string key(entry.str());
+      const toml::node& given = value;
+      at_place(place_of(given), [&] {
+        if (name == "layout" && key != "mesh") {
+          const std::string clause = key == "rules"
+                                         ? text_of(given, "layout.rules")
+                                         : clause_of(key, axes_text(given, "layout." + key));
+          if (!clause.empty()) rules += (rules.empty() ? "" : ";") + clause;
+          return;
+        }
+        const std::string full = name + "." + key;
+        set_at(place_of(given), full,
+               full == "data.path" && given.is_table() ? blend_text(*given.as_table())
+                                                       : text_of(given, full));
+      });
     }
-    if (!rules.empty()) set("layout.rules", rules);
+    if (!rules.empty()) set_at(place, "layout.rules", rules);
   }
 }
 

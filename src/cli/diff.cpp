@@ -1,6 +1,7 @@
 // diff: shows which steps of the Program differ between two layouts, and by how many milliseconds.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -8,6 +9,8 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/source_text.h"
+#include "tessera/explain.h"
 #include "tessera/simulate.h"
 
 namespace tessera::cli {
@@ -23,12 +26,17 @@ struct Cost {
 };
 
 struct Line {
-  std::string name, kernel;
+  std::string name, kernel, source, rule;
   Cost a, b;
 };
 
-Simulation simulate_layout(const Arguments& args, const std::vector<ModelSpec>& models,
-                           const std::string& layout, const Machine& machine) {
+struct Simulated {
+  Simulation step;
+  std::map<std::string, std::string> files;
+};
+
+Simulated simulate_layout(const Arguments& args, const std::vector<ModelSpec>& models,
+                          const std::string& layout, const Machine& machine) {
   Arguments with = args;
   with.model = args.words[0];
   with.layout = layout;
@@ -38,7 +46,7 @@ Simulation simulate_layout(const Arguments& args, const std::vector<ModelSpec>& 
   build_trainer(job, t, false);
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
-  return tessera::simulate(t.graph, options, machine);
+  return {tessera::simulate(t.graph, options, machine), source_files(t.graph)};
 }
 
 void add(const Simulation& s, bool is_a,
@@ -48,6 +56,8 @@ void add(const Simulation& s, bool is_a,
     Line& line = lines[{step.name, kernel}];
     line.name = step.name;
     line.kernel = kernel;
+    line.source = step.source;
+    if (!step.rule.empty()) line.rule = step.rule;
     Cost& cost = is_a ? line.a : line.b;
     cost.seconds += step.lane == 0 ? step.seconds : step.exposed;
     cost.flops += step.flops;
@@ -62,30 +72,65 @@ bool differs(const Line& l) {
 
 double delta(const Line& l) { return l.b.seconds - l.a.seconds; }
 
+pages::Json by_axes(const Simulation& a, const Simulation& b) {
+  std::map<std::string, pages::Json> rows;
+  for (const SimulatedAxes& x : a.by_axes)
+    rows[x.axes].update({{"axes", x.axes}, {"a_bytes", x.bytes}, {"a", x.exposed}});
+  for (const SimulatedAxes& x : b.by_axes)
+    rows[x.axes].update({{"axes", x.axes}, {"b_bytes", x.bytes}, {"b", x.exposed}});
+  pages::Json list = pages::Json::array();
+  for (auto& [axes, row] : rows) list.push_back(std::move(row));
+  return list;
+}
+
 std::string page_of(const Arguments& args, const Simulation& a, const Simulation& b,
-                    const std::vector<Line>& changed) {
+                    const std::vector<Line>& changed,
+                    const std::map<std::string, std::string>& files) {
   const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
   pages::Page page(fmt::format("{}: two layouts", args.words[0]),
                    fmt::format("{}; {}; on {}", name_a, name_b, a.machine));
-  page.cards({{pages::with_unit(a.seconds, "s"), "A"},
-              {pages::with_unit(b.seconds, "s"), "B"},
-              {pages::with_unit(b.seconds - a.seconds, "s"), "B - A"}});
+  const auto memory = [](const Simulation& s) {
+    return pages::with_unit(static_cast<double>(s.memory), "B");
+  };
+  page.cards({{pages::with_unit(a.seconds, "s"), "a step of A"},
+              {pages::with_unit(b.seconds, "s"), "a step of B"},
+              {pages::with_unit(b.seconds - a.seconds, "s"), "B - A"},
+              {memory(a), "memory of a rank, A"},
+              {memory(b), "memory of a rank, B"}});
   page.section("time", "Where the time goes");
   pages::Json bars = bar_chart("a step by cause", "s", name_a, causes_of(a));
   bars["rows"].push_back(bar_chart("", "s", name_b, causes_of(b))["rows"][0]);
   page.chart(bars);
-  page.chart(time_line_chart(name_a, a));
-  page.chart(time_line_chart(name_b, b));
+  for (const auto& [name, simulation] : {std::pair{&name_a, &a}, {&name_b, &b}}) {
+    pages::Json chart = time_line_chart(*name, *simulation);
+    chart["x"]["to"] = std::max(a.seconds, b.seconds);  // one scale for both
+    page.chart(chart);
+  }
+  page.section("communication", "Communication by axis");
+  page.table({{"axes", "over"},
+              {"a_bytes", "A: sent by a rank", "B"},
+              {"b_bytes", "B: sent by a rank", "B"},
+              {"a", "A: exposed", "s"},
+              {"b", "B: exposed", "s"}},
+             by_axes(a, b), "Neither layout sends anything between ranks.");
   page.section("nodes", "What differs");
   nlohmann::json rows = nlohmann::json::array();
-  for (const Line& l : changed)
+  std::set<std::string> places;
+  for (const Line& l : changed) {
+    places.insert(l.source);
     rows.push_back({{"name", l.name},
                     {"kernel", l.kernel},
+                    {"rule", l.rule},
+                    {"source", l.source},
                     {"a", l.a.seconds},
                     {"b", l.b.seconds},
                     {"delta", delta(l)}});
+  }
+  page.code(code_around(places, files));
   page.table({{"kernel", "kernel or collective"},
               {"name", "tensor"},
+              {"rule", "because of"},
+              {"source", "source", "@"},
               {"a", "A", "s"},
               {"b", "B", "s"},
               {"delta", "B - A", "s"}},
@@ -103,8 +148,8 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
           "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
           "tessera calibrate",
           fmt::join(Machine::names(), ", "));
-  const Simulation a = simulate_layout(args, models, args.words[1], *machine),
-                   b = simulate_layout(args, models, args.words[2], *machine);
+  const auto [a, files] = simulate_layout(args, models, args.words[1], *machine);
+  const Simulation b = simulate_layout(args, models, args.words[2], *machine).step;
   std::map<std::pair<std::string, std::string>, Line> lines;
   add(a, true, lines);
   add(b, false, lines);
@@ -144,7 +189,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   if (small > 0) say("  and {} that take the same to 0.001 ms\n", small);
   write_report(args.json, json);
-  if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, changed));
+  if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, changed, files));
   return 0;
 }
 

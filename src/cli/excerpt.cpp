@@ -7,12 +7,13 @@
 #include <fstream>
 
 #include "base/printable.h"
+#include "cli/columns.h"
 
 namespace tessera::cli {
 
 namespace {
 
-constexpr size_t kMostColumns = 76;
+constexpr int kMostColumns = 76;
 constexpr auto kNowhere = std::string::npos;
 
 /// The texts in single quotes, without what is suggested instead of them.
@@ -49,12 +50,6 @@ struct Place {
   size_t argument = kNowhere, at = 0, size = 0;
 };
 
-/// Columns that a text in UTF-8 takes, one for each character.
-size_t columns(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 /// The shortest of `words` that stands once in `arguments` (the values of options if
 /// `values`, else the others).
 Place place_of(const std::vector<std::string>& words, const std::vector<std::string>& arguments,
@@ -77,18 +72,18 @@ Place place_of(const std::vector<std::string>& words, const std::vector<std::str
 }
 
 /// `line` with carets under `size` bytes from `at` on; a long line is cut around them.
-std::string with_carets(std::string line, size_t at, size_t size) {
-  if (at + size > kMostColumns) {
-    const size_t cut = at > kMostColumns / 2 ? at - kMostColumns / 2 : 0;
-    line = "..." + line.substr(cut);
-    at = at - cut + 3;
+std::string with_carets(const std::string& line, size_t at, size_t size) {
+  std::string before = printable(line.substr(0, at)), after = printable(line.substr(at + size));
+  const std::string culprit = printable(line.substr(at, size));
+  if (columns(before) + columns(culprit) > kMostColumns) {
+    const int cut = columns(before) - kMostColumns / 2;
+    if (cut > 0) before = "..." + before.substr(first_columns(before, cut).size());
   }
-  if (line.size() > at + size && line.size() > kMostColumns)
-    line = line.substr(0, std::max(at + size, kMostColumns)) + "...";
-  const size_t before = columns(printable(line.substr(0, at)));
-  const size_t width = std::max<size_t>(1, columns(printable(line.substr(at, size))));
-  return fmt::format("    {}\n    {}{}\n", printable(line), std::string(before, ' '),
-                     std::string(width, '^'));
+  const int room = std::max(0, kMostColumns - columns(before) - columns(culprit));
+  if (columns(after) > room) after = first_columns(after, room) + "...";
+  return fmt::format("    {}{}{}\n    {}{}\n", before, culprit, after,
+                     std::string(static_cast<size_t>(columns(before)), ' '),
+                     std::string(static_cast<size_t>(std::max(1, columns(culprit))), '^'));
 }
 
 /// The line of a message "FILE: ... line 7 ...".

@@ -154,7 +154,7 @@ void write_page(const Arguments& args, const Job& job, const Explanation& e,
                                fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
                                            job.mesh.size(), job.layout.to_string()),
                                e, placement(graph, options), simulation ? &*simulation : nullptr,
-                               machine ? &*machine : nullptr));
+                               machine ? &*machine : nullptr, source_files(graph)));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cli/charts.h"
+#include "cli/source_text.h"
 #include "pages/page.h"
 
 namespace tessera::cli {
@@ -59,9 +60,14 @@ void add_collectives(Page& page, const FunctionReport& f, bool timed) {
                     {"bytes", c.bytes},
                     {"seconds", c.seconds},
                     {"exposed", c.exposed}});
+  if (rows.size() > Page::kMostRows) {
+    const char* const most = timed ? "exposed" : "bytes";
+    std::stable_sort(rows.begin(), rows.end(),
+                     [&](const Json& a, const Json& b) { return a[most] > b[most]; });
+  }
   std::vector<pages::Column> columns = {
-      {"kind", "collective"},          {"axes", "over (ranks)"}, {"tensor", "tensor"},
-      {"rule", "because of"},          {"source", "source"},     {"times", "times", "#"},
+      {"kind", "collective"},          {"axes", "over (ranks)"},  {"tensor", "tensor"},
+      {"rule", "because of"},          {"source", "source", "@"}, {"times", "times", "#"},
       {"bytes", "sent by a rank", "B"}};
   if (timed)
     columns.insert(columns.end(), {{"seconds", "takes", "s"}, {"exposed", "exposed", "s"}});
@@ -120,7 +126,7 @@ void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
   }
   page.table({{"kernel", "kernel"},
               {"tensor", "tensor"},
-              {"source", "source"},
+              {"source", "source", "@"},
               {"times", "launches", "#"},
               {"flops", "operations", "FLOP"},
               {"bytes", "touched", "B"},
@@ -158,7 +164,7 @@ void add_waste(Page& page, const Explanation& e, const FunctionReport& f) {
          {"flops", r.flops},
          {"share", f.flops > 0 ? static_cast<double>(r.flops) / static_cast<double>(f.flops) : 0}});
   page.table({{"node", "computed alike"},
-              {"source", "source"},
+              {"source", "source", "@"},
               {"axes", "on all ranks along"},
               {"ranks", "ranks", "#"},
               {"flops", "on each", "FLOP"},
@@ -171,11 +177,21 @@ void add_waste(Page& page, const Explanation& e, const FunctionReport& f) {
              "No dim is padded.");
 }
 
+std::set<std::string> places_of(const FunctionReport& f, const Placement& placement) {
+  std::set<std::string> places;
+  for (const CollectiveReport& c : f.collectives) places.insert(c.source);
+  for (const KernelReport& k : f.kernels) places.insert(k.source);
+  for (const RedundantReport& r : f.redundant) places.insert(r.source);
+  for (const PlacedTensor& t : placement.tensors) places.insert(t.source);
+  return places;
+}
+
 }  // namespace
 
 std::string explain_page(const std::string& title, const std::string& subtitle,
                          const Explanation& e, const Placement& placement,
-                         const Simulation* simulation, const Machine* machine) {
+                         const Simulation* simulation, const Machine* machine,
+                         const std::map<std::string, std::string>& files) {
   Page page(title, subtitle);
   const auto train = std::find_if(e.functions.begin(), e.functions.end(),
                                   [](const FunctionReport& f) { return f.name == "train"; });
@@ -193,10 +209,13 @@ std::string explain_page(const std::string& title, const std::string& subtitle,
   add_time(page, *train, simulation, e);
   add_memory(page, e, placement);
   page.section("tensors", "Where every tensor lies");
+  if (placement.mesh.size() > 1)
+    page.chart(mesh_chart_on(placement.mesh, simulation ? machine : nullptr));
   page.chart(cut_chart(placement));
   add_collectives(page, *train, simulation != nullptr);
   if (machine != nullptr && simulation != nullptr) add_kernels(page, *train, *machine);
   add_waste(page, e, *train);
+  page.code(code_around(places_of(*train, placement), files));
   return page.html();
 }
 

@@ -1,6 +1,7 @@
 // The page of `tessera explain --html`.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "tessera/explain.h"
@@ -9,9 +10,11 @@
 
 namespace tessera::cli {
 
-/// `simulation` and `machine` are null where no times are predicted.
+/// `simulation` and `machine` are null where no times are predicted. `files`: source_files() of the
+/// graph.
 std::string explain_page(const std::string& title, const std::string& subtitle,
                          const Explanation& explanation, const Placement& placement,
-                         const Simulation* simulation, const Machine* machine);
+                         const Simulation* simulation, const Machine* machine,
+                         const std::map<std::string, std::string>& files);
 
 }  // namespace tessera::cli

@@ -15,17 +15,20 @@ namespace tessera::cli {
 
 namespace {
 
-const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models) {
+/// `from`: "run.toml: " if a file gave the name.
+const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec>& models,
+                            const std::string& from) {
   std::vector<std::string> names;
   for (const ModelSpec& m : models) {
     if (m.name == name) return m;
     names.push_back(m.name);
   }
-  require(name.find('/') == std::string::npos,
-          "there is no model in '{}': a model is a built-in one (gpt, mlp, cnn), a .toml file that "
-          "is there, or a folder with a config.json",
-          name);
-  fail(ErrorKind::usage, "unknown model '{}'{}", name, suggestion(name, names));
+  require(
+      name.find('/') == std::string::npos,
+      "{}there is no model in '{}': a model is a built-in one (gpt, mlp, cnn), a .toml file that "
+      "is there, or a folder with a config.json",
+      from, name);
+  fail(ErrorKind::usage, "{}unknown model '{}'{}", from, name, suggestion(name, names));
 }
 
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
@@ -87,16 +90,18 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   require(!args.model.empty(),
           "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
-  const std::string name = is_file(args.model) ? toml_model_name(args.model) : args.model;
+  const bool from_file = is_file(args.model);
+  const std::string name = from_file ? toml_model_name(args.model) : args.model;
   const bool is_known =
       std::any_of(models.begin(), models.end(), [&](const ModelSpec& m) { return m.name == name; });
   const auto folder = !is_known && is_folder_model(name) ? folder_model(name) : nullptr;
-  const ModelSpec& spec = folder ? *folder : find_model(name, models);
+  const ModelSpec& spec =
+      folder ? *folder : find_model(name, models, from_file ? args.model + ": " : "");
   Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}, folder};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
-  if (is_file(args.model)) job.config.load_toml(args.model);
+  if (from_file) job.config.load_toml(args.model);
   job.config.set("model.name", spec.name);  // a file may name a folder
   if (!args.init.empty()) {
     require(spec.start != nullptr,
@@ -123,12 +128,14 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   if (job.config.text("layout.mesh").empty()) {
     job.config.set("layout.mesh", fmt::format("data:{}", std::max(1, launched_ranks())));
   }
-  job.mesh = Mesh::parse(job.config.text("layout.mesh"));
-  std::string rules = job.config.text("layout.rules");
-  if (!args.layout.empty()) rules = args.layout;
-  rules = layout_rules(rules);
-  if (rules == "auto") rules = "*:auto";
-  job.layout = rules.empty() && args.layout.empty() ? default_layout(job) : Layout::parse(rules);
+  job.config.at_place_of("layout.mesh",
+                         [&] { job.mesh = Mesh::parse(job.config.text("layout.mesh")); });
+  if (!args.layout.empty()) job.config.set("layout.rules", args.layout);
+  job.config.at_place_of("layout.rules", [&] {
+    std::string rules = layout_rules(job.config.text("layout.rules"));
+    if (rules == "auto") rules = "*:auto";
+    job.layout = rules.empty() && args.layout.empty() ? default_layout(job) : Layout::parse(rules);
+  });
   if (args.zero != 0 || !args.fsdp.empty() || !args.over.empty()) add_storage_rules(args, job);
   job.config.set("layout.rules", job.layout.to_string());
   return job;

@@ -199,6 +199,7 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
                                 : tessera::plan(model, job.mesh, machine, options);
   Answer answer(args, model.name);
   answer.findings.plan = found;
+  answer.findings.machine = machine;
   shorten(found.runners_up, runners_up);
   if (!args.html.empty()) answer.findings.placement = placement_of(model, found.best);
   answer.add("", to_string(found), to_json(found));

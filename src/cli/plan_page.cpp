@@ -16,23 +16,6 @@ using pages::Page;
 std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
 std::string time(double seconds) { return pages::with_unit(seconds, "s"); }
 
-/// The flags that train under a plan. `whole`: with all rules written out, of the storage too.
-std::string flags_of(const PricedPlan& p, bool whole = false) {
-  const std::string rules =
-      whole ? p.layout : p.rules + (p.scoped.empty() || p.rules.empty() ? "" : ";") + p.scoped;
-  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), rules);
-  if (!whole && p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
-  std::string sets;
-  const auto set = [&](const char* key, const std::string& value) {
-    sets += fmt::format(" {}={}", key, value);
-  };
-  if (p.build.recompute != "none") set("recompute", p.build.recompute);
-  if (p.build.reshard_after_forward != "none")
-    set("reshard_after_forward", p.build.reshard_after_forward);
-  if (p.build.microbatches > 1) set("microbatches", std::to_string(p.build.microbatches));
-  return sets.empty() ? text : text + " --set" + sets;
-}
-
 Json parts_of(const PricedPlan& p, double bubble = 0) {
   Json parts = Json::array();
   const auto add = [&](const std::string& name, double value) {
@@ -78,7 +61,7 @@ void add_winner(Page& page, const PlanFindings& f) {
               {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * above_bound(f.plan)),
                f.plan.optimal ? "best of its space" : "above the best, at most"}});
   page.section("winner", "The best plan");
-  page.command(f.job + " " + flags_of(best, true));
+  page.command(f.job + " " + train_flags(best, true));
   page.text(proof_of(f.plan));
 }
 
@@ -149,16 +132,16 @@ void add_others(Page& page, const PlanFindings& f) {
   page.section("others", "Other plans");
   const Plan& plan = f.plan;
   Points points;
-  points.add("best plan", flags_of(plan.best), static_cast<double>(plan.best.memory()),
+  points.add("best plan", train_flags(plan.best), static_cast<double>(plan.best.memory()),
              plan.best.seconds);
   points.series()[0]["big"] = true;
   for (const PricedPlan& p : plan.runners_up)
-    points.add("runner-up", flags_of(p), static_cast<double>(p.memory()), p.seconds);
+    points.add("runner-up", train_flags(p), static_cast<double>(p.memory()), p.seconds);
   for (const DimAlternative& a : plan.alternatives)
     points.add("a dim split otherwise", fmt::format("{}: {} -> {}", a.dim, a.now, a.instead),
                static_cast<double>(a.memory), plan.table_seconds + a.penalty);
   if (f.other)
-    points.add("--why-not", flags_of(*f.other), static_cast<double>(f.other->memory()),
+    points.add("--why-not", train_flags(*f.other), static_cast<double>(f.other->memory()),
                f.other->seconds);
   Json chart = {{"kind", "xy"},
                 {"title", "time over memory"},
@@ -189,7 +172,7 @@ void add_others(Page& page, const PlanFindings& f) {
              rows, "No dim could be split otherwise.");
   rows = Json::array();
   for (const PricedPlan& p : plan.runners_up)
-    rows.push_back({{"flags", flags_of(p)}, {"seconds", p.seconds}, {"memory", p.memory()}});
+    rows.push_back({{"flags", train_flags(p)}, {"seconds", p.seconds}, {"memory", p.memory()}});
   page.table({{"seconds", "a step", "s"}, {"memory", "memory", "B"}, {"flags", "runner-up"}}, rows,
              "There are no runners-up.");
 }
@@ -208,7 +191,7 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
                       {"side", what},
                       {"at", side->bandwidth > 0 ? Json(side->bandwidth) : Json()},
                       {"instead", side->bandwidth == 0 ? "not known: the search time was over"
-                                  : side->instead      ? flags_of(*side->instead)
+                                  : side->instead      ? train_flags(*side->instead)
                                                        : "none is faster up to there"},
                       {"shown", side->shown ? "proved" : "of those tried in time"}});
     }
@@ -221,8 +204,10 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
     span(low > 0 ? low : link.bandwidth, high > 0 ? high : link.bandwidth, 0,
          link.link + ": the plan stays best");
     const double least = link.bandwidth / 2, most = 2 * link.bandwidth;
-    if (link.below.instead) span(std::min(least, low / 2), low, 1, flags_of(*link.below.instead));
-    if (link.above.instead) span(high, std::max(most, 2 * high), 1, flags_of(*link.above.instead));
+    if (link.below.instead)
+      span(std::min(least, low / 2), low, 1, train_flags(*link.below.instead));
+    if (link.above.instead)
+      span(high, std::max(most, 2 * high), 1, train_flags(*link.above.instead));
   }
   if (!rects.empty())
     page.chart({{"kind", "rects"},
@@ -254,7 +239,7 @@ void add_pipelines(Page& page, const PlanFindings& f) {
                     {"seconds", p.stage.seconds},
                     {"bubble", p.stage.seconds > 0 ? p.bubble / p.stage.seconds : 0},
                     {"memory", p.stage.memory()},
-                    {"stage", flags_of(p.stage)}});
+                    {"stage", train_flags(p.stage)}});
   page.table({{"stages", "stages", "#"},
               {"chunks", "chunks", "#"},
               {"microbatches", "microbatches", "#"},
@@ -295,6 +280,7 @@ std::string plan_page(const PlanFindings& f) {
   if (f.pipelines) add_pipelines(page, f);
   if (f.placement) {
     page.section("tensors", "Where every tensor lies under the best plan");
+    page.chart(mesh_chart_on(f.plan.best.mesh, &f.machine));
     page.chart(cut_chart(*f.placement));
   }
   page.section("text", "The same as text");

@@ -15,6 +15,7 @@ struct PlanFindings {
   std::string model;
   std::string job;  ///< the command that trains it, but for the plan
   Plan plan;
+  Machine machine;
   std::optional<PricedPlan> other;  ///< that of --why-not
   std::string why_not;              ///< compare(plan, other)
   std::optional<std::vector<BreakEven>> links;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
+#include "cli/source_text.h"
 #include "cli/training.h"
 #include "tessera/explain.h"
 
@@ -192,8 +194,15 @@ void report_profile(Training& t, double peak_flops) {
                                  machine.empty() ? "" : " and predicted on " + machine,
                                  bucket_table(sent, machine)));
   }
-  t.progress->record(nlohmann::json{
-      {"profile", table}, {"time_line", line}, {"kernels", kernels}, {"buckets", buckets}}
+  std::set<std::string> places;
+  for (const nlohmann::json* list : {&table, &kernels, &buckets}) {
+    for (const nlohmann::json& row : *list) places.insert(row["source"].get<std::string>());
+  }
+  t.progress->record(nlohmann::json{{"profile", table},
+                                    {"time_line", line},
+                                    {"kernels", kernels},
+                                    {"buckets", buckets},
+                                    {"code", code_around(places, source_files(t.trainer.graph))}}
                          .dump());
 }
 

@@ -6,26 +6,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "cli/columns.h"
+
 namespace tessera::cli {
 
 namespace {
 
 constexpr int kBar = 16;
-
-bool begins_character(char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }
-
-int columns(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), begins_character));
-}
-
-/// The first `width` characters.
-std::string cut(const std::string& text, int width) {
-  size_t end = 0;
-  for (int seen = 0; end < text.size(); ++end) {
-    if (begins_character(text[end]) && ++seen > width) break;
-  }
-  return text.substr(0, end);
-}
 
 }  // namespace
 
@@ -53,7 +40,7 @@ std::string fitted_line(const std::vector<LinePart>& parts, double done, int wid
     fits[i] = true;
     used += more;
   }
-  if (used == 0) return parts.empty() ? "" : cut(parts[order[0]].text, width);
+  if (used == 0) return parts.empty() ? "" : first_columns(parts[order[0]].text, width);
   std::vector<LinePart> chosen;
   for (size_t i = 0; i < parts.size(); ++i) {
     if (fits[i]) chosen.push_back(parts[i]);

@@ -1,20 +1,15 @@
-// tessera report: logs of training jobs as a page.
 #include "cli/report_page.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/json.h"
-#include "cli/commands.h"
-#include "cli/report.h"
+#include "cli/mesh_chart.h"
 #include "cli/report_curves.h"
 #include "cli/run_log.h"
-#include "cli/say.h"
 #include "pages/page.h"
+#include "tessera/collectives.h"
 
 namespace tessera::cli {
 
@@ -23,9 +18,34 @@ namespace {
 using pages::Json;
 using pages::Page;
 
+/// (name, number of ranks) of each host, in order of rank; none if the head does not say.
+std::vector<std::pair<std::string, int64_t>> hosts_of(const Json& head) {
+  std::vector<std::pair<std::string, int64_t>> hosts;
+  const auto list = head.find("hosts");
+  if (list == head.end() || !list->is_array()) return {};
+  for (const Json& host : *list) {
+    const bool is_host = host.is_array() && host.size() == 2 && host[0].is_string();
+    const double ranks = is_host && host[1].is_number() ? host[1].get<double>() : 0;
+    if (!(ranks >= 1 && ranks < 1e6)) return {};
+    hosts.emplace_back(host[0].get<std::string>(), static_cast<int64_t>(ranks));
+  }
+  return hosts;
+}
+
+/// "" if there is but one, or none is known.
+std::string host_of(const Json& head, int64_t rank) {
+  const auto hosts = hosts_of(head);
+  for (const auto& [name, ranks] : hosts) {
+    if (hosts.size() > 1 && rank < ranks) return name;
+    rank -= ranks;
+  }
+  return "";
+}
+
 /// Which rank was slowest, and by how much, over stretches of steps: a cell is the mean over the
 /// steps of its stretch, 0 in those in which another rank was the slowest.
-void add_ranks(Page& page, const RunLog& log, const std::string& job) {
+/// `which`: as for add_job().
+void add_ranks(Page& page, const RunLog& log, const std::string& which) {
   constexpr size_t kStretches = 120, kMostRanks = 64;
   const std::vector<double> steps = log.step_numbers(), rank = log.column("slowest_rank"),
                             slowest = log.column("slowest_ms"), median = log.column("median_ms");
@@ -55,17 +75,20 @@ void add_ranks(Page& page, const RunLog& log, const std::string& job) {
   for (const int64_t r : order) {
     const auto& values = by_rank[r];
     const size_t y = labels.size();
+    const std::string host = host_of(log.head, r);
     labels.push_back(fmt::format("rank {}", r));
-    names.push_back(fmt::format("rank {} was slowest", r));
+    names.push_back(
+        fmt::format("rank {}{} was slowest", r, host.empty() ? "" : fmt::format(" ({})", host)));
     for (const auto& [s, excess] : values) {
       const size_t first = begin_of(s), last = begin_of(s + 1);
       rects.push_back({steps[first], last < steps.size() ? steps[last] : steps.back() + 1, y, y + 1,
                        excess, y});
     }
   }
+  page.section("ranks" + which, "Slow ranks" + (which.empty() ? "" : ": " + log.name));
   page.chart(
       {{"kind", "rects"},
-       {"title", "the slowest rank by step" + (job.empty() ? "" : ": " + job)},
+       {"title", "the slowest rank by step"},
        {"about",
         "How much more work of its own than the median rank the slowest one had, on average "
         "over the steps of a cell. The rank that lost most time stands first; a row that is "
@@ -244,6 +267,69 @@ void add_summary(Page& page, const std::vector<RunLog>& logs) {
   if (!cards.empty()) page.cards(cards);
 }
 
+/// Rows whose fields in milliseconds ("ms", "..._ms") are seconds, as tables show them.
+Json in_seconds(Json rows) {
+  for (Json& row : rows) {
+    if (!row.is_object()) continue;
+    for (auto& [field, value] : row.items()) {
+      if (field.ends_with("ms") && value.is_number()) value = value.get<double>() / 1e3;
+    }
+  }
+  return rows;
+}
+
+/// The buckets of collectives of a step, measured, beside what was predicted if anything was.
+void add_buckets(Page& page, const Json& buckets) {
+  std::vector<pages::Column> columns = {{"kind", "collective"},
+                                        {"axes", "over"},
+                                        {"tensor", "first tensor"},
+                                        {"source", "source", "@"},
+                                        {"collectives", "collectives", "#"},
+                                        {"bytes", "sent by a rank", "B"},
+                                        {"exposed_ms", "exposed", "s"},
+                                        {"hidden_ms", "hidden", "s"}};
+  const bool predicted = std::any_of(buckets.begin(), buckets.end(), [](const Json& b) {
+    return number_of(b, "predicted_exposed_ms") + number_of(b, "predicted_hidden_ms") > 0;
+  });
+  if (predicted)
+    columns.insert(columns.end(), {{"predicted_exposed_ms", "exposed, predicted", "s"},
+                                   {"predicted_hidden_ms", "hidden, predicted", "s"}});
+  page.table(columns, in_seconds(buckets), "A step has no collectives.");
+}
+
+void add_kernels(Page& page, Json kernels) {
+  for (Json& row : kernels) {
+    const double lost = number_of(row, "ms") - number_of(row, "roofline_ms");
+    if (row.is_object() && std::isfinite(lost)) row["lost_ms"] = lost;
+  }
+  page.table({{"kernel", "kernel"},
+              {"tensor", "tensor"},
+              {"source", "source", "@"},
+              {"launches", "launches", "#"},
+              {"flops", "operations", "FLOP"},
+              {"bytes", "touched", "B"},
+              {"ms", "takes", "s"},
+              {"roofline_ms", "at the roofline", "s"},
+              {"predicted_ms", "predicted", "s"},
+              {"lost_ms", "over the roofline", "s"}},
+             in_seconds(kernels), "No kernels.");
+}
+
+/// The ranks on their hosts, if the log says where they were.
+void add_mesh(Page& page, const Json& head, const Json& config) {
+  const auto hosts = hosts_of(head);
+  const auto axes = config.find("layout.mesh");
+  if (hosts.empty() || axes == config.end() || !axes->is_string()) return;
+  int64_t ranks = 0;
+  for (const auto& host : hosts) ranks += host.second;
+  try {
+    const Mesh mesh = Mesh::parse(axes->get<std::string>());
+    if (mesh.size() > 1 && mesh.size() == ranks) page.chart(mesh_chart(mesh, hosts));
+  } catch (const Error&) {
+    page.text(fmt::format("The mesh '{}' of the log is none.", axes->get<std::string>()));
+  }
+}
+
 /// What the first line and the profile of a job say. `which`: its number if there are several.
 void add_job(Page& page, const RunLog& log, const std::string& which) {
   const Json head = log.head.is_null() ? Json::object() : log.head;
@@ -255,6 +341,7 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   section("layout", "Layout");
   page.pairs({{"mesh", config.value("layout.mesh", Json("?"))},
               {"rules", config.value("layout.rules", Json("?"))}});
+  add_mesh(page, head, config);
   section("memory", "Memory plan");
   add_memory(page, head.value("memory", none));
   section("communication", "Communication of a step");
@@ -262,98 +349,127 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
               {"axes", "axes"},
               {"tensor", "tensor"},
               {"rule", "because of"},
-              {"source", "source"},
+              {"source", "source", "@"},
               {"bytes", "sent by a rank", "B"}},
              head.value("communication", empty), "A step has no collectives.");
+  if (log.buckets.is_array() && !log.buckets.empty()) {
+    section("buckets", "Communication of a step, measured on the first rank");
+    add_buckets(page, log.buckets);
+  }
   section("timeline", "Timeline");
   add_time_line(page, log.time_line);
   if (!log.profile.is_null()) {
     section("profile", "Where the time and memory of a step go");
-    Json rows = log.profile;
-    for (Json& row : rows) {
-      if (row.is_object()) row["seconds"] = number_of(row, "ms") / 1e3;
-    }
-    page.table({{"seconds", "time", "s"},
+    page.table({{"ms", "time", "s"},
                 {"op", "op"},
-                {"source", "source"},
+                {"source", "source", "@"},
                 {"name", "first name"},
                 {"flops", "operations", "FLOP"},
                 {"bytes", "touched or sent", "B"},
                 {"result_bytes", "results", "B"}},
-               rows, "The profile is empty.");
+               in_seconds(log.profile), "The profile is empty.");
+  }
+  if (log.kernels.is_array() && !log.kernels.empty()) {
+    section("kernels", "Kernels beside the roofline");
+    add_kernels(page, log.kernels);
   }
   if (!log.startup.is_null()) section("start", "Start, in seconds"), page.pairs(log.startup);
   section("configuration", "Configuration");
   page.pairs(config);
 }
 
-Page page_of(const std::vector<RunLog>& logs, const std::string& title) {
+/// The lines of code of all jobs, without those that differ between them.
+Json code_of(const std::vector<RunLog>& logs) {
+  Json code = Json::object();
+  for (const RunLog& log : logs) {
+    for (const auto& [file, lines] : log.code.items()) {
+      for (const auto& [number, text] : lines.items()) {
+        Json& known = code[file].emplace(number, text).first.value();
+        if (known != text) known = nullptr;
+      }
+    }
+  }
+  return code;
+}
+
+Page page_of(const std::vector<RunLog>& logs, const std::string& title,
+             const std::vector<std::string>& notes) {
   Page page(title, subtitle(logs));
+  for (const std::string& note : notes) page.note(note);
   for (const RunLog& log : logs) add_notes(page, log);
   add_summary(page, logs);
   page.section("curves", "Curves");
   add_curves(page, logs);
-  for (const RunLog& log : logs) add_ranks(page, log, logs.size() > 1 ? log.name : "");
+  const auto which = [&](size_t r) { return logs.size() > 1 ? fmt::format("-{}", r + 1) : ""; };
+  for (size_t r = 0; r < logs.size(); ++r) add_ranks(page, logs[r], which(r));
   if (logs.size() > 1) {
     page.section("differences", "Configurations that differ");
     add_differences(page, logs);
   }
-  for (size_t r = 0; r < logs.size(); ++r)
-    add_job(page, logs[r], logs.size() > 1 ? fmt::format("-{}", r + 1) : "");
+  page.code(code_of(logs));
+  for (size_t r = 0; r < logs.size(); ++r) add_job(page, logs[r], which(r));
   return page;
+}
+
+ReportJob job_of(const RunLog& log, const std::string& path) {
+  ReportJob job;
+  job.name = log.name;
+  job.log = path;
+  if (!log.steps.empty()) job.step = log.steps.rbegin()->first;
+  job.last = log.last;
+  job.finished = job.last > 0 && job.step >= job.last;
+  const double ms = median(log.column("ms")), process = number_of(log.head, "process");
+  if (ms > 0) job.seconds = ms / 1e3;
+  if (process > 0 && process < 1e9) job.process = static_cast<int64_t>(process);
+  if (const auto hosts = hosts_of(log.head); !hosts.empty()) job.host = hosts[0].first;
+  return job;
+}
+
+std::string state_text(const ReportJob& job, JobState state) {
+  const std::string at =
+      fmt::format("step {} of {}", job.step, job.last > 0 ? std::to_string(job.last) : "?");
+  if (state == JobState::ended)
+    return fmt::format("{}: the job has ended at {}, before its last one: it was stopped, or failed",
+                       job.name, at);
+  return fmt::format(
+      "{}: nothing was written for long after {}{}; is the job running?", job.name, at,
+      job.seconds > 0 ? ", and a step takes " + pages::with_unit(job.seconds, "s") : "");
 }
 
 }  // namespace
 
-ReportPage report_page(const std::vector<LogText>& texts, int refresh) {
+ReportPage report_page(const std::vector<LogText>& texts, int refresh,
+                       const std::function<JobState(const ReportJob&)>& state_of) {
   std::vector<RunLog> logs;
   std::string title;
-  for (const LogText& log : texts) {
-    for (RunLog& job : read_run_logs(log.text, log.path)) logs.push_back(std::move(job));
-    title += (title.empty() ? "" : ", ") + log.path;
-  }
   ReportPage result;
   result.finished = true;
-  for (const RunLog& log : logs) {
-    result.steps += log.steps.size();
-    result.finished = result.finished && !log.steps.empty() && log.last > 0 &&
-                      log.steps.rbegin()->first >= log.last;
+  for (const LogText& log : texts) {
+    for (RunLog& job : read_run_logs(log.text, log.path)) {
+      result.finished = result.finished && job_of(job, log.path).finished;
+      result.steps += job.steps.size();
+      logs.push_back(std::move(job));
+    }
+    result.jobs.push_back(job_of(logs.back(), log.path));
+    title += (title.empty() ? "" : ", ") + log.path;
+  }
+  std::vector<std::string> notes;
+  bool goes_on = false;
+  for (const ReportJob& job : result.jobs) {
+    const JobState state = state_of ? state_of(job) : JobState::unknown;
+    const bool ended = state == JobState::ended;
+    if (!job.finished && (ended || state == JobState::silent))
+      notes.push_back(state_text(job, state));
+    goes_on = goes_on || state == JobState::running || (!ended && !job.finished);
   }
   try {
-    Page page = page_of(logs, title);
-    if (!result.finished) page.refresh(refresh);
+    Page page = page_of(logs, title, notes);
+    if (goes_on) page.refresh(refresh);
     result.html = page.html();
   } catch (const Json::exception& e) {
     fail(ErrorKind::io, "'{}' is not what train --log writes: {}", title, e.what());
   }
   return result;
-}
-
-int report(const Arguments& args) {
-  constexpr int kRefresh = 5;  // seconds
-  const std::string& path = args.words[0];
-  std::string out = args.out;
-  if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
-  for (const std::string& log : args.words)
-    require(out != log, "the page would replace the log '{}'; choose another --out", log);
-  require_place_for(out);
-  std::vector<LogText> shown;
-  while (true) {
-    std::vector<LogText> logs;
-    for (const std::string& log : args.words) logs.push_back({read_text_file("the log", log), log});
-    const bool grew = !std::equal(
-        logs.begin(), logs.end(), shown.begin(), shown.end(),
-        [](const LogText& a, const LogText& b) { return a.text.size() == b.text.size(); });
-    if (grew) {
-      const ReportPage made = report_page(logs, args.follow ? kRefresh : 0);
-      write_text_file(out, made.html);
-      if (shown.empty() || made.finished) say("{}: {} steps\n", out, made.steps);
-      std::fflush(stdout);
-      if (!args.follow || made.finished) return 0;
-      shown = std::move(logs);
-    }
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-  }
 }
 
 }  // namespace tessera::cli

@@ -241,8 +241,8 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
                    "File of the page. The default is the first log's name with .html.")
       ->type_name("FILE");
   report->add_flag("--follow", a.follow,
-                   "Writes the page again while the jobs go on, until they are finished. A browser "
-                   "shows it anew by itself.");
+                   "Writes the page again while the jobs go on, until they are finished, and waits "
+                   "for logs that are not there yet. A browser shows it anew by itself.");
 }
 
 void add_dtype(CLI::App* app, Arguments& a) {

@@ -33,6 +33,17 @@ void add_step(const Json& record, int64_t step, RunLog& log) {
   if (steps > 0 && steps < 1e15) log.last = static_cast<int64_t>(steps);
 }
 
+/// Adds the lines of code of a record to those that are known, by file and number.
+void add_code(const Json& record, Json& code) {
+  const auto given = record.find("code");
+  if (given == record.end() || !given->is_object()) return;
+  for (const auto& [file, lines] : given->items()) {
+    for (const auto& [number, text] : lines.items()) {
+      if (text.is_string()) code[file][number] = text;
+    }
+  }
+}
+
 void add_record(const Json& record, RunLog& log) {
   const int64_t step = step_of(record);
   if (record.contains("config")) {
@@ -43,6 +54,9 @@ void add_record(const Json& record, RunLog& log) {
   if (record.contains("startup")) log.startup = record["startup"];
   if (record.contains("profile")) log.profile = record["profile"];
   if (record.contains("time_line")) log.time_line = record["time_line"];
+  if (record.contains("kernels")) log.kernels = record["kernels"];
+  if (record.contains("buckets")) log.buckets = record["buckets"];
+  add_code(record, log.code);
   if (record.contains("loss")) add_step(record, step, log);
   if (record.contains("eval_loss")) log.evaluations[step] = record;
   if (record.contains("samples")) log.samples[step] = record["samples"];

@@ -19,9 +19,10 @@ struct RunEvent {
 /// Of steps that ran twice the last record counts.
 struct RunLog {
   std::string name;  ///< the path; of a later job in the same file with its number
-  nlohmann::json head, startup, profile, time_line;
-  std::map<std::string, size_t> fields;          ///< of steps: index of the numbers below
-  std::map<int64_t, std::vector<double>> steps;  ///< numbers by field; shorter: not given
+  nlohmann::json head, startup, profile, time_line, kernels, buckets;
+  nlohmann::json code = nlohmann::json::object();  ///< as for pages::Page::code()
+  std::map<std::string, size_t> fields;            ///< of steps: index of the numbers below
+  std::map<int64_t, std::vector<double>> steps;    ///< numbers by field; shorter: not given
   std::map<int64_t, nlohmann::json> evaluations, saves, samples;
   std::vector<RunEvent> events;
   int64_t last = 0;  ///< steps in all, as the last record says; 0: not said

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <set>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -11,6 +13,8 @@
 #include "cli/charts.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/source_text.h"
+#include "tessera/explain.h"
 
 namespace tessera::cli {
 
@@ -43,11 +47,14 @@ nlohmann::json to_json(const Simulation& s) {
   return json;
 }
 
-Simulation simulate_whole(const Job& job, const Machine& machine, const SimulateOptions& how) {
+/// `files`: source_files() of its graph.
+Simulation simulate_whole(const Job& job, const Machine& machine, const SimulateOptions& how,
+                          std::map<std::string, std::string>& files) {
   Trainer t;
   build_trainer(job, t, false);
   CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
   set_schedule(job, options);
+  files = source_files(t.graph);
   return tessera::simulate(t.graph, options, machine, how);
 }
 
@@ -110,7 +117,8 @@ void print(const Job& job, const Simulation& s) {
         1e3 * a.exposed);
 }
 
-std::string page_of(const Job& job, const Simulation& s) {
+std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
+                    const std::map<std::string, std::string>& files) {
   pages::Page page(fmt::format("{}: a simulated step", job.spec->name),
                    fmt::format("{}mesh {} ({} ranks of {}), layout {}",
                                s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "",
@@ -138,6 +146,7 @@ std::string page_of(const Job& job, const Simulation& s) {
               {"seconds", "takes", "s"},
               {"exposed", "exposed", "s"}},
              rows, "The step sends nothing between ranks.");
+  if (job.mesh.size() > 1) page.chart(mesh_chart_on(job.mesh, &machine));
   if (s.stages == 1) {
     page.section("steps", "Steps of the Program");
     std::vector<const SimulatedStep*> all;
@@ -146,7 +155,9 @@ std::string page_of(const Job& job, const Simulation& s) {
                      [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
     if (all.size() > pages::Page::kMostRows) all.resize(pages::Page::kMostRows);
     rows = nlohmann::json::array();
-    for (const SimulatedStep* step : all)
+    std::set<std::string> places;
+    for (const SimulatedStep* step : all) {
+      places.insert(step->source);
       rows.push_back({{"kernel", step->kernel},
                       {"name", step->name},
                       {"source", step->source},
@@ -154,9 +165,11 @@ std::string page_of(const Job& job, const Simulation& s) {
                       {"begin", step->begin},
                       {"seconds", step->seconds},
                       {"exposed", step->exposed}});
+    }
+    page.code(code_around(places, files));
     page.table({{"kernel", "kernel or collective"},
                 {"name", "tensor"},
-                {"source", "source"},
+                {"source", "source", "@"},
                 {"axes", "over"},
                 {"begin", "begins", "s"},
                 {"seconds", "takes", "s"},
@@ -189,8 +202,9 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   how.failure_hours = args.failure_hours;
   how.checkpoint_seconds = args.checkpoint_seconds;
   how.restart_seconds = args.restart_seconds;
+  std::map<std::string, std::string> files;
   const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine, how)
-                                       : simulate_whole(job, *machine, how);
+                                       : simulate_whole(job, *machine, how, files);
   print(job, s);
   if (args.stragglers > 0)
     say("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
@@ -199,7 +213,7 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   say("memory on each rank: {} B\n", s.memory);
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
-  if (!args.html.empty()) write_text_file(args.html, page_of(job, s));
+  if (!args.html.empty()) write_text_file(args.html, page_of(job, s, *machine, files));
   return 0;
 }
 

@@ -1,4 +1,7 @@
+#include <unistd.h>
+
 #include <cmath>
+#include <set>
 
 #include "base/env.h"
 #include "base/fail.h"
@@ -6,6 +9,7 @@
 #include "cli/profile.h"
 #include "cli/report.h"
 #include "cli/say.h"
+#include "cli/source_text.h"
 #include "cli/sweep.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -116,6 +120,19 @@ void add_plan(Training& t, nlohmann::json& head) {
                     {"inputs", plan.memory.inputs}, {"transient", plan.memory.transient},
                     {"staging", staging_bytes(t)},  {"at_peak", at_peak}};
   head["communication"] = sent;
+  std::set<std::string> places;
+  for (const nlohmann::json& row : sent) places.insert(row["source"].get<std::string>());
+  head["code"] = code_around(places, source_files(t.trainer.graph));
+}
+
+/// (name, number of ranks) of each host, in order of rank.
+std::vector<std::pair<std::string, int64_t>> ranks_by_host(const std::vector<std::string>& hosts) {
+  std::vector<std::pair<std::string, int64_t>> all;
+  for (const std::string& host : hosts) {
+    if (all.empty() || all.back().first != host) all.emplace_back(host, 0);
+    ++all.back().second;
+  }
+  return all;
 }
 
 /// The first line of a log, and of the part after each --resume.
@@ -127,6 +144,8 @@ nlohmann::json header(Training& t) {
           {"program", fmt::format("{:016x}", t.session->program().hash())},
           {"ranks", t.cluster.size()},
           {"backend", t.cluster.backend()},
+          {"hosts", ranks_by_host(t.hosts)},
+          {"process", getpid()},
           {"parameters", parameters_of(t)},
           {"first_step", t.first_step}};
 }

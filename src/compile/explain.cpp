@@ -9,6 +9,7 @@
 #include "compile/lowering.h"
 #include "compile/probes.h"
 #include "cost/function_time.h"
+#include "ir/graph_internals.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
 
@@ -214,6 +215,10 @@ Explanation explain(
   if (machine != nullptr) predict(program, *machine, options.mesh, e);
   e.program_hash = hash(program);
   return e;
+}
+
+std::map<std::string, std::string> source_files(const Graph& graph) {
+  return GraphInternals::of(graph).files;
 }
 
 std::string to_string(const Explanation& e) {

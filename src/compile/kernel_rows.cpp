@@ -58,13 +58,19 @@ class Rows {
     return row;
   }
 
-  /// A step, or the steps of a loop, in `row`.
-  void count(const Step& step, int64_t times, KernelReport& row) {
-    each_in(step, times, [&](const Step& inner, int64_t n) { add(inner, n, row); });
-  }
   /// A step, or the steps of a loop, each in its own row.
-  void count(const Step& step, int64_t times) {
-    each_in(step, times, [&](const Step& inner, int64_t n) { add(inner, n, of(inner)); });
+  void count(const Step& step, int64_t times, const std::map<const Step*, double>& measured) {
+    for (const Function& body : step.body) {
+      for (const Step& inner : body.steps) count(inner, body_runs(step, times), measured);
+    }
+    if (!step.body.empty() || step.kind != StepKind::compute) return;
+    KernelReport& row = of(step);
+    row.times += times;
+    row.flops += times * step.flops;
+    row.bytes += times * bytes_touched(step);
+    row.seconds += static_cast<double>(times) * costs_.compute(step);
+    row.roofline += static_cast<double>(times) * roofline(step, costs_.machine());
+    if (const auto at = measured.find(&step); at != measured.end()) row.measured += at->second;
   }
 
   template <class Before>
@@ -76,21 +82,6 @@ class Rows {
   }
 
  private:
-  template <class Visit>
-  static void each_in(const Step& step, int64_t times, const Visit& visit) {
-    for (const Function& body : step.body) {
-      for (const Step& inner : body.steps) each_in(inner, body_runs(step, times), visit);
-    }
-    if (step.body.empty() && step.kind == StepKind::compute) visit(step, times);
-  }
-  void add(const Step& step, int64_t times, KernelReport& row) {
-    row.times += times;
-    row.flops += times * step.flops;
-    row.bytes += times * bytes_touched(step);
-    row.seconds += static_cast<double>(times) * costs_.compute(step);
-    row.roofline += static_cast<double>(times) * roofline(step, costs_.machine());
-  }
-
   const Costs& costs_;
   std::map<Key, KernelReport> rows_;
 };
@@ -98,18 +89,9 @@ class Rows {
 }  // namespace
 
 std::vector<KernelReport> kernel_rows(const Function& function, const Costs& costs,
-                                      std::span<const double> measured) {
+                                      const std::map<const Step*, double>& measured) {
   Rows rows(costs);
-  for (size_t i = 0; i < function.steps.size(); ++i) {
-    const Step& step = function.steps[i];
-    if (measured.empty()) {
-      rows.count(step, 1);
-    } else if (step.kind == StepKind::compute || !step.body.empty()) {
-      KernelReport& row = rows.of(step);
-      rows.count(step, 1, row);
-      row.measured += measured[i];
-    }
-  }
+  for (const Step& step : function.steps) rows.count(step, 1, measured);
   if (measured.empty())
     return rows.sorted([](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   return rows.sorted([](const auto& a, const auto& b) {

@@ -1,7 +1,7 @@
 // The steps of a function as rows of a table: what runs, how often, and how long at least.
 #pragma once
 
-#include <span>
+#include <map>
 #include <vector>
 
 #include "cost/cost.h"
@@ -10,10 +10,10 @@
 namespace tessera {
 
 /// The compute steps of a function, those of one kernel, source line and name as one row (numbers
-/// in names count as equal: block0, block1, ...); longest first. measured: seconds of each step of
-/// the function in one run, if given. Then a loop is one row, as only the whole of it has a time,
-/// and the row that loses most time against the roofline comes first.
+/// in names count as equal: block0, block1, ...); longest first. measured: seconds of each step in
+/// one run, those of loops too, if given. Then the row that loses most time against the roofline
+/// comes first.
 std::vector<KernelReport> kernel_rows(const Function& function, const Costs& costs,
-                                      std::span<const double> measured = {});
+                                      const std::map<const Step*, double>& measured = {});
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "compile/buffer_lives.h"
 #include "compile/lowering.h"
+#include "cost/cost.h"
 #include "lower/placed_tensors.h"
 
 namespace tessera {
@@ -22,6 +23,13 @@ Placement placement(const Graph& graph, const CompileOptions& options,
         {b.name, b.offset, b.bytes * (b.alternates ? 2 : 1), life.first, life.second});
   }
   return result;
+}
+
+std::vector<std::string> axis_links(const Mesh& mesh, const Machine& machine) {
+  const Costs costs(machine, mesh);
+  std::vector<std::string> links;
+  for (int axis = 0; axis < mesh.rank(); ++axis) links.push_back(costs.link({axis}));
+  return links;
 }
 
 }  // namespace tessera

@@ -8,8 +8,6 @@
 
 namespace tessera {
 
-namespace {
-
 int64_t elements_stored(const View& view) {
   int64_t elements = 1;
   for (size_t d = 0; d < view.sizes.size(); ++d) {
@@ -17,6 +15,8 @@ int64_t elements_stored(const View& view) {
   }
   return elements;
 }
+
+namespace {
 
 double over(double work, double rate) { return rate > 0 ? work / rate : 0; }
 

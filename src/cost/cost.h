@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+/// The elements of a view that lie in memory: along a dim of stride 0 there is one.
+int64_t elements_stored(const View& view);
 /// Bytes that a compute step reads and writes. An element of a view counts once.
 int64_t bytes_touched(const Step& step);
 

@@ -1,7 +1,6 @@
 #include "tessera/graph.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/fail.h"
@@ -85,10 +84,14 @@ Tensor Tensor::prefer(const Axes& dims, Loc at) const {
   return preferring;
 }
 
-SourceLine line_of(Loc at) {
-  if (const CallerScope* caller = CallerScope::current()) return {caller->file(), caller->line()};
-  const char* slash = std::strrchr(at.file_name(), '/');
-  return {slash ? slash + 1 : at.file_name(), static_cast<int>(at.line())};
+SourceLine GraphInternals::line_of(Loc at) {
+  const CallerScope* caller = CallerScope::current();
+  const std::string path = caller ? caller->path() : at.file_name();
+  SourceLine line{path.substr(path.rfind('/') + 1),
+                  caller ? caller->line() : static_cast<int>(at.line())};
+  const auto [known, is_new] = files.try_emplace(line.file, path);
+  if (!is_new && known->second != path) known->second.clear();
+  return line;
 }
 
 std::string GraphInternals::scoped(const std::string& name) const {
@@ -164,7 +167,7 @@ std::vector<std::string> inherited_preference(const Value& x, const ValueType& t
 
 std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attrs attrs, Loc at) {
   Node node{&op, std::move(attrs), {}, {}, "", {}, internals_->recompute_group, open_loop(*this)};
-  node.at = internals_->at.line != 0 ? internals_->at : line_of(at);
+  node.at = internals_->at.line != 0 ? internals_->at : internals_->line_of(at);
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
     require(!t.empty(), "[{}] an operand is an empty Tensor; it was never assigned a value ({})",

@@ -27,15 +27,14 @@ struct Building {
   std::unordered_map<std::string, size_t> uses;
 };
 
-/// The line without the folders of its file.
-SourceLine line_of(Loc at);
-
 struct GraphInternals {
   static GraphInternals& of(Graph& graph) { return *graph.internals_; }
   static const GraphInternals& of(const Graph& graph) { return *graph.internals_; }
 
   /// `name` in the current scope: "gpt.block3.name".
   std::string scoped(const std::string& name) const;
+  /// The line of a caller, without the folders of its file, which `files` keeps.
+  SourceLine line_of(Loc at);
   /// The full name `name`, or name_1, name_2, ...: the first that is not in use.
   std::string unique(const std::string& name);
   /// The dims of `shape` that new values prefer.
@@ -54,7 +53,8 @@ struct GraphInternals {
   std::unordered_map<int, int> stored_of_value;  ///< value -> position in `stored`
   std::unordered_map<int, int> stored_of_layer;  ///< a layer's slice -> the value of the whole
   std::unordered_map<std::string, int> name_uses;
-  int recompute_groups = 0;  ///< the greatest so far
+  std::map<std::string, std::string> files;  ///< name -> path; "" if several paths have it
+  int recompute_groups = 0;                  ///< the greatest so far
 
   // What new nodes and values get.
   std::string scope;

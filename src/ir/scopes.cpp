@@ -89,7 +89,7 @@ OutsideScope::OutsideScope(Graph& graph) { undo_ = change(GraphInternals::of(gra
 
 LineScope::LineScope(Graph& graph, Loc at) {
   GraphInternals& g = GraphInternals::of(graph);
-  if (g.at.line == 0) undo_ = change(g.at, line_of(at));
+  if (g.at.line == 0) undo_ = change(g.at, g.line_of(at));
 }
 
 SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,

@@ -93,7 +93,7 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
   if (rows.empty()) return text(empty);
   body_ += "<div class=\"table\" tabindex=\"0\"><table class=\"sorts\"><thead><tr>";
   for (const Column& c : columns)
-    body_ += fmt::format("<th scope=\"col\"{}>{}</th>", c.unit.empty() ? "" : " class=\"n\"",
+    body_ += fmt::format("<th scope=\"col\"{}>{}</th>", c.is_number() ? " class=\"n\"" : "",
                          escape(c.heading));
   body_ += "</tr></thead><tbody>\n";
   size_t shown = 0;
@@ -104,15 +104,18 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
     for (const Column& c : columns) {
       const auto at = row.find(c.key);
       if (at == row.end() || at->is_null() || *at == "") {
-        body_ += fmt::format("<td{}>-</td>", c.unit.empty() ? "" : " class=\"n\"");
-      } else if (!c.unit.empty() && at->is_number()) {
+        body_ += fmt::format("<td{}>-</td>", c.is_number() ? " class=\"n\"" : "");
+      } else if (c.is_number() && at->is_number()) {
         const double value = at->get<double>();
         body_ +=
             fmt::format("<td class=\"n\" data-v=\"{}\">{}</td>", value, with_unit(value, c.unit));
       } else {
         const std::string text = text_of(*at);
-        body_ +=
-            fmt::format("<td{}>{}</td>", text.size() > kShort ? " class=\"t\"" : "", escape(text));
+        body_ += fmt::format("<td{}>{}</td>",
+                             c.unit == "@"          ? " class=\"at\""
+                             : text.size() > kShort ? " class=\"t\""
+                                                    : "",
+                             escape(text));
       }
     }
     body_ += "</tr>\n";
@@ -122,16 +125,23 @@ void Page::table(const std::vector<Column>& columns, const Json& rows, const std
     text(fmt::format("The first {} of {} rows.", kMostRows, rows.size()));
 }
 
-void Page::chart(const Json& spec) {
-  // "</script>" in a name must not end the script.
-  std::string data = spec.dump(-1, ' ', false, Json::error_handler_t::replace), safe;
+namespace {
+
+/// A script that holds `value`. "</script>" in a name must not end it.
+std::string data_script(const std::string& attributes, const Json& value) {
+  const std::string data = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string safe;
   for (const char c : data) safe += c == '<' ? "\\u003c" : std::string(1, c);
+  return fmt::format("<script {}type=\"application/json\">{}</script>", attributes, safe);
+}
+
+}  // namespace
+
+void Page::chart(const Json& spec) {
   body_ += fmt::format(
-      "<figure><figcaption>{}</figcaption>{}<script type=\"application/json\">{}</script>"
-      "</figure>\n",
-      escape(spec.value("title", "")),
+      "<figure><figcaption>{}</figcaption>{}{}</figure>\n", escape(spec.value("title", "")),
       spec.contains("about") ? "<p>" + escape(spec["about"].get<std::string>()) + "</p>" : "",
-      safe);
+      data_script("", spec));
 }
 
 std::string Page::html() const {
@@ -142,11 +152,12 @@ std::string Page::html() const {
       "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">{}"
       "<title>{}</title><style>\n{}</style></head><body>\n"
       "<header><h1>{}</h1><p>{}</p></header>\n<nav aria-label=\"Sections\">{}</nav>\n"
-      "<main>\n{}{}</main>\n<footer>Made by Tessera. This page is one file and fetches "
+      "<main>\n{}{}{}</main>\n<footer>Made by Tessera. This page is one file and fetches "
       "nothing.</footer>\n<script>\n{}</script></body></html>\n",
       refresh_ > 0 ? fmt::format("<meta http-equiv=\"refresh\" content=\"{}\">", refresh_) : "",
       escape(title_), kStyle, escape(title_), escape(subtitle_), nav_, body_,
-      open_ ? "</section>\n" : "", kScript);
+      open_ ? "</section>\n" : "", code_.empty() ? "" : data_script("id=\"code\" ", code_),
+      kScript);
 }
 
 void thin(std::vector<double>& xs, std::vector<double>& ys, size_t most) {

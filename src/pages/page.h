@@ -21,10 +21,12 @@ using Json = nlohmann::json;
 /// Text for use between tags and in attributes.
 std::string escape(const std::string& text);
 
-/// A column of a table: `key` in its rows. Units: "" is text; "#" a number; "%" a share of 1; "s",
-/// "B", "B/s", "FLOP", "FLOP/s" numbers that are shown with a prefix.
+/// A column of a table: `key` in its rows. Units: "" is text; "@" a place in code, "model.cpp:41",
+/// shown with its line (Page::code()); "#" a number; "%" a share of 1; "s", "B", "B/s", "FLOP",
+/// "FLOP/s" numbers that are shown with a prefix.
 struct Column {
   std::string key, heading, unit = "";
+  bool is_number() const { return !unit.empty() && unit != "@"; }
 };
 
 /// A number as tables and cards show it: (0.0012, "s") is "1.2 ms".
@@ -56,6 +58,9 @@ class Page {
   /// The charts between begin_grid() and end_grid() stand beside each other where there is room.
   void begin_grid() { body_ += "<div class=\"grid\">"; }
   void end_grid() { body_ += "</div>\n"; }
+  /// The text of lines of code, {"model.cpp": {"41": "x = ..."}}: what "model.cpp:41" says,
+  /// wherever a table or a chart names it.
+  void code(Json lines) { code_ = std::move(lines); }
   /// The browser loads the page again every so often: it is rewritten while something runs.
   void refresh(int seconds) { refresh_ = seconds; }
 
@@ -63,6 +68,7 @@ class Page {
 
  private:
   std::string title_, subtitle_, nav_, body_;
+  Json code_;
   bool open_ = false;
   int refresh_ = 0;
 };

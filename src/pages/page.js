@@ -4,9 +4,10 @@
 //          series: [{name, color, dash, points, quiet, x: {key: [...]}, y: [...], tips: [...]}],
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot}]
-//   rects  x: {label, unit} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
+//   rects  x: {label, unit, to (the axis goes on to there)} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
 //          rects: [[x0, x1, y0, y1, class, name], ...]; for a heat map `heat`: its unit, a value for the class, and
 //          `low` where its colours begin
+//   mesh   mesh: [[axis, size], ...], hosts: [[name, ranks], ...] in order of their ranks, links: [name by axis] or none
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
 (function () {
@@ -47,6 +48,19 @@ function scaled(v, unit) {
   return (short(v) + " " + "kMGTPE".charAt(p - 1) + unit).trim();
 }
 
+// ---- code
+
+const listing = JSON.parse((document.getElementById("code") || {textContent: "{}"}).textContent);
+// What stands at "model.cpp:41": the line, and the lines around it with their numbers; null where it is not known.
+function code(place) {
+  const colon = place.lastIndexOf(":"), file = listing[place.slice(0, colon)], at = +place.slice(colon + 1);
+  if (!file || typeof file[at] !== "string") return null;
+  const near = Object.keys(file).map(Number).filter(n => n >= at - 2 && n <= at + 3 && typeof file[n] === "string"), wide = String(at + 3).length;
+  return {line: file[at].trim(), around: near.map(n => `${n === at ? ">" : " "} ${String(n).padStart(wide)}  ${file[n]}`.trimEnd()).join("\n")};
+}
+// A text whose lines may be places, with their code.
+const withCode = text => text.split("\n").map(l => { const c = code(l); return c ? `${l}  ${c.line}` : l; }).join("\n");
+
 // ---- scales
 
 function ticks(low, high, count) {
@@ -77,6 +91,13 @@ function scale(low, high, from, to, log) {
 
 // ---- what all charts share: caption, controls, tip, cursor by mouse and keys, zoom along x
 
+const charts = [];
+const PAPER = 640;  // the width of a chart on paper, A4 or letter
+let printing = false;
+function print(on) { printing = on; charts.forEach(c => c.draw()); }
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
+
 class Chart {
   constructor(figure, spec) {
     this.figure = figure; this.spec = spec; this.zoom = null; this.hidden = new Set(); this.at = -1;
@@ -95,7 +116,7 @@ class Chart {
     this.draw();
   }
   setup() {}
-  width() { const s = getComputedStyle(this.figure); return Math.max(220, Math.floor(this.figure.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight))); }
+  width() { const s = getComputedStyle(this.figure); return printing ? PAPER : Math.max(220, Math.floor(this.figure.clientWidth - parseFloat(s.paddingLeft) - parseFloat(s.paddingRight))); }
   begin(height) {
     this.drawn = this.width(); this.w = this.drawn; this.h = height;
     this.svg.replaceChildren();
@@ -384,6 +405,7 @@ class Rects extends Chart {
     const rects = s.rects.filter(r => s.heat !== undefined || !this.hidden.has(r[4]));
     let x0 = Infinity, x1 = -Infinity, y1 = -Infinity;
     for (const r of s.rects) { if (r[0] < x0) x0 = r[0]; if (r[1] > x1) x1 = r[1]; if (r[3] > y1) y1 = r[3]; }
+    if (s.x.to !== undefined) x1 = Math.max(x1, s.x.to);
     if (!s.rects.length) { this.text(10, 30, "nothing to show", {class: "tick"}); return; }
     if (this.zoom) [x0, x1] = this.zoom;
     let left = 10;
@@ -434,11 +456,11 @@ class Rects extends Chart {
     this.cursor.setAttribute("visibility", "visible");
     box.setAttribute("x", a); box.setAttribute("width", Math.max(1, b - a));
     box.setAttribute("y", Math.min(ya, yb)); box.setAttribute("height", Math.max(1, Math.abs(yb - ya)));
-    const lines = [s.names[r[5]] || ""];
-    if (s.heat !== undefined) lines.push(fmt(r[4], s.heat));
-    else lines.push(`${s.classes[r[4]]}${s.y.unit ? ", " + fmt(r[3] - r[2], s.y.unit) : ""}`);
-    if (!s.x.labels) lines.push(`${s.x.label} ${fmt(r[0], s.x.unit)} to ${fmt(r[1], s.x.unit)}${s.x.unit === "s" ? ", " + fmt(r[1] - r[0], "s") : ""}`);
-    this.show((a + b) / 2, Math.max(ya, yb), lines.filter(l => l).join("\n"));
+    const told = [withCode(s.names[r[5]] || "")];
+    if (s.heat !== undefined) told.push(fmt(r[4], s.heat));
+    else told.push(`${s.classes[r[4]]}${s.y.unit ? ", " + fmt(r[3] - r[2], s.y.unit) : ""}`);
+    if (!s.x.labels) told.push(`${s.x.label} ${fmt(r[0], s.x.unit)} to ${fmt(r[1], s.x.unit)}${s.x.unit === "s" ? ", " + fmt(r[1] - r[0], "s") : ""}`);
+    this.show((a + b) / 2, Math.max(ya, yb), told.filter(l => l).join("\n"));
   }
   key(e) {
     if (!this.visible) return;
@@ -446,6 +468,84 @@ class Rects extends Chart {
     else if (e.key === "+" || e.key === "=") { const r = this.visible[this.at]; this.zoomBy(0.5, r ? (r[0] + r[1]) / 2 : undefined); }
     else if (e.key === "-") this.zoomBy(2);
     else if (e.key === "0" || e.key === "Escape") this.setZoom(null);
+  }
+}
+
+// The ranks of a mesh on their hosts. Ranks of one colour are a group along the chosen axis: they talk with each other.
+class MeshPicture extends Chart {
+  keys() { return "; arrow keys go through the ranks"; }
+  setup() {
+    const s = this.spec;
+    this.axis = s.mesh.length - 1;
+    for (let a = 0; a < s.mesh.length; ++a) if (s.mesh[a][1] > 1) this.axis = a;
+    const select = el("select", {onchange: e => { this.axis = +e.target.value; this.draw(); }}, ...s.mesh.map(([name, size], a) => el("option", {value: a}, `${name} (${size})`)));
+    select.value = this.axis;
+    this.controls.append(el("label", {}, "groups along ", select));
+    this.about = el("p", {role: "status"});
+    this.figure.append(this.about);
+  }
+  stride(axis) { return this.spec.mesh.slice(axis + 1).reduce((n, a) => n * a[1], 1); }
+  // The first rank of the group along the chosen axis, and its number among all groups.
+  group(rank) {
+    const size = this.spec.mesh[this.axis][1], step = this.stride(this.axis), first = rank - Math.floor(rank / step) % size * step;
+    return [first, Math.floor(first / (step * size)) * step + first % step];
+  }
+  members(rank) { const [first] = this.group(rank), step = this.stride(this.axis); return [...Array(this.spec.mesh[this.axis][1]).keys()].map(i => first + i * step); }
+  hostOf(rank) { let at = 0; return this.spec.hosts.findIndex(h => (at += h[1]) > rank); }
+  draw() {
+    const s = this.spec, most = 1024, gap = 12, cell = [Math.max(30, 10 + CHAR * String(s.hosts.reduce((n, h) => n + h[1], 0)).length), 24], title = 18;
+    this.w = this.width();
+    const across = Math.max(1, Math.floor((this.w - 18) / cell[0])), boxes = [], hits = [];
+    let x = 1, y = 1, tall = 0, rank = 0, shown = 0;
+    for (const [name, ranks] of s.hosts) {
+      if (rank + ranks > most && boxes.length) break;
+      const count = Math.min(ranks, most), columns = Math.min(count, across, count > 8 ? Math.max(8, Math.ceil(Math.sqrt(2 * count))) : 8);
+      const wide = Math.max(12 + columns * cell[0], Math.min(16 + name.length * CHAR, this.w - 2)), high = title + 10 + Math.ceil(count / columns) * cell[1];
+      if (x > 1 && x + wide > this.w - 1) { x = 1; y += tall + gap; tall = 0; }
+      boxes.push([x, y, wide, high, name]);
+      for (let i = 0; i < count; ++i) hits.push([x + 6 + i % columns * cell[0], y + title + 6 + Math.floor(i / columns) * cell[1], rank + i]);
+      x += wide + gap; tall = Math.max(tall, high); rank += ranks; shown += 1;
+    }
+    const left = s.hosts.length - shown;
+    this.begin(y + tall + (left ? 26 : 6));
+    for (const [bx, by, wide, high, name] of boxes) {
+      const room = Math.floor((wide - 12) / CHAR);
+      this.add("rect", {x: bx, y: by, width: wide, height: high, rx: 4, fill: "var(--paper)", stroke: "var(--rule)"});
+      this.text(bx + 6, by + 14, name.length > room ? name.slice(0, Math.max(1, room - 2)) + ".." : name, {class: "tick"});
+    }
+    this.cells = new Map();
+    for (const [cx, cy, r] of hits) {
+      const box = this.add("rect", {x: cx + 1, y: cy + 1, width: cell[0] - 3, height: cell[1] - 3, fill: "var(--card)", stroke: "var(--rule)"});
+      this.add("rect", {x: cx + 1, y: cy + cell[1] - 7, width: cell[0] - 3, height: 5, fill: color(this.group(r)[1])});
+      this.text(cx + cell[0] / 2, cy + 14, String(r), {"text-anchor": "middle"});
+      this.cells.set(r, box);
+    }
+    if (left) this.text(4, this.h - 6, `and ${left} more like these`, {class: "tick"});
+    this.hits = hits; this.cell = cell;
+    const [axis, size] = s.mesh[this.axis], step = this.stride(this.axis), all = s.mesh.reduce((n, a) => n * a[1], 1);
+    const spans = [...Array(Math.min(all, most)).keys()].some(r => this.hostOf(this.group(r)[0]) !== this.hostOf(this.group(r)[0] + (size - 1) * step));
+    this.about.textContent = size < 2 ? `${axis} has one rank: nothing is sent along it.` :
+      `${all / size} groups of ${size} ranks along ${axis}${s.links && s.links[this.axis] ? ", over " + s.links[this.axis] : ""}; ${s.hosts.length === 1 ? "all ranks are together" : spans ? "a group spans several of the boxes" : "a group stays in one box"}.`;
+  }
+  leave() { super.leave(); this.mark([]); }
+  mark(ranks) { if (this.cells) this.cells.forEach((box, r) => { const on = ranks.includes(r); box.setAttribute("stroke", on ? "var(--ink)" : "var(--rule)"); box.setAttribute("stroke-width", on ? 2 : 1); }); }
+  move(e) {
+    const [x, y] = this.point(e), [w, h] = this.cell;
+    const at = this.hits.findIndex(c => x >= c[0] && x < c[0] + w && y >= c[1] && y < c[1] + h);
+    if (at >= 0) this.select(at); else this.leave();
+  }
+  select(i) {
+    const [x, y, r] = this.hits[i], s = this.spec, members = this.members(r), host = s.hosts[this.hostOf(r)];
+    this.at = i;
+    this.mark(members);
+    const where = s.mesh.map(([name, size], a) => `${name} ${Math.floor(r / this.stride(a)) % size}`).join(", ");
+    this.show(x + this.cell[0] / 2, y + this.cell[1], `rank ${r}: ${where}\n${host ? host[0] : ""}\nwith ranks ${members.slice(0, 24).join(", ")}${members.length > 24 ? ", ..." : ""} along ${s.mesh[this.axis][0]}`);
+  }
+  key(e) {
+    const by = {ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1}[e.key];
+    if (!by) return;
+    this.select(Math.max(0, Math.min(this.hits.length - 1, this.at + by)));
+    e.preventDefault();
   }
 }
 
@@ -534,7 +634,7 @@ class Cut extends Chart {
     };
     pad(rows.dims[0], rows, true); pad(cols.dims[0], cols, false);
     const whole = t.dims.filter(d => !d[3].length).map(d => `${d[0]} ${d[1]}`);
-    this.about.textContent = [`${t.dtype}, ${t.kind === "activation" ? `made by ${t.made}` : t.kind}${t.source ? " at " + t.source : ""}; ${fmt(t.bytes, "B")} on each rank`,
+    this.about.textContent = [`${t.dtype}, ${t.kind === "activation" ? `made by ${t.made}` : t.kind}${t.source ? " at " + t.source + (code(t.source) ? `, ${code(t.source).line}` : "") : ""}; ${fmt(t.bytes, "B")} on each rank`,
       whole.length ? "whole on each rank: " + whole.join(", ") : "",
       copies.length ? `${copies.reduce((n, a) => n * a[1], 1)} copies, along ${copies.map(a => a[0]).join(" and ")}` : "",
       t.partial.length ? `dotted: partial ${t.combiner} over ${t.partial.join("+")}; the value is the ${t.combiner} of what these ranks hold` : "",
@@ -600,6 +700,14 @@ function sorting(table) {
   table.parentNode.before(el("div", {class: "filter"}, el("label", {}, "filter ", filter), count));
 }
 
+// Places in code open: first the line alone, then those around it.
+for (const cell of document.querySelectorAll("td.at")) {
+  const place = cell.textContent, found = code(place);
+  if (!found) continue;
+  const around = el("pre", {}), box = el("details", {ontoggle: () => { around.textContent = box.open ? found.around : ""; }},
+    el("summary", {}, place, el("code", {}, found.line)), around);
+  cell.replaceChildren(box);
+}
 for (const table of document.querySelectorAll("table.sorts")) sorting(table);
 for (const box of document.querySelectorAll(".command")) {
   const code = box.firstChild;
@@ -609,10 +717,10 @@ for (const box of document.querySelectorAll(".command")) {
     if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(done, mark); else mark();
   }}, "copy"));
 }
-const kinds = {xy: XY, bars: Bars, rects: Rects, cut: Cut};
+const kinds = {xy: XY, bars: Bars, rects: Rects, mesh: MeshPicture, cut: Cut};
 for (const data of document.querySelectorAll('figure > script[type="application/json"]')) {
   const spec = JSON.parse(data.textContent);
-  new kinds[spec.kind](data.parentNode, spec);
+  charts.push(new kinds[spec.kind](data.parentNode, spec));
 }
 document.documentElement.dataset.ready = "yes";
 })();

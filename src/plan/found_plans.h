@@ -21,7 +21,6 @@ class FoundPlans {
   bool has_best() const { return best_ >= 0; }
   const PricedCandidate& best() const { return all_.at(static_cast<size_t>(best_)); }
   double best_seconds() const { return best().plan.seconds; }
-  size_t best_index() const { return static_cast<size_t>(best_); }
   void set_best(size_t i) { best_ = static_cast<int>(i); }
   /// Only plans faster than this count; see cutoff().
   void set_below(double seconds) { below_ = seconds; }

@@ -9,6 +9,18 @@
 
 namespace tessera {
 
+std::string train_flags(const PricedPlan& p, bool written_out) {
+  const std::string both = p.rules.empty() || p.scoped.empty() ? "" : ";",
+                    rules = written_out ? p.layout : p.rules + both + p.scoped;
+  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), rules), sets;
+  if (!written_out && p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
+  if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;
+  if (p.build.reshard_after_forward != "none")
+    sets += " reshard_after_forward=" + p.build.reshard_after_forward;
+  if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
+  return sets.empty() ? text : text + " --set" + sets;
+}
+
 namespace {
 
 std::string time_text(double seconds) {
@@ -56,23 +68,6 @@ void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
   line("optimizer state", p.state);
   line("inputs", p.inputs);
   line("everything else, at peak", p.transient);
-}
-
-/// The mesh, layout, storage and recompute of a plan, without the microbatches.
-std::string arrangement(const PricedPlan& p) {
-  std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), p.rules);
-  if (p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
-  if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;
-  return text;
-}
-
-std::string flags(const PricedPlan& p) {
-  const std::string text = arrangement(p);
-  std::string sets;
-  if (p.build.reshard_after_forward != "none")
-    sets += " reshard_after_forward=" + p.build.reshard_after_forward;
-  if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
-  return sets.empty() ? text : text + " --set" + sets;
 }
 
 /// Adds what scoped rules saved. Only the best plans were tried with them, so nothing is proved
@@ -129,7 +124,7 @@ void add_reasons(std::string& text, const Plan& plan) {
   for (const PricedPlan& p : plan.runners_up) {
     const bool fits = plan.memory_limit == 0 || p.memory() <= plan.memory_limit;
     text += fmt::format("  {:>+6.1f} %  {:>10}  {}{}\n", 100 * (p.seconds / plan.table_seconds - 1),
-                        bytes_text(static_cast<double>(p.memory())), flags(p),
+                        bytes_text(static_cast<double>(p.memory())), train_flags(p),
                         fits ? "" : ", does not fit");
   }
 }
@@ -146,7 +141,7 @@ void add_transfers(std::string& text, const PricedPlan& p) {
 std::string to_string(const Plan& plan) {
   const PricedPlan& p = plan.best;
   std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
-                                 plan.machine, time_text(p.seconds), flags(p));
+                                 plan.machine, time_text(p.seconds), train_flags(p));
   if (p.whole && p.seconds != plan.table_seconds) {
     text += fmt::format("  lowered whole; layers in a loop, or one and two of them, said {}\n",
                         time_text(plan.table_seconds));
@@ -166,7 +161,7 @@ std::string side_text(const BreakEvenSide& side, const char* where) {
     return fmt::format("    {}: not known, the search time was over\n", where);
   const char* doubt = side.shown ? "" : ", of those tried in time";
   if (side.instead)
-    return fmt::format("    {} {} faster{}: {}\n", where, at, doubt, flags(*side.instead));
+    return fmt::format("    {} {} faster{}: {}\n", where, at, doubt, train_flags(*side.instead));
   return fmt::format("    {}: none is faster up to {}{}\n", where, at, doubt);
 }
 
@@ -184,7 +179,7 @@ std::string to_string(const std::vector<BreakEven>& links) {
 std::string compare(const Plan& plan, const PricedPlan& other) {
   const double more = other.seconds / plan.best.seconds - 1;
   std::string text = fmt::format(
-      "why not {}\n  {} a step: {:+.1f} % beside the best plan{}\n", flags(other),
+      "why not {}\n  {} a step: {:+.1f} % beside the best plan{}\n", train_flags(other),
       time_text(other.seconds), 100 * more,
       plan.memory_limit > 0 && other.memory() > plan.memory_limit ? "; and it does not fit" : "");
   add_waterfall(text, other);
@@ -201,8 +196,10 @@ namespace {
 std::string schedule_text(const PipelinePlan& p) {
   const std::string schedule =
       p.chunks > 1 ? fmt::format("interleaved 1F1B v={}", p.chunks) : "1F1B";
+  PricedPlan stage = p.stage;
+  stage.build.microbatches = 1;  // they pass through all stages
   return fmt::format("{} stages, {}, {} microbatches, each stage {}", p.stages, schedule,
-                     p.stage.build.microbatches, arrangement(p.stage));
+                     p.stage.build.microbatches, train_flags(stage));
 }
 
 }  // namespace

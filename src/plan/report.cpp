@@ -1,6 +1,7 @@
 #include "plan/report.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/fail.h"
 #include "base/units.h"
@@ -114,9 +115,11 @@ void PlanReport::choose_whole(Plan& plan) {
           bytes_text(static_cast<double>(memory_.bytes())), order.size(),
           bytes_text(static_cast<double>(found_.best().plan.memory())));
   plan.best = found_.best().plan;
+  // A plan is priced again where an alternative of a dim turns out to be one that is known.
+  std::set<std::string> shown = {train_flags(plan.best, true)};
   for (const size_t i : order) {
     if (plan.runners_up.size() == candidates_.options().runners_up) break;
-    if (i != found_.best_index()) plan.runners_up.push_back(all[i].plan);
+    if (shown.insert(train_flags(all[i].plan, true)).second) plan.runners_up.push_back(all[i].plan);
   }
 }
 

@@ -30,6 +30,7 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
     row.lane = span.lane;
     if (step.kind != StepKind::collective) continue;
     row.axes = axes_text(program, step.axes);
+    row.rule = step.origin.reason;
     size_t& at = next[span.step];
     while (time.collectives[at].step != span.step) ++at;
     row.exposed = time.collectives[at].exposed;
@@ -102,11 +103,13 @@ namespace {
 /// at the end.
 void add_spans(const PipelinePlan& plan, Simulation& result) {
   std::vector<double> ends(static_cast<size_t>(plan.stages));
-  const auto add = [&](int stage, int lane, std::string name, double begin, double seconds) {
+  const auto add = [&](int stage, SimulatedPhase phase, std::string name, double begin,
+                       double seconds) {
     SimulatedStep& row = result.steps.emplace_back();
     row.name = std::move(name);
     row.stage = stage;
-    row.lane = lane;
+    row.phase = phase;
+    row.lane = phase == SimulatedPhase::hand_over ? 1 : 0;
     row.begin = begin;
     row.seconds = seconds;
     return &row;
@@ -116,16 +119,20 @@ void add_spans(const PipelinePlan& plan, Simulation& result) {
         fmt::format("{} {}{}", span.is_forward ? "forward" : "backward", span.microbatch,
                     plan.chunks > 1 ? fmt::format(", chunk {}", span.chunk) : "");
     const double end = span.begin + span.seconds;
-    add(span.stage, 0, what, span.begin, span.seconds)->kernel = "microbatch";
+    add(span.stage, span.is_forward ? SimulatedPhase::forward : SimulatedPhase::backward, what,
+        span.begin, span.seconds)
+        ->kernel = "microbatch";
     ends[static_cast<size_t>(span.stage)] = std::max(ends[static_cast<size_t>(span.stage)], end);
     if (!span.hands_over) continue;
-    SimulatedStep* handed = add(span.stage, 1, "hand over " + what, end, plan.transfer);
+    SimulatedStep* handed =
+        add(span.stage, SimulatedPhase::hand_over, "hand over " + what, end, plan.transfer);
     handed->kernel = to_string(CollectiveKind::exchange);
     handed->axes = "stage";
     handed->bytes = plan.handed;
   }
   for (int stage = 0; stage < static_cast<int>(plan.stages); ++stage)
-    add(stage, 0, "reduction of gradients, update", ends[static_cast<size_t>(stage)], plan.once);
+    add(stage, SimulatedPhase::update, "reduction of gradients, update",
+        ends[static_cast<size_t>(stage)], plan.once);
   std::stable_sort(result.steps.begin(), result.steps.end(),
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
 }

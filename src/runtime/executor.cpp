@@ -76,9 +76,27 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
   first_fault_.operation = world_->prepare(least);
 }
 
-std::pair<double, int64_t> Executor::time_of(int function, int step) const {
-  const BoundStep& bound = functions_[function][step];
-  return {bound.seconds, bound.runs};
+namespace {
+
+void add_times(const std::vector<BoundStep>& steps,
+               std::map<const Step*, Executor::StepTotal>& totals) {
+  for (const BoundStep& bound : steps) {
+    if (bound.runs == 0) continue;
+    Executor::StepTotal& total = totals[bound.step];
+    total.seconds += bound.seconds;
+    total.runs += bound.runs;
+    if (!bound.loop) continue;
+    for (const std::vector<BoundStep>& iteration : bound.loop->iterations)
+      add_times(iteration, totals);
+  }
+}
+
+}  // namespace
+
+std::map<const Step*, Executor::StepTotal> Executor::times_of(int function) const {
+  std::map<const Step*, StepTotal> totals;
+  add_times(functions_[static_cast<size_t>(function)], totals);
+  return totals;
 }
 
 std::string Executor::why_waits(int function) const {

@@ -75,8 +75,13 @@ class Executor {
   std::span<const int> coordinates() const { return rank_.coordinates; }
   /// What its collectives took.
   const CollectiveRunner& collectives() const { return collectives_; }
-  /// Seconds and runs of step `step` of function `function` since the start, if profiled.
-  std::pair<double, int64_t> time_of(int function, int step) const;
+  /// Seconds and runs since the start, if profiled.
+  struct StepTotal {
+    double seconds = 0;
+    int64_t runs = 0;
+  };
+  /// The steps of a function that ran, those of loops too. A loop's own entry has all of its time.
+  std::map<const Step*, StepTotal> times_of(int function) const;
 
  private:
   void begin();

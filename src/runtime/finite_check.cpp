@@ -2,6 +2,10 @@
 // no fault: what follows masks it. So each buffer that holds something not finite keeps its cause,
 // the earliest result that was not finite though all that it was made of is, and a result that is
 // finite ends the trail. The cause of the guard is what the user looks for.
+//
+// A trail may come from another rank, which sent what is not finite though the parts of this rank
+// are: then the cause is there. So a rank's own causes count before those that a rank has sent on,
+// and these before what has only arrived, wherever they lie in the run.
 #include "runtime/finite_check.h"
 
 #include <cmath>
@@ -75,16 +79,20 @@ int64_t find_non_finite(Device& device, const void* address, const View& view) {
 
 void NonFiniteSearch::examine(const Step& step) {
   ++examined_;
+  const bool is_collective = step.kind == StepKind::collective;
   std::optional<Cause> from;
   for (const View& view : step.in) {
     const auto bad = bad_.find(view.buffer);
     if (bad != bad_.end() && (!from || bad->second.position < from->position)) from = bad->second;
   }
+  if (is_collective && from && from->position + kSent < sent_.position)
+    sent_ = {from->position + kSent, from->message};
   for (const View& view : step.out) {
     const bool may_be_bad = is_floating(view.dtype);
     const int64_t at = may_be_bad ? find_non_finite(rank_.device, memory_.address(view), view) : -1;
     if (at >= 0) {
-      const Cause cause = from ? *from : Cause{examined_, text(step, view, at)};
+      const Cause cause =
+          from ? *from : Cause{examined_ + (is_collective ? kArrived : 0), text(step, view, at)};
       Cause& known = bad_.emplace(view.buffer, cause).first->second;
       if (cause.position < known.position) known = cause;
     } else if (view.elements() * size_of(view.dtype) >=
@@ -97,6 +105,7 @@ void NonFiniteSearch::examine(const Step& step) {
 void NonFiniteSearch::conclude(const View& guard) {
   const auto bad = bad_.find(guard.buffer);
   if (bad != bad_.end()) cause_ = bad->second;
+  if (sent_.position < cause_.position) cause_ = sent_;
 }
 
 std::string NonFiniteSearch::text(const Step& step, const View& result, int64_t element) const {

@@ -21,10 +21,13 @@ class NonFiniteSearch {
       : rank_(rank), memory_(memory), sources_(sources) {}
   /// Looks at the results of `step`, which has just run.
   void examine(const Step& step);
+  /// Counts results that another rank examines, so that positions are comparable: those of an
+  /// iteration that is another pipeline stage's.
+  void skip(int64_t results) { examined_ += results; }
   /// After the last step: looks for the cause of what `guard` holds.
   void conclude(const View& guard);
-  /// The position of the cause among all results that were examined, loops iteration by iteration;
-  /// INT64_MAX: this rank has none.
+  /// The position of the cause among all results that were examined, loops iteration by iteration,
+  /// the less certain ones behind all others; INT64_MAX: this rank has none.
   int64_t position() const { return cause_.position; }
   const std::string& message() const { return cause_.message; }
 
@@ -33,6 +36,7 @@ class NonFiniteSearch {
     int64_t position = INT64_MAX;
     std::string message = "";
   };
+  static constexpr int64_t kSent = int64_t{1} << 60, kArrived = int64_t{1} << 61;
   std::string text(const Step& step, const View& result, int64_t element) const;
 
   const RankContext& rank_;
@@ -40,6 +44,7 @@ class NonFiniteSearch {
   const std::map<std::string, std::string>* sources_;
   int64_t examined_ = 0;
   std::map<int, Cause> bad_;  ///< by buffer
+  Cause sent_;                ///< the earliest that a collective has taken to other ranks
   Cause cause_;
 };
 

@@ -73,6 +73,23 @@ bool StepRunner::is_in_window(const Step& loop, int64_t iteration) const {
   return value(1) <= counter && counter < value(2);
 }
 
+namespace {
+
+/// How many results of a function a search examines.
+int64_t results_of(const Function& function) {
+  int64_t results = 0;
+  for (const Step& step : function.steps) {
+    if (!step.body.empty()) {
+      results += step.loop.iterations * results_of(step.body[0]);
+    } else {
+      results += step.kind != StepKind::wait;
+    }
+  }
+  return results;
+}
+
+}  // namespace
+
 /// Collectives of an iteration end in the iteration or the next one, so the ranks stay together
 /// however a condition falls: it is the same on all of them, and where there is one no iteration
 /// overlaps another.
@@ -94,7 +111,10 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
   };
   run_part(0, 0, early);
   for (size_t iteration = 0; iteration < count; ++iteration) {
-    if (!is_in_window(*bound.step, static_cast<int64_t>(iteration))) continue;
+    if (!is_in_window(*bound.step, static_cast<int64_t>(iteration))) {
+      if (search != nullptr) search->skip(results_of(body));
+      continue;
+    }
     if (const void* condition = bound.loop->conditions[iteration % variants.size()]) {
       bool runs = false;
       rank_.device.read(&runs, condition, sizeof(runs));

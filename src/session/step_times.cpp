@@ -24,7 +24,7 @@ int64_t result_bytes(const Program& program, const Step& step) {
   int64_t bytes = 0;
   for (const View& view : step.out) {
     if (program.buffers[view.buffer].arena == ArenaKind::transient)
-      bytes += view.elements() * size_of(view.dtype);
+      bytes += elements_stored(view) * size_of(view.dtype);
   }
   return bytes;
 }
@@ -125,22 +125,51 @@ void find_exposed(Cluster& cluster, const Mesh& mesh, const LocalRanks& ranks,
 
 }  // namespace
 
+namespace {
+
+using Totals = std::map<const Step*, Executor::StepTotal>;
+
+/// Adds the steps of a function that ran `runs` times, or of a loop's body in it.
+void add_rows(const Program& program, const Function& function, const std::string& name,
+              const Totals& totals, int64_t runs, std::vector<StepTime>& rows) {
+  for (const Step& step : function.steps) {
+    const auto total = totals.find(&step);
+    if (total == totals.end()) continue;
+    const Step& begun = waited_for(function, step);
+    const int64_t times = (total->second.runs + runs / 2) / runs;  // in a run of the function
+    const size_t row = rows.size();
+    rows.push_back(
+        {name, begun.origin.name, begun.origin.source, name_of(step), runs, total->second.seconds,
+         times * step.flops,
+         times * (step.kind == StepKind::compute ? bytes_touched(step) : step.bytes),
+         result_bytes(program, step), axes_text(program, begun.axes),
+         step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
+         step.kind == StepKind::wait});
+    for (const Function& body : step.body) {
+      rows[row].flops = rows[row].bytes = rows[row].results = 0;
+      for (const Step& inner : body.steps) {
+        if (const auto it = totals.find(&inner); it != totals.end())
+          rows[row].seconds -= it->second.seconds;
+      }
+      add_rows(program, body, name, totals, runs, rows);
+    }
+  }
+}
+
+int64_t runs_of(const Function& function, const Totals& totals) {
+  const auto first = function.steps.empty() ? totals.end() : totals.find(&function.steps[0]);
+  return first == totals.end() ? 0 : first->second.runs;
+}
+
+}  // namespace
+
 std::vector<StepTime> step_times(const Program& program, const Executor& executor) {
   std::vector<StepTime> rows;
   for (size_t f = 0; f < program.functions.size(); ++f) {
     const Function& function = program.functions[f];
-    for (size_t i = 0; i < function.steps.size(); ++i) {
-      const Step& step = function.steps[i];
-      const auto [seconds, runs] = executor.time_of(static_cast<int>(f), static_cast<int>(i));
-      if (runs == 0) continue;
-      const Step& begun = waited_for(function, step);
-      rows.push_back(
-          {function.name, begun.origin.name, begun.origin.source, name_of(step), runs, seconds,
-           step.flops, step.kind == StepKind::compute ? bytes_touched(step) : step.bytes,
-           result_bytes(program, step), axes_text(program, begun.axes),
-           step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
-           step.kind == StepKind::wait});
-    }
+    const Totals totals = executor.times_of(static_cast<int>(f));
+    if (const int64_t runs = runs_of(function, totals); runs > 0)
+      add_rows(program, function, function.name, totals, runs, rows);
   }
   return rows;
 }
@@ -149,14 +178,13 @@ std::vector<KernelReport> kernel_times(const Program& program, const Executor& e
                                        const std::string& function, const Costs& costs) {
   for (size_t f = 0; f < program.functions.size(); ++f) {
     if (program.functions[f].name != function) continue;
-    std::vector<double> measured;
-    for (size_t i = 0; i < program.functions[f].steps.size(); ++i) {
-      const auto [seconds, runs] = executor.time_of(static_cast<int>(f), static_cast<int>(i));
-      if (runs == 0) return {};
-      measured.push_back(seconds / static_cast<double>(runs));
-    }
-    return measured.empty() ? std::vector<KernelReport>()
-                            : kernel_rows(program.functions[f], costs, measured);
+    const Totals totals = executor.times_of(static_cast<int>(f));
+    const int64_t runs = runs_of(program.functions[f], totals);
+    if (runs == 0) return {};
+    std::map<const Step*, double> measured;
+    for (const auto& [step, total] : totals)
+      measured[step] = total.seconds / static_cast<double>(runs);
+    return kernel_rows(program.functions[f], costs, measured);
   }
   return {};
 }
@@ -167,8 +195,8 @@ std::vector<BucketTime> bucket_times(Cluster& cluster, const Mesh& mesh, const P
   std::vector<BucketTime> result;
   for (size_t f = 0; f < program.functions.size(); ++f) {
     const Function& function = program.functions[f];
-    const auto runs = static_cast<double>(
-        function.steps.empty() ? 0 : executor.time_of(static_cast<int>(f), 0).second);
+    const auto runs =
+        static_cast<double>(runs_of(function, executor.times_of(static_cast<int>(f))));
     if (runs == 0) continue;
     std::vector<Bucket> found;
     find_buckets(function, 1, found);

@@ -200,11 +200,16 @@ TEST_CASE("cli: layouts in configuration files", "[cli]") {
     f.write("run.toml", toml);
     expect_failure(run_cli_in(f, "explain run.toml"), 1, words);
   };
-  refused("[model]\nname = 'gtp'", {"unknown model 'gtp'", "did you mean 'gpt'?"});
-  refused("[model]\nlayer = 2", {"unknown key 'model.layer'", "'model.layers'?"});
+  refused("[model]\nname = 'gtp'", {"run.toml: unknown model 'gtp'", "did you mean 'gpt'?"});
+  refused("[model]\nlayer = 2",
+          {"run.toml: unknown key 'model.layer'", "'model.layers'? (line 2)"});
   refused("[trian]\nsteps = 2", {"unknown table [trian]", "'train'?"});
-  refused("[layout]\nmseh = 'data:2'", {"unknown key 'layout.mseh'", "did you mean 'mesh'?"});
+  refused("[layout]\nmseh = 'data:2'",
+          {"run.toml: unknown key 'layout.mseh'", "did you mean 'mesh'?"});
   refused("[layout]\nmesh = 'data:2'\nbtach = 'data'", {"no tensor has a dim 'btach'", "'batch'?"});
+  refused("[layout]\nmesh = 'data:x'", {"run.toml: ", "(line 2)"});
+  refused("[layout]\nrules = 'batch data'", {"run.toml: ", "(line 2)"});
+  refused("[train]\nclip = -1", {"run.toml: key 'train.clip' is -1; it must be", "(line 2)"});
   refused("steps = 2", {"'steps' stands outside a table"});
   refused("[train]\nsteps = [2]", {"'train.steps' is neither text, number nor true/false"});
   f.write("run.toml", "layout = 'batch:data'\n[model]\nlayers = 1");

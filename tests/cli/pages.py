@@ -47,7 +47,8 @@ LOOK = r"""
     if (!n.data.trim() || e.closest("svg, script, style, select, option, [hidden]")) continue;
     const range = document.createRange();
     range.selectNodeContents(n);
-    const scrolled = e.closest(".table, .command");  // what is scrolled away has a box too
+    // What is scrolled away has a box too. Paper does not scroll.
+    const scrolled = matchMedia("print").matches ? null : e.closest(".table, .command");
     for (const b of range.getClientRects()) {
       see(b, n.data.trim(), e, getComputedStyle(e).color, scrolled ? null : document.body);
       if (!scrolled && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
@@ -88,6 +89,24 @@ TABLES = r"""
     const word = rows()[0].cells[0].textContent;
     const all = rows().length, some = ask(word), none = ask("no such text");
     if (!(some >= 1 && some <= all) || none !== 0 || ask("") !== all) bad.push(`filters ${all} rows to ${some} and ${none}`);
+  }
+  return bad;
+})()
+"""
+
+# Places in code open, if the page has code: the line itself, then those around it.
+CODE = r"""
+(() => {
+  const bad = [], cells = [...document.querySelectorAll("td.at")], known = document.getElementById("code");
+  if (!known || !cells.length) return bad;
+  const boxes = cells.map(c => c.querySelector("details")).filter(b => b);
+  if (!boxes.length) bad.push("no source is shown");
+  for (const box of boxes.slice(0, 3)) {
+    box.open = true;
+    box.dispatchEvent(new Event("toggle"));
+    const line = box.querySelector("code").textContent, around = box.querySelector("pre").textContent;
+    if (!line || !around.split("\n").some(l => l.startsWith(">") && l.endsWith(line.trim()))) bad.push(`no code at ${box.textContent.slice(0, 60)}`);
+    box.open = false;
   }
   return bad;
 })()
@@ -147,7 +166,7 @@ CONTROLS = r"""
     if (range && line && (line.getAttribute("d").match(/L/g) || []).length > 3)
       change("smoothing", () => { range.value = 90; range.dispatchEvent(new Event("input")); });
     if (box) change("log scale", () => box.click());
-    if (by && by.options.length > 1) change("the axis", () => { by.value = by.options[1].value; by.dispatchEvent(new Event("change")); });
+    if (by && by.options.length > 1) change("the axis", () => { by.value = [...by.options].map(o => o.value).find(v => v !== by.value); by.dispatchEvent(new Event("change")); });
     const toggle = f.querySelector(".legend button");
     if (toggle) change("the legend", () => toggle.click());
     const find = f.querySelector(".controls input[type=search]");
@@ -167,6 +186,22 @@ CONTROLS = r"""
 """
 
 
+PAPER = 717  # the width of A4 within its margins, in pixels of CSS
+
+
+def check_paper(b, path):
+    b.open(path, PAPER, dark=True, media="print")
+    b.evaluate(FRAME)
+    yield from (f"{path}, printed: {line}" for line in b.evaluate(LOOK))
+    b.open(path, 1600)
+    before = b.evaluate("document.querySelector('svg.plot') ? document.querySelector('svg.plot').getAttribute('viewBox') : ''")
+    if not b.pdf().startswith(b"%PDF"):
+        yield f"{path}: no PDF"
+    b.evaluate(FRAME)
+    if before != b.evaluate("document.querySelector('svg.plot') ? document.querySelector('svg.plot').getAttribute('viewBox') : ''"):
+        yield f"{path}: the charts stay as they were printed"
+
+
 def check_page(b, path):
     for width in (400, 1600):
         for dark in (False, True):
@@ -177,7 +212,7 @@ def check_page(b, path):
             yield from (f"{where}: {line}" for line in b.problems)
     b.open(path, 1000)
     b.evaluate(FRAME)
-    yield from (f"{path}: {line}" for line in b.evaluate(TABLES) + use_charts(b) + b.evaluate(CONTROLS))
+    yield from (f"{path}: {line}" for line in b.evaluate(TABLES) + b.evaluate(CODE) + use_charts(b) + b.evaluate(CONTROLS))
     yield from (f"{path}: {line}" for line in b.problems)
 
 
@@ -188,7 +223,7 @@ def main():
     wrong = []
     with browsers.Browser() as b:
         for path in sys.argv[1:]:
-            wrong += check_page(b, path)
+            wrong += [*check_page(b, path), *check_paper(b, path)]
     print("\n".join(wrong) or f"{len(sys.argv) - 1} pages are fine")
     return 1 if wrong else 0
 

@@ -4,6 +4,7 @@
 #include "cli/cli_background.h"
 #include "cli/report_page.h"
 #include "cli/run_log.h"
+#include "cli/source_text.h"
 #include "cli/sweep.h"
 #include "pages/page.h"
 #include "tessera/placement.h"
@@ -270,6 +271,121 @@ TEST_CASE("report --follow writes the page until the job is finished", "[cli]") 
   // A job that ended early, by train.patience, is finished too.
   f.write("early.jsonl", config("") + step(1, 9) + "{\"step\": 1, \"stopped_early\": true}\n");
   expect_success(run_cli_in(f, "report early.jsonl --follow"));
+}
+
+TEST_CASE("report --follow waits for a log, and tells of a job that was killed", "[cli]") {
+  const Folder f;
+  const std::string follow = std::string("'") + TESSERA_CLI + "' report run.jsonl --follow";
+  BackgroundJob waits(f, follow, "said.txt");
+  REQUIRE(eventually([&] { return contains(f.read("said.txt"), "waiting for run.jsonl"); }));
+  CHECK(waits.is_running());
+  f.write("text.txt", some_text());
+  {
+    BackgroundJob train(f, std::string("'") + TESSERA_CLI + "' train " + kTinyGpt +
+                               " --steps 1000000 --log run.jsonl");
+    REQUIRE(eventually([&] { return contains(f.read("run.html"), "step 2"); }));
+    CHECK(waits.is_running());
+  }  // killed
+  CHECK(waits.wait(60) == 1);
+  CHECK(contains(f.read("said.txt"), "the job of 'run.jsonl' has ended at step "));
+  CHECK(contains(f.read("run.html"), "run.jsonl: the job has ended at step "));
+  CHECK_FALSE(contains(f.read("run.html"), "http-equiv=\"refresh\""));
+  expect_success(run_cli_in(f, "report run.jsonl --out once.html"));
+  CHECK(contains(f.read("once.html"), "run.jsonl: the job has ended at step "));
+  expect_failure(run_cli_in(f, "report no/such.jsonl --follow --out x.html"), 1,
+                 {"cannot wait for 'no/such.jsonl': there is no folder 'no'"});
+}
+
+TEST_CASE("reports: a job that is silent, and one that ended early", "[pages]") {
+  using namespace tessera::cli;
+  const std::string text = config("") + step(1, 4, ", \"ms\": 20") + step(2, 3, ", \"ms\": 40");
+  const auto html = [&](JobState state) {
+    return report_page({{text, "a.jsonl"}}, 5,
+                       [&](const ReportJob& job) {
+                         CHECK(job.step == 2);
+                         CHECK(job.last == 4);
+                         CHECK(job.seconds == Approx(0.04));
+                         CHECK(job.process == 0);
+                         return state;
+                       })
+        .html;
+  };
+  CHECK(contains(html(JobState::ended), "the job has ended at step 2 of 4, before its last one"));
+  CHECK_FALSE(contains(html(JobState::ended), "http-equiv=\"refresh\""));
+  CHECK(contains(html(JobState::silent),
+                 "nothing was written for long after step 2 of 4, and a "
+                 "step takes 40 ms; is the job running?"));
+  CHECK(contains(html(JobState::silent), "http-equiv=\"refresh\""));
+  CHECK_FALSE(contains(html(JobState::running), "class=\"note\""));
+  CHECK(contains(html(JobState::running), "http-equiv=\"refresh\""));
+}
+
+TEST_CASE("reports: kernels, buckets, hosts and code of a log", "[pages]") {
+  using tessera::cli::report_page;
+  const std::string head =
+      "{\"config\": {\"layout.mesh\": \"data:2;model:2\"}, \"hosts\": [[\"one\", 2], "
+      "[\"two\", 2]], \"process\": 7, \"code\": {\"m.cpp\": {\"41\": \"y = x;\", \"42\": 3}}, "
+      "\"communication\": [{\"kind\": \"all_reduce\", \"source\": \"m.cpp:41\"}]}\n";
+  const std::string profile =
+      "{\"kernels\": [{\"kernel\": \"contract\", \"tensor\": \"w\", \"source\": \"m.cpp:41\", "
+      "\"ms\": 3, \"roofline_ms\": 1, \"predicted_ms\": 2}, 4], \"buckets\": [{\"kind\": "
+      "\"all_reduce\", \"axes\": \"data\", \"exposed_ms\": 5, \"hidden_ms\": 0.5, "
+      "\"predicted_exposed_ms\": 4, \"predicted_hidden_ms\": 0}]}\n";
+  const std::string page = report_page({{head + step(1, 2) + profile, "a"}}).html;
+  for (const char* part :
+       {"<section id=\"kernels\">", "over the roofline", "data-v=\"0.002\">2 ms</td>",
+        "<section id=\"buckets\">", "exposed, predicted", ">5 ms</td>", ">500 us</td>",
+        "\"hosts\":[[\"one\",2],[\"two\",2]]", "<td class=\"at\">m.cpp:41</td>",
+        "id=\"code\" type=\"application/json\">{\"m.cpp\":{\"41\":\"y = x;\"}}</script>"})
+    CHECK(contains(page, part));
+  // Two jobs of different code: the lines that differ are left out.
+  std::string other = head;
+  other.replace(other.find("y = x"), 5, "y = z");
+  CHECK(contains(report_page({{head + step(1, 2), "a"}, {other + step(1, 2), "b"}}).html,
+                 "{\"m.cpp\":{\"41\":null}}"));
+  for (const char* hosts : {"3", "[[\"one\", -2]]", "[[1, 2]]", "[[\"one\", 3]]", "[[\"one\"]]"}) {
+    INFO(hosts);
+    const std::string odd =
+        "{\"config\": {\"layout.mesh\": \"data:2\"}, \"hosts\": " + std::string(hosts) + "}\n";
+    CHECK_FALSE(contains(report_page({{odd + step(1, 2), "a"}}).html, "\"kind\":\"mesh\""));
+  }
+}
+
+TEST_CASE("pages: the code at places, where the files can be read", "[pages]") {
+  const Folder f;
+  std::string text;
+  for (int n = 1; n <= 12; ++n)
+    text += "line " + std::to_string(n) + (n == 6 ? std::string(300, 'x') : "") + "\n";
+  f.write("m.cpp", text);
+  const auto code = tessera::cli::code_around(
+      {"m.cpp:5", "m.cpp:12", "m.cpp:90", "m.cpp:0", "none.cpp:1", "twice.cpp:1", "", "a:b"},
+      {{"m.cpp", f("m.cpp")}, {"none.cpp", f("none.cpp")}, {"twice.cpp", ""}});
+  CHECK(code.size() == 1);
+  const auto& lines = code["m.cpp"];
+  CHECK(lines.size() == 9);  // 3 to 8, 10 to 12
+  CHECK(lines["5"] == "line 5");
+  CHECK(lines["6"].get<std::string>().size() == 164);
+  CHECK_FALSE(lines.contains("9"));
+}
+
+TEST_CASE("explain and diff show the code of the model", "[cli]") {
+  const Folder f;
+  const std::string job = "--machine h100 --mesh \"data:2;model:2\" --set layers=1 ";
+  expect_success(run_cli_in(f, "explain gpt " + job +
+                                   "--layout \"batch:data;ff:model\" "
+                                   "--html explain.html"));
+  expect_success(
+      run_cli_in(f, "diff gpt \"batch:data\" \"batch:data;ff:model\" " + job + "--html diff.html"));
+  for (const char* name : {"explain.html", "diff.html"}) {
+    const std::string page = f.read(name);
+    INFO(name);
+    CHECK(contains(page, "<td class=\"at\">transformer.cpp:"));
+    CHECK(contains(page, "id=\"code\" type=\"application/json\">{"));
+    CHECK(contains(page, "because of"));
+    CHECK(contains(page, "\"transformer.cpp\":{\""));
+  }
+  CHECK(contains(f.read("explain.html"), "\"kind\":\"mesh\""));
+  CHECK(contains(f.read("explain.html"), "\"links\":[\"node\",\"node\"]"));
 }
 
 TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slow]") {

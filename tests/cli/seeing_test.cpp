@@ -1,6 +1,7 @@
 // What a job leaves to look at: CSV, TensorBoard's event files, profile, report; and the commands
 // on checkpoints.
 #include <cstring>
+#include <map>
 
 #include "base/crc32c.h"
 #include "base/printable.h"
@@ -9,7 +10,9 @@
 #include "cli/profile.h"
 #include "cli/report_page.h"
 #include "cli/tensorboard.h"
+#include "tessera/ops.h"
 #include "tessera/safetensors.h"
+#include "tessera/session.h"
 
 using namespace tessera::test;
 
@@ -163,23 +166,62 @@ TEST_CASE("forecast: parts that are off are named, most first", "[seeing]") {
 TEST_CASE("seeing: a profile by op and source line", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
-  const CliResult result = train(f, "--mesh data:2 --steps 3 --profile --log log.jsonl");
-  expect_success(result);
-  for (const char* part : {"profile of a training step:", "FLOP/s", "B/s",
-                           "transformer.cpp:", "all_reduce", "in all, on the first local rank"})
-    CHECK(contains(result.out, part));
-  const auto records = log_of(f, "log.jsonl", "profile");
-  REQUIRE(records.size() == 1);
-  double flops = 0, results = 0;
-  for (const auto& row : records[0]["profile"]) {
-    flops += row["flops"].get<double>();
-    results += row["result_bytes"].get<double>();
+  for (const char* layers :
+       {"layers=1", "layers=3 scan=true", "layers=2 scan=true microbatches=2"}) {
+    INFO(layers);
+    const CliResult result =
+        train(f, std::string("--mesh data:2 --steps 3 --profile --log log.jsonl --set ") + layers);
+    expect_success(result);
+    for (const char* part : {"profile of a training step:", "FLOP/s", "B/s",
+                             "transformer.cpp:", "all_reduce", "in all, on the first local rank"})
+      CHECK(contains(result.out, part));
+    const auto records = log_of(f, "log.jsonl", "profile");
+    REQUIRE(records.size() == 1);
+    double flops = 0, results = 0, loops = 0, all = 0;
+    for (const auto& row : records[0]["profile"]) {
+      flops += row["flops"].get<double>();
+      results += row["result_bytes"].get<double>();
+      all += row["ms"].get<double>();
+      if (row["op"] == "loop") loops += row["ms"].get<double>();
+      CHECK(row["ms"].get<double>() >= 0);
+    }
+    const auto step = log_of(f, "log.jsonl", "loss").back();
+    const double per_step =
+        step["flops_per_s"].get<double>() * step["ms"].get<double>() * 1e-3 / 2;  // two ranks
+    CHECK(flops == Approx(per_step).epsilon(1e-6));
+    CHECK(results > 0);
+    CHECK(loops < 0.5 * all);  // its steps have the time
   }
-  const auto step = log_of(f, "log.jsonl", "loss").back();
-  const double per_step =
-      step["flops_per_s"].get<double>() * step["ms"].get<double>() * 1e-3 / 2;  // two ranks
-  CHECK(flops == Approx(per_step).epsilon(1e-6));
-  CHECK(results > 0);
+}
+
+TEST_CASE("seeing: a contraction's result is what it stores, a sum's work what it reads",
+          "[seeing]") {
+  using namespace tessera;
+  Graph g;
+  const Dim m("m", 4), k("k", 8), n("n", 2);
+  Tensor a = g.input("a", {m, k}, DType::float32), b = g.input("b", {k, n}, DType::float32);
+  Cluster ranks = Cluster::threads(2);
+  CompileOptions options{
+      Mesh::parse("x:2"),
+      Layout::parse("m:x"),
+      {{"f", {einsum({a, b}, {m, n}).named("c"), reduce_sum(a, "k").named("s")}}}};
+  options.profile = true;
+  Session session(g, ranks, options);
+  session.feed("a", Array(DType::float32, {"m", "k"}, {4, 8}));
+  session.feed("b", Array(DType::float32, {"k", "n"}, {8, 2}));
+  session.run("f");
+  session.run("f");
+  std::map<std::string, StepTime> by_name;
+  for (const StepTime& s : session.profile()) {
+    if (by_name.count(s.name) == 0 || by_name[s.name].flops < s.flops) by_name[s.name] = s;
+  }
+  REQUIRE(by_name.count("c") == 1);
+  REQUIRE(by_name.count("s") == 1);
+  CHECK(by_name["c"].runs == 2);
+  CHECK(by_name["c"].results <= 2 * 2 * 4);  // half of the rows, and none of k
+  CHECK(by_name["c"].flops == 2 * 4 * 8 * 2 / 2);
+  CHECK(by_name["s"].results <= 2 * 4);
+  CHECK(by_name["s"].flops == 4 * 8 / 2);
 }
 
 TEST_CASE("profile rows: steps of one op and line are added up", "[seeing]") {

@@ -5,7 +5,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/cli_run.h"
+#include "cli/cli_background.h"
+#include "cli/columns.h"
 #include "cli/excerpt.h"
 #include "cli/flags.h"
 #include "cli/progress_line.h"
@@ -19,8 +20,15 @@ struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
 };
 
+/// A change of a terminal's width after a text has been seen.
+struct Resize {
+  std::string after;
+  int width = 0;
+};
+
 /// What `command` writes to a terminal of `width` columns, in the folder.
-std::string on_terminal(const Folder& folder, const std::string& command, int width, int code = 0) {
+std::string on_terminal(const Folder& folder, const std::string& command, int width, int code = 0,
+                        const Resize& resize = {}) {
   winsize size{};
   size.ws_row = 24;
   size.ws_col = static_cast<unsigned short>(width);
@@ -34,8 +42,13 @@ std::string on_terminal(const Folder& folder, const std::string& command, int wi
   }
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;)
+  for (ssize_t n; (n = read(terminal, buffer, sizeof buffer)) > 0;) {
     text.append(buffer, static_cast<size_t>(n));
+    if (resize.width > 0 && size.ws_col != resize.width && text.find(resize.after) != text.npos) {
+      size.ws_col = static_cast<unsigned short>(resize.width);
+      ioctl(terminal, TIOCSWINSZ, &size);
+    }
+  }
   close(terminal);
   int status = 0;
   REQUIRE(waitpid(child, &status, 0) == child);
@@ -77,7 +90,20 @@ TEST_CASE("terminal: the line of a step fits any width", "[seeing]") {
   CHECK(cli::fitted_line(parts, 0.5, 21) == "step 3/40");
   CHECK(cli::fitted_line(parts, 0.5, 4) == "step");
   CHECK(cli::fitted_line({{"ößü", 0}}, 0, 2) == "öß");
+  CHECK(cli::fitted_line({{"宽度", 0}}, 0, 3) == "宽");
   CHECK(cli::fitted_line({}, 2, 10) == "");
+}
+
+TEST_CASE("terminal: columns of wide, narrow and combining characters", "[seeing]") {
+  CHECK(cli::columns("größe 1") == 7);
+  CHECK(cli::columns("宽度") == 4);
+  CHECK(cli::columns("한글 カナ ！") == 12);
+  CHECK(cli::columns("e\u0301\u200D") == 1);
+  CHECK(cli::columns("\U0001F600") == 2);
+  CHECK(cli::columns("\xE5\x85 \xFF") == 3);  // bytes that are no UTF-8
+  CHECK(cli::first_columns("a宽b", 2) == "a");
+  CHECK(cli::first_columns("a宽b", 3) == "a宽");
+  CHECK(cli::first_columns("", 3) == "");
 }
 
 TEST_CASE("terminal: lines stay above a bar that is never wider than the terminal", "[cli]") {
@@ -96,6 +122,71 @@ TEST_CASE("terminal: lines stay above a bar that is never wider than the termina
       CHECK(text.find_first_of("\r\n", at) == text.find("\r\n", at));
     }
   }
+}
+
+/// The lines of 45 steps that stay, up to the loss.
+std::vector<std::string> steps_in(const std::string& text) {
+  const std::string mark = "/45  loss ";
+  std::vector<std::string> steps;
+  for (size_t at = text.find(mark); at != text.npos; at = text.find(mark, at + 1)) {
+    const size_t begin = text.rfind("step", at), line = text.find_first_of("\r\n", at),
+                 end = text.find_first_of(" \r\n", at + mark.size());
+    const bool stays = line != text.npos && (text[line] == '\n' || text[line + 1] == '\n');
+    if (stays) steps.push_back(text.substr(begin, end - begin));
+  }
+  return steps;
+}
+
+TEST_CASE("terminal: a terminal that gets narrower while a job runs", "[cli]") {
+  const TextFolder f;
+  const std::string train = std::string(TESSERA_CLI) + " train " + kTinyGpt + " --steps 400";
+  const std::string text = on_terminal(f, train, 150, 0, {"step  20/400  loss ", 40});
+  const std::vector<std::string> wide = bars_in(text.substr(0, text.find("step  20/400  loss "))),
+                                 narrow = bars_in(text.substr(text.find("step 300/400  loss ")));
+  REQUIRE(!wide.empty());
+  REQUIRE(!narrow.empty());
+  CHECK(std::any_of(wide.begin(), wide.end(), [](const auto& bar) { return bar.size() > 100; }));
+  for (const std::string& bar : narrow) CHECK(std::ssize(bar) < 40);
+}
+
+TEST_CASE("terminal: in a pipe, under mpirun and in tmux the same lines stay", "[cli]") {
+  const TextFolder f;
+  const std::string train = std::string("train ") + kTinyGpt + " --mesh data:2 --steps 45 ";
+  const CliResult piped = run_cli_in(f, train);
+  expect_success(piped);
+  CHECK(piped.out.find('\r') == piped.out.npos);
+  CHECK(piped.out.find('\033') == piped.out.npos);
+  const std::vector<std::string> steps = steps_in(piped.out);
+  CHECK(steps.size() == 5 + 20 + 1);  // the first five, every second, the last
+  for (const int width : {60, 200})
+    CHECK(steps_in(on_terminal(f, TESSERA_CLI " " + train, width)) == steps);
+  if (std::system("mpirun --version > /dev/null 2>&1") != 0) {
+    WARN("there is no mpirun: not run");
+  } else {
+    const std::string text =
+        on_terminal(f, kLaunchLocal + "--ranks 2 " TESSERA_CLI " " + train, 80);
+    CHECK(steps_in(text) == steps);
+    CHECK(bars_in(text).empty());
+  }
+  if (std::system("tmux -V > /dev/null 2>&1") != 0) {
+    WARN("there is no tmux: not run");
+    return;
+  }
+  const std::string tmux = "cd '" + f.dir + "' && tmux -L tessera-" + std::to_string(getpid());
+  REQUIRE(std::system((tmux + " -f /dev/null new-session -d -x 60 -y 24 \"" TESSERA_CLI " " +
+                       train + "; echo over; sleep 100\"")
+                          .c_str()) == 0);
+  const bool over = eventually([&] {
+    return std::system((tmux + " capture-pane -p -S - > pane.txt").c_str()) == 0 &&
+           f.read("pane.txt").find("\nover\n") != std::string::npos;
+  });
+  CHECK(std::system((tmux + " kill-server").c_str()) == 0);
+  const std::string pane = f.read("pane.txt");
+  INFO(pane);
+  CHECK(over);
+  // Lines that stay are wider than the pane, which wraps them; the bars are gone.
+  for (const std::string& step : steps) CHECK(pane.find("\n" + step + "  grad ") != pane.npos);
+  CHECK(pane.find("[=") == pane.npos);
 }
 
 TEST_CASE("terminal: tessera alone prints its help", "[cli]") {
@@ -179,6 +270,9 @@ TEST_CASE("terminal: an excerpt points at the culprit, or nowhere", "[seeing]") 
   CHECK(excerpt("key 'größe' is odd", {"train", "--set", "größe=ß"}) ==
         "    --set größe=ß\n"
         "          ^^^^^\n");
+  CHECK(excerpt("key '宽度' is odd", {"train", "--set", "模型/宽度=1"}) ==
+        "    --set 模型/宽度=1\n"
+        "               ^^^^\n");
   const std::string cut = excerpt("dim 'hads'", {"--layout", std::string(200, 'a') + ";hads:b"});
   CHECK(cut.starts_with("    ...aaa"));
   CHECK(cut.find("a;hads:b\n") != cut.npos);

@@ -61,6 +61,13 @@ FunctionTime play(const Machine& machine, std::vector<Step> steps, bool spans = 
 
 }  // namespace
 
+TEST_CASE("a view stores one element along a dim of stride 0", "[cost]") {
+  View view;
+  view.sizes = {4, 8, 2};
+  view.strides = {2, 0, 1};
+  CHECK(elements_stored(view) == 8);
+}
+
 TEST_CASE("collectives cost what their formulas say", "[cost]") {
   const std::vector<LinkHop> node = {{4, 0.5, 100}}, both = {{4, 0.5, 100}, {2, 3, 10}};
   const auto seconds = [](CollectiveKind kind, Algorithm algorithm, double bytes,

@@ -160,6 +160,41 @@ TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pi
   check_equal(plain, run(build, "pipe:3;data:2", "layers:pipe;batch:data"));
 }
 
+TEST_CASE("what is not finite is told of the op that made it, in whatever stage", "[pipeline]") {
+  const Dim batch("batch", 2);
+  for (const char* layers : {"layers:pipe", ""}) {
+    for (const PipelineSchedule schedule : kSchedules) {
+      INFO(layers << ", schedule " << static_cast<int>(schedule));
+      Graph g;
+      int line = 0;
+      const auto loss = [&] {
+        Tensor x = g.input("x", {batch, kModel}, DType::float64);
+        Tensor in = x * g.parameter("scale", {kModel}, nn::ones(), DType::float64);
+        Tensor y = repeat({"layers", 4}, in, [&](Tensor t) {
+          line = __LINE__ + 1;
+          return t + log(t) * 0.01;
+        });
+        return mean_all(square(y));
+      };
+      const Minimized step =
+          minimize_in_microbatches(g, "batch", 6, loss, constant(g, 0.05, DType::float64), adam());
+      Tensor guard = identity(step.loss).named("loss");
+      Cluster cluster = Cluster::threads(2);
+      CompileOptions options{
+          Mesh::parse("pipe:2"), Layout::parse(layers), {{"train", {guard}, true}}};
+      options.pipeline_schedule = schedule;
+      options.guards = {"loss"};
+      Session session(g, cluster, options);
+      Array x(DType::float64, {"batch", "model"}, {12, 6});
+      for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = i == 50 ? -1 : 1;
+      session.feed("x", x);
+      expect_usage({"is the first that is not finite; nothing was stored",
+                    fmt::format("(pipeline_test.cpp:{})", line)},
+                   [&] { session.run("train"); });
+    }
+  }
+}
+
 TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
   for (const PipelineSchedule schedule : kSchedules) {
     const Explanation one = explain_gpt("pipe:1", "", 4, schedule),

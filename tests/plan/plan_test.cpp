@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "cli/cli_run.h"
 #include "plan/plan_models.h"
@@ -247,6 +248,8 @@ TEST_CASE("plan: of all meshes with some devices, none of the usual is faster", 
     CHECK(page.find(words) != std::string::npos);
   }
   CHECK(page.find("does not fit") == page.npos);
+  std::set<std::string> shown = {train_flags(best.best, true)};
+  for (const PricedPlan& p : best.runners_up) CHECK(shown.insert(train_flags(p, true)).second);
   Plan tight = best;  // a runner-up can turn out larger when it is lowered whole
   tight.alternatives.clear();
   REQUIRE(!tight.runners_up.empty());

@@ -393,8 +393,24 @@ TEST_CASE("configuration errors", "[errors]") {
                [&] { c.load_toml_text("steps = 3", "f.toml"); });
   expect_error(ErrorKind::io, {"f.toml", "line 2"},
                [&] { c.load_toml_text("[train]\nlr = ", "f.toml"); });
-  expect_usage({"'train.lr' is neither text, number nor true/false"},
+  expect_usage({"f.toml: key 'train.lr' is neither text, number nor true/false", "(line 2)"},
                [&] { c.load_toml_text("[train]\nlr = [1]", "f.toml"); });
+  expect_usage({"f.toml: unknown key 'train.le'", "did you mean 'train.lr'?", "(line 3)"},
+               [&] { c.load_toml_text("[train]\nlr = 1\nle = 2", "f.toml"); });
+  expect_usage({"f.toml: unknown table [trian]; did you mean 'train'?", "(line 1)"},
+               [&] { c.load_toml_text("[trian]\nlr = 1", "f.toml"); });
+  c.load_toml_text("\n[train]\nlr = 'slow'\ntied = 3", "f.toml");
+  expect_usage({"f.toml: key 'train.lr' is 'slow', which is not a number (line 3)"},
+               [&] { c.number("lr"); });
+  expect_usage({"f.toml: key 'tied' is '3'", "(line 4)"}, [&] { c.flag("tied"); });
+  c.set("lr", "fast");
+  std::string message;
+  try {
+    c.number("train.lr");
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  CHECK(message == "key 'train.lr' is 'fast', which is not a number");
   expect_error(ErrorKind::io, {"cannot open configuration '/no/such.toml'"},
                [&] { c.load_toml("/no/such.toml"); });
 }

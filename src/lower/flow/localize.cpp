@@ -135,9 +135,18 @@ class Localizer {
       const auto emit = node.op->host ? emit_host : node.op->emit ? node.op->emit : emit_aligned;
       emit(call);
     }
-    step.flops = node.op->flops ? node.op->flops(op_call) : out[0].shape.elements();
+    step.flops = node.op->flops ? node.op->flops(op_call) : default_flops(node, out[0].shape);
     share_work(node, step);
     build_.add_step(std::move(step));
+  }
+
+  /// One for each element that the op reduces, or makes.
+  static int64_t default_flops(const FlowNode& node, const Shape& out) {
+    int64_t flops = out.elements();
+    for (const Factor& factor : node.space.factors) {
+      if (factor.role == Role::reduce) flops *= factor.size;
+    }
+    return flops;
   }
 
   /// Divides the op's flops by the ranks it is split over. Notes the axes it leaves unused.

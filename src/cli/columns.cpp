@@ -1,0 +1,79 @@
+#include "cli/columns.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+namespace tessera::cli {
+
+namespace {
+
+struct Range {
+  char32_t first, last;
+};
+
+// Of Unicode 15: EastAsianWidth.txt (W and F), with whole blocks where only unassigned characters
+// lie between; and the blocks of combining marks, joiners and variation selectors.
+constexpr Range kWide[] = {
+    {0x1100, 0x115F},   {0x231A, 0x231B},   {0x2329, 0x232A},   {0x23E9, 0x23EC},
+    {0x2614, 0x2615},   {0x26AA, 0x26AB},   {0x26BD, 0x26BE},   {0x2705, 0x2705},
+    {0x270A, 0x270B},   {0x2728, 0x2728},   {0x274C, 0x274C},   {0x2E80, 0x303E},
+    {0x3041, 0x33FF},   {0x3400, 0x4DBF},   {0x4E00, 0xA4CF},   {0xA960, 0xA97F},
+    {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE10, 0xFE19},   {0xFE30, 0xFE6F},
+    {0xFF00, 0xFF60},   {0xFFE0, 0xFFE6},   {0x16FE0, 0x18DFF}, {0x1AFF0, 0x1B2FF},
+    {0x1F300, 0x1F320}, {0x1F32D, 0x1F335}, {0x1F337, 0x1F37C}, {0x1F37E, 0x1F393},
+    {0x1F3A0, 0x1F3CA}, {0x1F3E0, 0x1F3F0}, {0x1F3F8, 0x1F43E}, {0x1F440, 0x1F4FC},
+    {0x1F4FF, 0x1F53D}, {0x1F550, 0x1F567}, {0x1F5FB, 0x1F64F}, {0x1F680, 0x1F6C5},
+    {0x1F6EB, 0x1F6EC}, {0x1F6F4, 0x1F6FC}, {0x1F7E0, 0x1F7EB}, {0x1F90C, 0x1F9FF},
+    {0x1FA70, 0x1FAFF}, {0x20000, 0x3FFFD}};
+constexpr Range kNone[] = {{0x0300, 0x036F},   {0x0483, 0x0489}, {0x0591, 0x05BD}, {0x064B, 0x065F},
+                           {0x1AB0, 0x1AFF},   {0x1DC0, 0x1DFF}, {0x200B, 0x200F}, {0x2060, 0x2064},
+                           {0x20D0, 0x20FF},   {0x3099, 0x309A}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F},
+                           {0xE0100, 0xE01EF}, {0xFEFF, 0xFEFF}};
+
+template <size_t N>
+bool lies_in(const Range (&ranges)[N], char32_t c) {
+  return std::any_of(std::begin(ranges), std::end(ranges),
+                     [c](const Range& r) { return r.first <= c && c <= r.last; });
+}
+
+bool continues(char c) { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+
+/// Bytes of the character at `at`.
+size_t bytes_of(std::string_view text, size_t at) {
+  size_t end = at + 1;
+  while (end < text.size() && continues(text[end])) ++end;
+  return end - at;
+}
+
+int width_of(std::string_view character) {
+  constexpr uint8_t kBits[] = {0x7F, 0x7F, 0x1F, 0x0F, 0x07};  // of the first byte, by length
+  if (character.size() >= std::size(kBits)) return 1;
+  char32_t c = static_cast<uint8_t>(character[0]) & kBits[character.size()];
+  for (const char byte : character.substr(1)) c = c << 6 | (static_cast<uint8_t>(byte) & 0x3F);
+  return lies_in(kNone, c) ? 0 : lies_in(kWide, c) ? 2 : 1;
+}
+
+}  // namespace
+
+int columns(std::string_view text) {
+  int sum = 0;
+  for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
+    bytes = bytes_of(text, at);
+    sum += width_of(text.substr(at, bytes));
+  }
+  return sum;
+}
+
+std::string first_columns(std::string_view text, int width) {
+  size_t at = 0;
+  for (int used = 0; at < text.size();) {
+    const size_t bytes = bytes_of(text, at);
+    used += width_of(text.substr(at, bytes));
+    if (used > width) break;
+    at += bytes;
+  }
+  return std::string(text.substr(0, at));
+}
+
+}  // namespace tessera::cli

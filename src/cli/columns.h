@@ -1,0 +1,15 @@
+// Columns that a text takes on a terminal.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera::cli {
+
+/// Columns of a text in UTF-8 without control characters: two for an East Asian wide character or
+/// an emoji, none for a mark that is drawn over the character before it.
+int columns(std::string_view text);
+/// The longest beginning of `text` that takes at most `width` columns.
+std::string first_columns(std::string_view text, int width);
+
+}  // namespace tessera::cli
