@@ -1,6 +1,6 @@
-// One transformer, described by data: GPT-2, Llama, Mistral, Qwen, Gemma, BERT, T5 and what users
-// make of the same parts are TransformerOptions. The blocks are functions, so that a model can take
-// one and write the rest.
+// One transformer, described by data: GPT-2, Llama, Mistral, Qwen, Gemma, DeepSeek, BERT, T5 and
+// what users make of the same parts are TransformerOptions. The blocks are functions, so that a
+// model can take one and write the rest.
 #pragma once
 
 #include <algorithm>
@@ -74,6 +74,17 @@ struct NormOptions {
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, const NormOptions& options,
             Loc at = Loc::current());
 
+/// Latent attention (DeepSeek-V2): keys and values of all heads are products of one short vector of
+/// a token, its latent, which is all that decoding keeps of the token, but for a part of the key
+/// that all heads share. Only that part, and as much of each query, is rotated by the positions.
+struct LatentOptions {
+  int64_t rank = 0;        ///< elements of the latent; 0: each head has projections of its own
+  int64_t query_rank = 0;  ///< if not 0, queries are products of a latent of their own, too
+  int64_t d_rotary = 64;   ///< how many of the d_head elements of queries and keys are rotated
+  int64_t d_value = 128;   ///< elements of a value
+  NormOptions norm = {NormOptions::Kind::rms, 1e-6};  ///< of the latents
+};
+
 struct HeadOptions {
   int64_t count = 8;
   int64_t key_heads = 0;  ///< 0: count; 1: multi-query; a divisor of count: grouped-query
@@ -82,6 +93,7 @@ struct HeadOptions {
   bool norm = false;    ///< rms norms of each query and key head, before the rotation (Qwen 3)
   double scale = 0;     ///< of the logits; 0: 1 / sqrt(d_head)
   double soft_cap = 0;  ///< c: logits become c tanh(logits / c) (Gemma 2); 0: none
+  LatentOptions latent = {};
 };
 
 struct MlpLayerOptions {
@@ -90,17 +102,25 @@ struct MlpLayerOptions {
   Activation activation = Activation::gelu_tanh;
   bool bias = false;
   /// If not 0, there are so many such layers, the experts, without biases. A token takes the
-  /// `choices` of them that a router finds best, weighted by its softmax. No token is dropped.
+  /// `choices` of them that a router finds best. No token is dropped.
   int64_t experts = 0;
   int64_t choices = 2;
-  bool renormalize = true;  ///< divide the weights of a token by their sum
+  Scores scores = Scores::softmax;  ///< the weights of a token's experts
+  bool renormalize = true;          ///< divide the weights of a token by their sum
+  double scale = 1;                 ///< of the weights, after that
+  /// The choice, but not the weights, has a bias for each expert, which training does not change:
+  /// RoutingOptions::bias.
+  bool choice_bias = false;
+  int64_t groups = 1, best_groups = 1;  ///< RoutingOptions::groups
+  int64_t shared_ff = 0;                ///< if not 0, ff of one more expert that all tokens take
 };
 
-/// What layers may differ in: how far they look, and their positions.
+/// What layers may differ in: how far they look, their positions, and their feed-forward layer.
 struct SpanOptions {
   int64_t window = 0;  ///< a query sees this many keys, itself the last; 0: all before it
   bool rotary = false;
   RotaryOptions rotation = {};
+  std::optional<MlpLayerOptions> mlp = {};  ///< TransformerOptions::mlp, if there is none
 };
 
 /// Where a block has its norms: on the inputs of its parts (GPT-2), on the sums (BERT), or on
@@ -146,7 +166,7 @@ struct TransformerOptions {
   bool partial_batch = false;    ///< batch is bounded, for a shorter last batch in evaluation
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
   bool float8 = false;           ///< of the blocks' matrix products: float8_product()
-  bool scan = false;             ///< the blocks are a loop over the dim "layers", as for gpt
+  bool scan = false;             ///< runs of layers of one kind are loops over the dim "layers"
   bool packed = false;           ///< windows of several texts: see transformer()
   int64_t loss_blocks = 1;  ///< above 1: the loss is linear_cross_entropy() by so many blocks of
                             ///< the length, a divisor of it; the head has neither bias
@@ -156,11 +176,26 @@ struct TransformerOptions {
   /// have none.
   LoraOptions lora = {};
 
-  /// Whether all layers are of one kind, as `scan` needs.
-  bool are_layers_alike() const {
-    return std::all_of(pattern.begin(), pattern.end(), [&](int k) { return k == pattern[0]; });
+  /// The kind of a layer, an index into `spans`.
+  int kind_of(int64_t layer) const { return pattern[static_cast<size_t>(layer) % pattern.size()]; }
+  const MlpLayerOptions& mlp_of(int64_t layer) const {
+    const SpanOptions& span = spans[static_cast<size_t>(kind_of(layer))];
+    return span.mlp ? *span.mlp : mlp;
   }
+  /// Whether there is something to loop over for `scan`: a layer behind one of its kind, or a
+  /// single layer.
+  bool can_scan() const;
 };
+
+/// Layers of one kind that follow one another: those of a loop, or one.
+struct LayerRun {
+  int64_t first = 0, count = 1;
+  /// Whether it is a loop. Then parameters of all its layers have the dim "layers".
+  bool is_loop = false;
+  std::string block = {};  ///< the scope: "block" of a loop of all layers, "block<first>" otherwise
+};
+/// All layers, in order.
+std::vector<LayerRun> layer_runs(const TransformerOptions& options);
 
 // ----------------------------------------------------------------------------------------- blocks
 /// The inputs about the texts in a window, int32 [batch, length]: TextOptions says what they are.
@@ -175,6 +210,7 @@ struct SharedSpan {
   std::string length = "length";       ///< the dim of the tokens
   Tensor bias = {};                    ///< of BiasedOptions, for self-attention
   Tensor memory = {};                  ///< what cross-attention reads: [batch, length, d_model]
+  std::optional<MlpLayerOptions> mlp = {};  ///< of SpanOptions
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());
@@ -183,11 +219,16 @@ SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOp
 /// keys), and heads_per_key and d_head. Parameters in the scope "attention": "query.w" [d_model,
 /// heads, heads_per_key, d_head], "key.w", "value.w", "out.w", biases "query.b" and so on,
 /// "query_norm" and "key_norm". Without grouping there is no dim heads_per_key; with a single key
-/// head, keys and values have no dim heads.
+/// head, keys and values have no dim heads. Latent attention has "latent.w" [d_model, d_latent] and
+/// "latent_norm", "key.w" [d_latent, heads, d_plain], "key_rotary.w" [d_model, d_rotary], "value.w"
+/// [d_latent, heads, d_value], "query.w" and "query_rotary.w", which read d_model, or
+/// d_query_latent behind "query_latent.w" and "query_latent_norm", and "out.w" [heads, d_value,
+/// d_model].
 Tensor attention_layer(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                        Loc at = Loc::current());
 /// Parameters in the scope "mlp": "up.w" [d_model, ff], "gate.w", "down.w", and biases; with
-/// experts "router.w" [d_model, experts], "expert.up.w" [experts, d_model, ff] and so on.
+/// experts "router.w" [d_model, experts], "router.bias" [experts], "expert.up.w" [experts, d_model,
+/// ff] and so on, and "shared.up.w" [d_model, ff] and so on.
 Tensor mlp_layer(Tensor x, const TransformerOptions& options, Loc at = Loc::current());
 /// Attention of x to SharedSpan::memory, with the parameters of attention_layer() in the scope
 /// "cross".
@@ -199,9 +240,10 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
                          Loc at = Loc::current());
 
 /// A language model. Dims: batch, length, memory_length, d_model, heads, heads_per_key,
-/// d_head, ff, experts, vocab, positions, relative_buckets, token_types, d_transform. Inputs:
-/// "inputs" and "targets", int32 [batch, length]. Parameters "<name>.embedding", "<name>.position",
-/// those of block i in "<name>.block<i>" (of all in "<name>.block" with scan), "<name>.norm",
+/// d_head, d_latent, d_query_latent, d_plain, d_rotary, d_value, ff, experts, vocab, positions,
+/// relative_buckets, token_types, d_transform. Inputs: "inputs" and "targets", int32 [batch,
+/// length]. Parameters "<name>.embedding", "<name>.position", those of block i in "<name>.block<i>"
+/// (of all in "<name>.block" with scan, see LayerRun), "<name>.norm",
 /// "<name>.relative.w", "<name>.token_type", "<name>.embedding_norm", "<name>.head.w" and
 /// "<name>.head.b", "<name>.head_transform" and "<name>.head_norm". If `packed`, three more inputs
 /// [batch, length] say where texts begin and what counts: "segments" (tokens see only their own),

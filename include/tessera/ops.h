@@ -192,10 +192,10 @@ struct AttentionOptions {
   Tensor segments = {}, memory_segments = {};
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
-/// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; further dims (batch,
-/// heads) match by name. `mask` may be empty; else bool, true where a query may look, with some of
-/// the logits' dims. Result: the dims that only key, value or mask have, then query's dims. So a
-/// query without a batch dim is shared by all examples.
+/// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; others match by name.
+/// The value may have a dim of its own in place of key_dim, then the result's last. `mask`: empty,
+/// or bool with some of the logits' dims, true where a query may look. Result: the dims that only
+/// key, value or mask have, then query's. A query without a batch dim is shared by all examples.
 ///
 /// What the options hide costs neither time nor memory where there is a kernel, while a mask stores
 /// all logits. A query from which the options hide all keys gets zeros. Segments that go back are

@@ -1,13 +1,13 @@
 // Attention without storing all logits (Vaswani et al. 2017, eq. 1; in blocks of rows as Rabe &
-// Staats 2021). Operands are views over the same dims; all dims but length, memory_length and
-// key_dim are loops. For each of their indices the queries are taken in blocks of rows whose logits
-// stay in the L2 cache: a matrix product, softmax in place, a matrix product. The gradient
-// recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm 4). Causal order,
-// window and segments leave each query an interval of the keys, and a block reads only those that
-// its rows see. With a window or segments a block takes as many rows as its logits have room for,
-// and ends where the next row shares no key with it. attention_plan.h decides which operands are
-// copied first. Heads that share keys (GQA) are processed one after the other, so that the sums of
-// the keys' gradients stay in the wider type until the last of them.
+// Staats 2021). Operands are views over the same dims; all dims but length, memory_length,
+// key_dim and that of the values are loops. For each of their indices the queries are taken in
+// blocks of rows whose logits stay in the L2 cache: a matrix product, softmax in place, a matrix
+// product. The gradient recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm
+// 4). Causal order, window and segments leave each query an interval of the keys, and a block reads
+// only those that its rows see. With a window or segments a block takes as many rows as its logits
+// have room for, and ends where the next row shares no key with it. attention_plan.h decides which
+// operands are copied first. Heads that share keys (GQA) are processed one after the other, so that
+// the sums of the keys' gradients stay in the wider type until the last of them.
 //
 // If a rank has a part of the queries or keys, the positions of its first ones are operands.
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr double kNothing = -1e30;  // log of a sum over no keys
 
-/// A matrix of positions x key_dim at one index of the loops.
+/// A matrix of positions x columns at one index of the loops.
 template <class W>
 struct Matrix {
   W* data = nullptr;
@@ -66,6 +66,7 @@ class Attention final : public Kernel {
     for (size_t i = 0; i < operands(); ++i) strides.push_back(operand(i).strides);
     loops_ = make_nest(args.in[0].sizes, strides);
     std::vector<int64_t> dims = {plan_.length_dim, plan_.memory_dim, plan_.key_dim};
+    if (plan_.value_dim != plan_.key_dim) dims.push_back(plan_.value_dim);
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
     for (const AttentionPlan::Used& m : plan_.matrices)
@@ -97,10 +98,10 @@ class Attention final : public Kernel {
     const TensorArg& arg = operand(m.operand);
     const bool across = m.form == AttentionPlan::Form::columns;
     const std::vector<int64_t> own = {arg.strides[plan_.position_dim(m.operand)],
-                                      arg.strides[plan_.key_dim]};
-    const std::vector<int64_t> sizes = {plan_.positions(m.operand), plan_.width},
-                               dense = {across ? 1 : plan_.width,
-                                        across ? plan_.column_stride(m) : 1};
+                                      arg.strides[plan_.column_dim(m.operand)]};
+    const int64_t width = plan_.width_of(m.operand);
+    const std::vector<int64_t> sizes = {plan_.positions(m.operand), width},
+                               dense = {across ? 1 : width, across ? plan_.column_stride(m) : 1};
     const bool read = m.operand < args_in_;
     return {read ? StridedCopy(sizes, dense, own) : StridedCopy(sizes, own, dense), dense[0],
             dense[1]};
@@ -173,7 +174,8 @@ class Attention final : public Kernel {
       return {to, c.row, c.column};
     }
     if constexpr (std::is_same_v<T, W>) {
-      return {from, arg.strides[plan_.position_dim(used.operand)], arg.strides[plan_.key_dim]};
+      return {from, arg.strides[plan_.position_dim(used.operand)],
+              arg.strides[plan_.column_dim(used.operand)]};
     }
     fail(ErrorKind::internal, "a narrow operand of attention is not packed");
   }
@@ -267,8 +269,8 @@ class Attention final : public Kernel {
         *log_sum.at(i + r) = row.n > 0 ? softmax(row.x, row.n, factor) : W(kNothing);
         clear_rest(row, p.at(r), p.row);
       }
-      product<W>(b.rows, plan_.width, b.keys.size(), p.data, p.row, 1, v.at(b.keys.begin), v.row,
-                 v.column, {out.at(i), out.row, out.column}, true);
+      product<W>(b.rows, plan_.value_width, b.keys.size(), p.data, p.row, 1, v.at(b.keys.begin),
+                 v.row, v.column, {out.at(i), out.row, out.column}, true);
     }
     keep<T>(args_in_, out);
   }
@@ -358,9 +360,9 @@ class Attention final : public Kernel {
   }
 
   template <class W>
-  void clear(const Matrix<W>& m) const {
+  void clear(const Matrix<W>& m, int64_t width) const {
     for (int64_t i = 0; i < plan_.memory; ++i) {
-      for (int64_t d = 0; d < plan_.width; ++d) m.at(i)[d * m.column] = W(0);
+      for (int64_t d = 0; d < width; ++d) m.at(i)[d * m.column] = W(0);
     }
   }
 
@@ -371,16 +373,16 @@ class Attention final : public Kernel {
                     dq = matrix<T, W>(out), dk = matrix<T, W>(out + 1), dv = matrix<T, W>(out + 2),
                     log_sum = row<W>(5), inner = row<W>(6);
     if (sharer == 0) {
-      clear(dk);
-      clear(dv);
+      clear(dk, plan_.width);
+      clear(dv, plan_.value_width);
     }
     const W factor = this->factor<W>(), hidden = hidden_product(factor);
     for (Block b; b.first < plan_.length; b.first += b.rows) {
       b = block(b.first);
       const int64_t i = b.first, rows = b.rows, first = b.keys.begin, keys = b.keys.size();
       const Matrix<W> p = products(q, across, b), ds{work<W>(plan_.back), p.row, 1};
-      product<W>(rows, keys, plan_.width, g.at(i), g.row, g.column, v.at(first), v.column, v.row,
-                 ds, true);
+      product<W>(rows, keys, plan_.value_width, g.at(i), g.row, g.column, v.at(first), v.column,
+                 v.row, ds, true);
       for (int64_t r = 0; r < rows; ++r) {
         const Row<W> row = this->row_of(p, b, r);
         if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
@@ -396,7 +398,7 @@ class Attention final : public Kernel {
                  {dq.at(i), dq.row, dq.column}, true);
       product<W>(keys, plan_.width, rows, ds.data, 1, ds.row, q.at(i), q.row, q.column,
                  {dk.at(first), dk.row, dk.column}, false);
-      product<W>(keys, plan_.width, rows, p.data, 1, p.row, g.at(i), g.row, g.column,
+      product<W>(keys, plan_.value_width, rows, p.data, 1, p.row, g.at(i), g.row, g.column,
                  {dv.at(first), dv.row, dv.column}, false);
     }
     keep<T>(out, dq);
@@ -427,11 +429,12 @@ Sharing share_attention(const Step& step, int threads) {
   const AttentionPlan plan(step);
   const View& q = step.in.at(0);
   std::vector<char> loops(q.sizes.size(), 1);
-  for (int64_t d : {plan.length_dim, plan.memory_dim, plan.key_dim})
+  for (int64_t d : {plan.length_dim, plan.memory_dim, plan.key_dim, plan.value_dim})
     loops[static_cast<size_t>(d)] = 0;
-  double work = static_cast<double>(plan.memory);
+  double work = static_cast<double>(plan.memory * plan.length) *
+                static_cast<double>(plan.width + plan.value_width) / 2;
   for (size_t d = 0; d < loops.size(); ++d) {
-    if (static_cast<int64_t>(d) != plan.memory_dim) work *= static_cast<double>(q.sizes[d]);
+    if (loops[d] != 0) work *= static_cast<double>(q.sizes[d]);
     for (const View& out : step.out) loops[d] = loops[d] && out.strides[d] != 0;
   }
   return {outermost_dim(step.out[0], loops, threads), work * (plan.backward ? 0.15 : 0.06)};

@@ -20,6 +20,7 @@ AttentionPlan::AttentionPlan(const Step& step)
     : length_dim(step.attrs.get<int64_t>("length")),
       memory_dim(step.attrs.get<int64_t>("memory_length")),
       key_dim(step.attrs.get<int64_t>("key_dim")),
+      value_dim(step.attrs.get<int64_t>("value_dim", key_dim)),
       causal(step.attrs.get<int64_t>("causal") != 0),
       backward(step.out.size() > 2),
       starts(step.in.size() - (backward ? kGradInputs : kInputs)),
@@ -32,6 +33,7 @@ AttentionPlan::AttentionPlan(const Step& step)
   memory = step.in.at(1).sizes[memory_dim];
   all_keys = step.attrs.get<int64_t>("memory", -1);
   width = q.sizes[key_dim];
+  value_width = step.in.at(2).sizes[value_dim];
   narrow = is_narrow(q.dtype);
   most_rows = causal ? most_causal_rows(memory) : kMostRows;
   rows = std::clamp(kBlockElements / std::max<int64_t>(memory, 1), kLeastRows, most_rows);
@@ -52,7 +54,8 @@ AttentionPlan::AttentionPlan(const Step& step)
   choose_forms();
   for (Used& m : matrices) {
     if (!is_matrix(m.operand) || !is_copied(step, m)) continue;
-    m.copy = reserve(width * (m.form == Form::columns ? column_stride(m) : positions(m.operand)));
+    m.copy = reserve(width_of(m.operand) *
+                     (m.form == Form::columns ? column_stride(m) : positions(m.operand)));
   }
 }
 
@@ -88,12 +91,13 @@ void AttentionPlan::choose_forms() {
 bool AttentionPlan::is_copied(const Step& step, const Used& m) const {
   const size_t i = m.operand;
   const View& v = i < step.in.size() ? step.in[i] : step.out[i - step.in.size()];
-  const int64_t n = positions(i), column = v.strides[key_dim], row = v.strides[position_dim(i)];
-  const bool by_rows = column == 1 && (row >= width || n == 1),
-             by_columns = row == 1 && (column >= n || width == 1);
+  const int64_t n = positions(i), columns = width_of(i), column = v.strides[column_dim(i)],
+                row = v.strides[position_dim(i)];
+  const bool by_rows = column == 1 && (row >= columns || n == 1),
+             by_columns = row == 1 && (column >= n || columns == 1);
   if (narrow || !(by_rows || by_columns)) return true;
   if (m.form == Form::any || length < kManyQueries) return false;
-  return m.form == Form::columns ? !by_columns : !by_rows || row > width;
+  return m.form == Form::columns ? !by_columns : !by_rows || row > columns;
 }
 
 }  // namespace tessera::cpu

@@ -36,20 +36,27 @@ struct AttentionPlan {
   int64_t position_dim(size_t i) const {
     return operands[i] == Operand::by_length ? length_dim : memory_dim;
   }
+  /// Whether an operand has the width of the values.
+  bool is_of_values(size_t i) const {
+    return i == 2 || i == (backward ? first_result + 2 : first_result) || (backward && i == 3);
+  }
+  int64_t width_of(size_t i) const { return is_of_values(i) ? value_width : width; }
+  int64_t column_dim(size_t i) const { return is_of_values(i) ? value_dim : key_dim; }
   /// Column stride of a copy in dense columns: a vector more than its length, to avoid powers of
   /// two.
   int64_t column_stride(const Used& m) const { return positions(m.operand) + kRowLanes; }
 
-  int64_t length_dim, memory_dim, key_dim;
+  int64_t length_dim, memory_dim, key_dim, value_dim;
   bool causal, backward, narrow = false;
   size_t starts;  ///< position operands: 0 none, 1 that of the first query, 2 that of the first key
                   ///< too
-  int64_t length = 0, memory = 0, width = 0, rows = 1;
-  int64_t window = 0;     ///< 0: none
-  double soft_cap = 0;    ///< 0: none
-  bool segments = false;  ///< the last two operands are ids of queries and keys
-  int64_t most_rows = 1;  ///< of a block of queries that see few keys
-  int64_t capacity = 0;   ///< logits of a block
+  int64_t length = 0, memory = 0, rows = 1;
+  int64_t width = 0, value_width = 0;  ///< of queries and keys; of values and results
+  int64_t window = 0;                  ///< 0: none
+  double soft_cap = 0;                 ///< 0: none
+  bool segments = false;               ///< the last two operands are ids of queries and keys
+  int64_t most_rows = 1;               ///< of a block of queries that see few keys
+  int64_t capacity = 0;                ///< logits of a block
   int64_t all_keys = -1;  ///< global number of keys; keys from there on are padding; -1: no padding
   int64_t logits = 0, back = 0, workspace = 0;
   int64_t squashed = 0;  ///< with a soft cap: one row of logits

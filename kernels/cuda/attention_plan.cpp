@@ -71,6 +71,7 @@ class Planner {
       if (has(side) && side != kLogSumSide && view(side).dtype != p.dtype)
         return "its operands are of different types";
     }
+    if (step_.attrs.has("value_dim")) return "its values have another width than its keys";
     for (const char* structure : {"window", "segments", "soft_cap"}) {
       if (step_.attrs.has(structure)) return fmt::format("it has the option {}", structure);
     }

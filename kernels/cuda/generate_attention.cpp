@@ -283,7 +283,7 @@ class Text {
 }  // namespace
 
 bool can_attend(const Step& step) {
-  for (const char* of_cpu : {"window", "segments", "soft_cap"}) {
+  for (const char* of_cpu : {"window", "segments", "soft_cap", "value_dim"}) {
     if (step.attrs.has(of_cpu)) return false;
   }
   const View& q = step.in.at(0);

@@ -27,7 +27,7 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
        "What training starts from: the weights of the folder, or random initial values.",
        KeyRange::one_of({"weights", "random"})},
       {"model.scan", o.scan ? "true" : "false",
-       "Whether the blocks are a loop, of which one is compiled. It needs blocks that are alike.",
+       "Whether blocks that are alike and follow one another are a loop, of which one is compiled.",
        KeyRange::one_of({"false", "true"})},
       loss_blocks_key(),
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},

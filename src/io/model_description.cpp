@@ -90,7 +90,7 @@ ModelDescription describe_model(const std::string& path, const std::string& file
   d.options = d.family->options(config);
   config.require_all_read();
   d.options.name = d.family->model_type;
-  d.options.scan = d.options.are_layers_alike();
+  d.options.scan = d.options.can_scan();
   d.hash = fmt::format("{:016x}", hash_of(config.read_text()));
   return d;
 }

@@ -112,8 +112,12 @@ class Exporter {
            const ExportOptions& options)
       : source_(checkpoint, options), manifest_(source_.manifest()), like_(like) {
     nn::TransformerOptions o = like.options;
-    o.scan = std::any_of(manifest_.tensors.begin(), manifest_.tensors.end(),
-                         [&](const auto& t) { return t.first.starts_with(o.name + ".block."); });
+    o.scan = std::any_of(manifest_.tensors.begin(), manifest_.tensors.end(), [&](const auto& t) {
+      const std::vector<std::string>& dims = t.second.shape.dims;
+      return t.first.starts_with(o.name + ".block.") ||
+             (t.first.starts_with(o.name + ".block") &&
+              std::find(dims.begin(), dims.end(), "layers") != dims.end());
+    });
     map_ = tensor_map(*like.family, o);
     require_parameters(source_.path(), manifest_, map_, like);
   }
@@ -218,11 +222,8 @@ class Exporter {
     for (size_t i = part.dims.size(); i-- > 0;) {
       const PartDim& p = part.dims[i];
       const auto d = std::find(slice.dims.begin(), slice.dims.end(), p.name) - slice.dims.begin();
-      if (p.fixed >= 0) {
-        first += p.fixed * stride;
-      } else if (d < std::ssize(slice.dims)) {
-        slice.strides[static_cast<size_t>(d)] = stride;
-      }
+      first += p.first * stride;
+      if (d < std::ssize(slice.dims)) slice.strides[static_cast<size_t>(d)] = stride;
       stride *= p.size;
     }
     slice.data = whole + first * size_of(dtype);

@@ -59,6 +59,20 @@ void read_part(const WeightFiles::Place& place, const TensorPart& part, const Sl
   });
 }
 
+/// Globs of the tensors of layers of another kind, behind the last one.
+std::vector<std::string> layers_behind(const ModelDescription& folder, const WeightFiles& files) {
+  constexpr std::string_view kLayer = "{layer}";
+  const std::string& mark = folder.family->mark_of_more_layers;
+  const size_t at = mark.find(kLayer);
+  std::vector<std::string> found;
+  for (int64_t layer = folder.options.layers; at != std::string::npos; ++layer) {
+    const std::string front = fmt::format("{}{}", mark.substr(0, at), layer);
+    if (files.tensors().count(front + mark.substr(at + kLayer.size())) == 0) break;
+    found.push_back(front + ".*");
+  }
+  return found;
+}
+
 /// Throws unless `session` has the parameters of the map.
 void require_session(Session& session, const TensorMap& map, const ModelDescription& folder) {
   const std::vector<std::string> names = session.program().stored_names();
@@ -102,10 +116,15 @@ void require_match(const ModelDescription& folder, const WeightFiles& files, con
           fmt::format("{} is {} [{}] in {} instead of [{}]", t.name, to_string(place->info->dtype),
                       fmt::join(place->info->sizes, ", "), place->file, fmt::join(t.sizes, ", ")));
   }
+  std::vector<std::string> ignored = folder.family->ignored;
+  for (std::string& glob : layers_behind(folder, files)) ignored.push_back(std::move(glob));
   for (const auto& [name, place] : files.tensors()) {
-    const auto is_ignored = [&, &n = name](const std::string& glob) { return glob_match(glob, n); };
-    const auto& ignored = folder.family->ignored;
-    if (used.count(name) == 0 && std::none_of(ignored.begin(), ignored.end(), is_ignored))
+    const auto fits = [&, &n = name](const std::string& glob) { return glob_match(glob, n); };
+    for (const auto& [glob, why] : folder.family->refused) {
+      if (fits(glob))
+        fail(ErrorKind::io, "[model] '{}' has the tensor '{}': {}", folder.path, name, why);
+    }
+    if (used.count(name) == 0 && std::none_of(ignored.begin(), ignored.end(), fits))
       unknown.push_back(name);
   }
   if (missing.empty() && unknown.empty() && different.empty()) return;

@@ -1,6 +1,7 @@
 #include "io/tensor_map.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 
 #include "base/fail.h"
@@ -23,22 +24,38 @@ std::vector<std::string> split(const std::string& text, char at) {
   }
 }
 
-PartDim part_dim(const std::string& factor, const Shape& parameter) {
-  const size_t slash = factor.find('/');
-  if (slash == std::string::npos)
-    return {factor, parameter.has(factor) ? parameter.dim(factor).size : 1, -1};
-  PartDim fixed;
-  std::from_chars(factor.data(), factor.data() + slash, fixed.fixed);
-  std::from_chars(factor.data() + slash + 1, factor.data() + factor.size(), fixed.size);
-  check(fixed.fixed >= 0 && fixed.fixed < fixed.size, "'{}' is no place in a dim", factor);
-  return fixed;
+int64_t number(const std::string& text) {
+  int64_t value = -1;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  check(value >= 0, "'{}' is no number of places", text);
+  return value;
 }
 
-/// The part that `rule` describes, and the sizes of its tensor.
+/// "d_head", "1/3", "d_plain+64" or "128+d_rotary": see WeightRule.
+PartDim part_dim(const std::string& factor, const Shape& parameter) {
+  if (const size_t slash = factor.find('/'); slash != std::string::npos) {
+    const PartDim one{"", number(factor.substr(slash + 1)), number(factor.substr(0, slash)), 1};
+    check(one.first < one.size, "'{}' is no place in a dim", factor);
+    return one;
+  }
+  PartDim named;
+  for (const std::string& term : split(factor, '+')) {
+    if (std::isdigit(static_cast<unsigned char>(term[0])) != 0) {
+      (named.name.empty() ? named.first : named.size) += number(term);
+    } else {
+      named.name = term;
+      named.count = parameter.has(term) ? parameter.dim(term).size : 1;
+      named.size = named.first + named.count;
+    }
+  }
+  return named;
+}
+
+/// The part that `rule` describes, and the sizes of its tensor. `place`: of the layer in its loop.
 TensorPart part_of(const WeightRule& rule, const std::string& parameter, const Shape& shape,
-                   int64_t layer, int64_t expert, std::vector<int64_t>& sizes) {
+                   int64_t place, int64_t expert, std::vector<int64_t>& sizes) {
   TensorPart part{parameter, {}, {}};
-  if (shape.has("layers")) part.at.emplace_back("layers", layer);
+  if (shape.has("layers")) part.at.emplace_back("layers", place);
   if (rule.tensor.find(kExpert) != std::string::npos) part.at.emplace_back("experts", expert);
   sizes.clear();
   for (const std::string& dim : split(rule.dims, ',')) {
@@ -77,10 +94,18 @@ class Mapper {
       const auto has = [&](std::string_view place) {
         return rule.tensor.find(place) != std::string::npos;
       };
-      const bool of_encoder = rule.parameter.starts_with("encoder.");
-      const int64_t layers = of_encoder ? o_.encoder_layers : o_.layers;
-      for (int64_t i = 0; i < (has(kLayer) ? layers : 1); ++i) {
-        for (int64_t e = 0; e < (has(kExpert) ? o_.mlp.experts : 1); ++e) add(rule, i, e);
+      if (!has(kLayer)) {
+        add(rule, {}, 0, 0);
+        continue;
+      }
+      nn::TransformerOptions o = o_;
+      if (rule.parameter.starts_with("encoder.")) o.layers = o_.encoder_layers;
+      for (const nn::LayerRun& run : nn::layer_runs(o)) {
+        if (rule.span && o.kind_of(run.first) != *rule.span) continue;
+        const int64_t experts = has(kExpert) ? o.mlp_of(run.first).experts : 1;
+        for (int64_t i = 0; i < run.count; ++i) {
+          for (int64_t e = 0; e < experts; ++e) add(rule, run, i, e);
+        }
       }
     }
     for (const auto& [name, shape] : map_.parameters) {
@@ -92,22 +117,25 @@ class Mapper {
   }
 
  private:
-  void add(const WeightRule& rule, int64_t layer, int64_t expert) {
+  /// `place`: that of the layer in the run.
+  void add(const WeightRule& rule, const nn::LayerRun& run, int64_t place, int64_t expert) {
+    constexpr std::string_view kBlock = "block";
+    const int64_t layer = run.first + place;
     std::string parameter = o_.name + "." + rule.parameter;
-    for (const char* scope : {".block", ".encoder.block"}) {
-      const std::string block = o_.name + scope;
-      if (!o_.scan && parameter.starts_with(block + "."))
-        parameter.insert(block.size(), fmt::format("{}", layer));
+    for (const char* scope : {".", ".encoder."}) {
+      const std::string outside = o_.name + scope;
+      if (parameter.starts_with(outside + std::string(kBlock) + "."))
+        parameter.replace(outside.size(), kBlock.size(), run.block);
     }
     const auto found = map_.parameters.find(parameter);
     check(found != map_.parameters.end(), "the table of '{}' names '{}', which no model has",
           family_.model_type, parameter);
     MappedTensor tensor{
         with(with(rule.tensor, kLayer, layer), kExpert, expert), {}, {}, rule.is_copy};
-    tensor.parts.push_back(part_of(rule, parameter, found->second, layer, expert, tensor.sizes));
+    tensor.parts.push_back(part_of(rule, parameter, found->second, place, expert, tensor.sizes));
     if (!rule.is_copy) {
       int64_t elements = 1;
-      for (const PartDim& d : tensor.parts[0].dims) elements *= d.fixed < 0 ? d.size : 1;
+      for (const PartDim& d : tensor.parts[0].dims) elements *= d.count;
       covered_[parameter] += elements;
     }
     const auto [at, is_new] = index_.emplace(tensor.name, map_.tensors.size());
@@ -154,10 +182,10 @@ void visit_runs(const TensorPart& part, const Slice& slice,
   int64_t stride = 1;
   for (size_t i = part.dims.size(); i-- > 0;) {
     const PartDim& p = part.dims[i];
-    Common c{std::max<int64_t>(p.fixed, 0), 1, stride, 0};
+    Common c{p.first, 1, stride, 0};
     const auto d = static_cast<size_t>(place(p.name));
-    if (p.fixed < 0 && d < slice.dims.size())
-      c = {slice.offset[d], slice.valid[d], stride, slice.strides[d]};
+    if (d < slice.dims.size())
+      c = {p.first + slice.offset[d], slice.valid[d], stride, slice.strides[d]};
     if (c.count <= 0) return;
     dims.insert(dims.begin(), c);
     stride *= p.size;

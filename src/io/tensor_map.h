@@ -14,10 +14,12 @@
 
 namespace tessera {
 
-/// A dim of a part of a file's tensor: one of the parameter, or a place that is fixed.
+/// A dim of a part of a file's tensor: the places from `first` on are a dim of the parameter, or
+/// without a name one place.
 struct PartDim {
   std::string name;
-  int64_t size = 1, fixed = -1;
+  int64_t size = 1;  ///< in the tensor
+  int64_t first = 0, count = 1;
 };
 
 /// The elements that a tensor of the files and a parameter share. In memory order of the tensor.

@@ -141,7 +141,12 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
       rest.dropout = 0;
       return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
     }
-    if (o.bias.empty() && !o.extra_logit && kept.empty() && value.shape().has(o.key_dim))
+    const Shape own =
+        value.shape()
+            .without({o.memory_length})
+            .without(query.shape().united(key.shape().without({o.memory_length})).names());
+    const bool has_width = value.shape().has(o.key_dim) || own.rank() == 1;
+    if (o.bias.empty() && !o.extra_logit && kept.empty() && has_width)
       return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
     Tensor products = einsum({query, key}, dims, at);

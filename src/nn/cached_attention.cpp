@@ -56,39 +56,48 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
   return result;
 }
 
-Tensor cached_attention(Tensor query, Tensor key, Tensor value, const TransformerOptions& o,
-                        LayerCache& cache, Loc at) {
+Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o, LayerCache& cache,
+                        Loc at) {
   return on_behalf_of("cached_attention", at, [&] {
-    Graph& g = query.graph();
+    Graph& g = in.query.graph();
     // Rules may split the length of keys and that of queries over one axis: here the keys win.
-    query = rename(query, "length", "query_length", at);
-    cache.new_key = key, cache.new_value = value;
+    const auto asking = [&](Tensor t) { return rename(t, "length", "query_length", at); };
+    const Tensor query = asking(in.query),
+                 of_latent = in.latent_query.empty() ? Tensor() : asking(in.latent_query);
+    // The result has the values' width.
+    const Shape result_shape = (of_latent.empty() ? query : of_latent).shape();
+    cache.new_key = in.key, cache.new_value = in.value;
     const DType exact = query.dtype() == DType::float64 ? DType::float64 : DType::float32;
     const double scale =
         o.heads.scale != 0 ? o.heads.scale : 1 / std::sqrt(static_cast<double>(o.heads.d_head));
-    const auto logits = [&](Tensor keys, const char* memory, Tensor seen, Tensor bias) {
-      std::vector<Dim> dims = query.shape().without({"query_length", "d_head"}).dims();
+    const std::string depth = cached_dims(o.heads).key.names().back();
+    const auto logits = [&](const KeyValue& of, const char* memory, Tensor seen, Tensor bias) {
+      std::vector<Dim> dims = query.shape().without({"query_length", depth}).dims();
       dims.push_back(query.dim("query_length"));
-      dims.push_back(keys.dim(memory));
-      Tensor x = read_as(einsum({query, keys}, Shape(dims), at), exact, at) * scale;
+      dims.push_back(of.key.dim(memory));
+      Tensor x = read_as(einsum({query, of.key}, Shape(dims), at), exact, at);
+      if (!of_latent.empty())
+        x = add(x, read_as(einsum({of_latent, of.value}, Shape(dims), at), exact, at), at);
+      x = x * scale;
       if (o.heads.soft_cap > 0) x = capped(x, o.heads.soft_cap, at);
       if (!bias.empty()) x = add(x, read_as(bias, exact, at), at);
       return where(seen, x, constant(g, kUnseen, exact, {}, at), at);
     };
-    const Tensor own_key = rename(key, "length", "new_length", at),
-                 own_value = rename(value, "length", "new_length", at);
+    const KeyValue kept{cache.key, cache.value},
+        fresh{rename(in.key, "length", "new_length", at),
+              rename(in.value, "length", "new_length", at)};
     const CacheSlots& slots = *cache.slots;
-    const Tensor before = logits(cache.key, "memory_length", slots.seen, slots.bias_of_seen),
-                 own = logits(own_key, "new_length", slots.inside, slots.bias_of_inside);
+    const Tensor before = logits(kept, "memory_length", slots.seen, slots.bias_of_seen),
+                 own = logits(fresh, "new_length", slots.inside, slots.bias_of_inside);
     const Tensor most =
         maximum(reduce_max(before, "memory_length", at), reduce_max(own, "new_length", at), at);
     const Tensor a = exp(sub(before, most, at), at), b = exp(sub(own, most, at), at);
     const Tensor sum = add(reduce_sum(a, "memory_length", at), reduce_sum(b, "new_length", at), at);
     const auto values = [&](Tensor weights, Tensor of) {
       Tensor narrow = read_as(div(weights, sum, at), query.dtype(), at);
-      return einsum({narrow, of}, query.shape(), at);
+      return einsum({narrow, of}, result_shape, at);
     };
-    Tensor result = add(values(a, cache.value), values(b, own_value), at);
+    Tensor result = add(values(a, kept.value), values(b, fresh.value), at);
     return rename(result, "query_length", "length", at);
   });
 }

@@ -55,7 +55,7 @@ class StepBuilder {
     if (o_.encoder_layers > 0)
       is_source_ = g_.state("is_source", {batch_, source_}, zeros(), DType::int32);
     Tensor x = embedded(g_, o_, tokens, embedding_, positions);
-    x = o_.scan ? looped(x) : unrolled(x);
+    for (const LayerRun& run : layer_runs(o_)) x = run.is_loop ? looped(x, run) : single(x, run);
     if (o_.placement != NormPlacement::after) x = norm(x, "norm", "d_model", o_.norm);
     head_ = head_weights(x, o_, embedding_);
     return x;
@@ -80,18 +80,19 @@ class StepBuilder {
       const Scope scope(g_, "cross");
       return cross_keys(memory, o_);
     };
-    if (o_.scan) {
-      const auto body = [&](const Iteration&) {
-        const Scope scope(g_, "block");
-        const KeyValue fresh = of_layer();
-        return IterationResults{{}, {fresh.key, fresh.value}};
-      };
-      const IterationResults all = scan(g_, Dim("layers", o_.layers), {}, {}, body);
-      replace_both(memories_[0], {all.stacked[0], all.stacked[1]});
-    } else {
-      for (int64_t i = 0; i < o_.layers; ++i) {
-        const Scope scope(g_, "block", i, o_.layers);
-        replace_both(memories_[static_cast<size_t>(i)], of_layer());
+    const std::vector<LayerRun> runs = layer_runs(o_);
+    for (size_t r = 0; r < runs.size(); ++r) {
+      if (runs[r].is_loop) {
+        const auto body = [&](const Iteration&) {
+          const Scope scope(g_, runs[r].block);
+          const KeyValue fresh = of_layer();
+          return IterationResults{{}, {fresh.key, fresh.value}};
+        };
+        const IterationResults all = scan(g_, Dim("layers", runs[r].count), {}, {}, body);
+        replace_both(memories_[r], {all.stacked[0], all.stacked[1]});
+      } else {
+        const Scope scope(g_, "block", runs[r].first, o_.layers);
+        replace_both(memories_[r], of_layer());
       }
     }
     replace(is_source_, tokens_below(counts, source_));
@@ -107,10 +108,6 @@ class StepBuilder {
   }
 
  private:
-  int kind_of(int64_t layer) const {
-    return o_.pattern[static_cast<size_t>(layer) % o_.pattern.size()];
-  }
-
   /// int32 [batch, along]: 1 for the first `counts` places, else 0.
   Tensor tokens_below(Tensor counts, const Dim& along) {
     Tensor places = broadcast(iota(g_, along, DType::int32), {batch_, along});
@@ -118,7 +115,6 @@ class StepBuilder {
   }
 
   void add_spans(Tensor starts, Tensor counts, const Dim& length, Tensor positions) {
-    const DType exact = o_.dtype == DType::float64 ? DType::float64 : DType::float32;
     Tensor table;
     if (o_.relative_buckets > 0) table = relative_table(g_, o_);
     spans_.assign(o_.spans.size(), {});
@@ -126,9 +122,7 @@ class StepBuilder {
     for (size_t k = 0; k < spans_.size(); ++k) {
       if (std::count(o_.pattern.begin(), o_.pattern.end(), static_cast<int>(k)) == 0) continue;
       const SpanOptions& span = o_.spans[k];
-      if (span.rotary)
-        spans_[k].rotary =
-            rotary_table(g_, length, {"d_head", o_.heads.d_head}, span.rotation, positions, exact);
+      spans_[k] = placed_span(g_, o_, span, length, positions);
       const int64_t window = span.window < context_ ? span.window : 0;
       slots_[k] = cache_slots(starts, counts, length, window > 0 ? window : context_, window);
       if (table.empty()) continue;
@@ -142,17 +136,17 @@ class StepBuilder {
     return gather(table, bucket, "relative_buckets");
   }
 
-  /// Keys and values of a layer, or with scan of all.
-  KeyValue cache(const std::string& prefix, const Dim& memory) {
+  /// Keys and values of a layer, or of all of a loop.
+  KeyValue cache(const std::string& prefix, const Dim& memory, const LayerRun& run) {
     std::vector<Dim> dims;
-    if (o_.scan) dims.emplace_back("layers", o_.layers);
+    if (run.is_loop) dims.emplace_back("layers", run.count);
     dims.insert(dims.end(), {batch_, memory});
-    for (const Dim& d : head_dims(o_.heads).key) dims.push_back(d);
-    const auto state = [&](const char* name) {
-      return g_.state(prefix + name, Shape(dims), zeros(), o_.dtype);
+    const auto state = [&](const char* name, const Shape& of_token) {
+      return g_.state(prefix + name, Shape(dims).united(of_token), zeros(), o_.dtype);
     };
-    Tensor key = state("key_cache");
-    return {key, state("value_cache")};
+    const CachedDims kept = cached_dims(o_.heads);
+    Tensor key = state("key_cache", kept.key);
+    return {key, state("value_cache", kept.value)};
   }
 
   void store(Tensor cache, Tensor value) {
@@ -165,35 +159,34 @@ class StepBuilder {
     caches_.push_back(cache);
   }
 
-  Tensor unrolled(Tensor x) {
-    for (int64_t i = 0; i < o_.layers; ++i) {
-      const Scope scope(g_, "block", i, o_.layers);
-      const auto kind = static_cast<size_t>(kind_of(i));
-      const CacheSlots& slots = slots_[kind];
-      const KeyValue own = cache("", {"memory_length", slots.slots});
-      LayerCache layer{&slots, own.key, own.value};
-      if (o_.encoder_layers > 0) {
-        layer.memory = memories_.emplace_back(cache("cross_", source_));
-        layer.is_source = is_source_;
-      }
-      x = block_of(x, o_, spans_[kind], &layer);
-      add_tokens(own.key, layer.new_key, slots);
-      add_tokens(own.value, layer.new_value, slots);
+  Tensor single(Tensor x, const LayerRun& run) {
+    const Scope scope(g_, "block", run.first, o_.layers);
+    const auto kind = static_cast<size_t>(o_.kind_of(run.first));
+    const CacheSlots& slots = slots_[kind];
+    const KeyValue own = cache("", {"memory_length", slots.slots}, run);
+    LayerCache layer{&slots, own.key, own.value};
+    if (o_.encoder_layers > 0) {
+      layer.memory = memories_.emplace_back(cache("cross_", source_, run));
+      layer.is_source = is_source_;
     }
+    x = block_of(x, o_, spans_[kind], &layer);
+    add_tokens(own.key, layer.new_key, slots);
+    add_tokens(own.value, layer.new_value, slots);
     return x;
   }
 
-  Tensor looped(Tensor x) {
-    const auto kind = static_cast<size_t>(kind_of(0));
+  Tensor looped(Tensor x, const LayerRun& run) {
+    const auto kind = static_cast<size_t>(o_.kind_of(run.first));
     const CacheSlots& slots = slots_[kind];
-    const KeyValue own = cache("", {"memory_length", slots.slots});
+    const std::string prefix = run.block + ".";
+    const KeyValue own = cache(prefix, {"memory_length", slots.slots}, run);
     std::vector<Tensor> sliced = {own.key, own.value};
     if (o_.encoder_layers > 0) {
-      const KeyValue& memory = memories_.emplace_back(cache("cross_", source_));
+      const KeyValue& memory = memories_.emplace_back(cache(prefix + "cross_", source_, run));
       sliced.insert(sliced.end(), {memory.key, memory.value});
     }
     const auto body = [&](const Iteration& iteration) {
-      const Scope scope(g_, "block");
+      const Scope scope(g_, run.block);
       const std::vector<Tensor>& slices = iteration.slices;
       LayerCache layer{&slots, slices[0], slices[1]};
       if (o_.encoder_layers > 0) {
@@ -203,7 +196,7 @@ class StepBuilder {
       Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &layer);
       return IterationResults{{y}, {layer.new_key, layer.new_value}};
     };
-    const IterationResults result = scan(g_, Dim("layers", o_.layers), {x}, sliced, body);
+    const IterationResults result = scan(g_, Dim("layers", run.count), {x}, sliced, body);
     add_tokens(own.key, result.stacked[0], slots);
     add_tokens(own.value, result.stacked[1], slots);
     return result.carries[0];
@@ -216,7 +209,7 @@ class StepBuilder {
   std::vector<std::string> functions_;
   Tensor embedding_, head_;
   Tensor is_source_;                ///< int32 [batch, memory_length], as LayerCache has it
-  std::vector<KeyValue> memories_;  ///< of each layer, or with scan of all
+  std::vector<KeyValue> memories_;  ///< of each of layer_runs()
   std::vector<SharedSpan> spans_;
   std::vector<CacheSlots> slots_;
   std::vector<Tensor> caches_;

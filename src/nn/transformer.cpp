@@ -10,20 +10,6 @@
 
 namespace tessera::nn {
 
-Tensor activate(Tensor x, Activation function, Loc at) {
-  switch (function) {
-    case Activation::relu:
-      return relu(x, at);
-    case Activation::gelu_tanh:
-      return gelu(x, at);
-    case Activation::silu:
-      return silu(x, at);
-    case Activation::gelu:
-      break;
-  }
-  return mul(x * 0.5, erf(x * std::sqrt(0.5), at) + 1.0, at);
-}
-
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, const NormOptions& o,
             Loc at) {
   if (o.kind == NormOptions::Kind::layer) return norm(x, name, dim, o.eps, at);
@@ -34,11 +20,72 @@ Tensor norm(Tensor x, const std::string& name, const std::string& dim, const Nor
   });
 }
 
+bool TransformerOptions::can_scan() const {
+  TransformerOptions looped = *this;
+  looped.scan = true;
+  return layers == 1 || std::ssize(layer_runs(looped)) < layers;
+}
+
+std::vector<LayerRun> layer_runs(const TransformerOptions& o) {
+  std::vector<LayerRun> runs;
+  for (int64_t i = 0; i < o.layers; ++i) {
+    if (o.scan && i > 0 && o.kind_of(i) == o.kind_of(i - 1)) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({i});
+    }
+  }
+  for (LayerRun& run : runs) {
+    const bool is_all = o.scan && run.count == o.layers;
+    run.is_loop = is_all || run.count > 1;
+    run.block = is_all ? "block" : fmt::format("block{}", run.first);
+  }
+  return runs;
+}
+
 namespace {
 
 /// Standard deviation of the initial logits. The initial loss is ln(vocab) + kHeadGain^2 / 2. A
 /// smaller value starts with a lower loss but learns more slowly.
 constexpr double kHeadGain = 0.5;
+
+}  // namespace
+
+namespace {
+
+void require_fitting(const MlpLayerOptions& o) {
+  require(o.ff >= 1 && o.shared_ff >= 0 && (o.shared_ff == 0 || o.experts > 0),
+          "[transformer] ff {} and shared_ff {} beside {} experts; ff is at least 1, and an expert "
+          "is shared only beside others",
+          o.ff, o.shared_ff, o.experts);
+  require(o.experts >= 0 && (o.experts == 0 || !o.bias),
+          "[transformer] {} experts{}; experts have no biases", o.experts,
+          o.bias ? " with biases" : "");
+  require(o.experts == 0 || (o.choices >= 1 && o.choices <= o.experts),
+          "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
+          o.choices, o.experts);
+}
+
+void require_latent(const TransformerOptions& o) {
+  const HeadOptions& h = o.heads;
+  const LatentOptions& l = h.latent;
+  require(l.rank >= 1 && l.query_rank >= 0 && l.d_value >= 1 && l.d_rotary >= 1 &&
+              l.d_rotary < h.d_head,
+          "[transformer] latent attention of rank {}, with queries of rank {}, values of {} "
+          "elements and {} rotated ones of {}; ranks and widths are positive, query_rank may be 0, "
+          "and d_rotary is less than d_head",
+          l.rank, l.query_rank, l.d_value, l.d_rotary, h.d_head);
+  const bool grouped = h.key_heads != 0 && h.key_heads != h.count;
+  const bool biased = h.query_bias || h.key_bias || h.value_bias;
+  require(!grouped && !biased && !h.norm && o.encoder_layers == 0,
+          "[transformer] latent attention of rank {} with {}; it has neither: set that to 0 or "
+          "false, or latent.rank to 0",
+          l.rank,
+          grouped  ? fmt::format("{} key heads", h.key_heads)
+          : biased ? "biases of queries, keys or values"
+          : h.norm ? "norms of queries and keys"
+                   : fmt::format("{} layers of an encoder", o.encoder_layers));
+}
 
 }  // namespace
 
@@ -62,18 +109,17 @@ void require_fitting(const TransformerOptions& o) {
   }
   for (const SpanOptions& span : o.spans)
     require(span.window >= 0, "[transformer] a window of {} keys; 0 is no window", span.window);
-  require(!o.scan || o.are_layers_alike(),
-          "[transformer] scan makes a loop of the layers, but they are of {} kinds; set scan to "
-          "false",
+  require(!o.scan || o.can_scan(),
+          "[transformer] scan makes a loop of the layers, but they are of {} kinds, and none "
+          "follows one of its own; set scan to false",
           o.spans.size());
   require(!o.parallel || o.placement == NormPlacement::before,
           "[transformer] parallel blocks have their norm before them; placement is another");
-  require(o.mlp.experts >= 0 && (o.mlp.experts == 0 || !o.mlp.bias),
-          "[transformer] {} experts{}; experts have no biases", o.mlp.experts,
-          o.mlp.bias ? " with biases" : "");
-  require(o.mlp.experts == 0 || (o.mlp.choices >= 1 && o.mlp.choices <= o.mlp.experts),
-          "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
-          o.mlp.choices, o.mlp.experts);
+  require_fitting(o.mlp);
+  for (const SpanOptions& span : o.spans) {
+    if (span.mlp) require_fitting(*span.mlp);
+  }
+  if (o.heads.latent.rank != 0) require_latent(o);
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
   require(!o.learned_positions || o.length <= rows,
           "[transformer] length {} is more than the {} learned positions", o.length, rows);
@@ -122,83 +168,27 @@ Dim text_dim(const TransformerOptions& o) {
 }
 }  // namespace
 
-SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
-                       const PackedInputs& packed, Loc at) {
-  const Dim length = text_dim(o);
+SharedSpan placed_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
+                       const Dim& length, Tensor positions, Loc at) {
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
+  const LatentOptions& latent = o.heads.latent;
+  const Dim depth =
+      latent.rank > 0 ? Dim("d_rotary", latent.d_rotary) : Dim("d_head", o.heads.d_head);
   SharedSpan shared;
   shared.length = length.name;
+  shared.mlp = span.mlp;
   if (span.rotary)
-    shared.rotary = rotary_table(g, length, {"d_head", o.heads.d_head}, span.rotation,
-                                 packed.positions, exact, at);
-  if (span.window > 0 && span.window < length.size) shared.window = span.window;
-  shared.segments = packed.segments;
+    shared.rotary = rotary_table(g, length, depth, span.rotation, positions, exact, at);
   return shared;
 }
 
-namespace {
-
-const char* name_of(Activation function) {
-  switch (function) {
-    case Activation::relu:
-      return "relu";
-    case Activation::gelu_tanh:
-      return "gelu";
-    case Activation::silu:
-      return "silu";
-    case Activation::gelu:
-      break;
-  }
-  return "gelu_erf";
-}
-
-Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
-  const Dim dim("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
-  Tensor logits = dense(x, "router", {"d_model"}, Shape{dim}, false, 1, at);
-  logits = logits.prefer(x.shape().without({"d_model"}).names(), at);
-  RoutingOptions routing;
-  routing.choices = o.mlp.choices;
-  routing.renormalize = o.mlp.renormalize;
-  Routing chosen;
-  {
-    PreferScope prefer(x.graph(), logits);
-    chosen = choose(logits, logits.shape()[0].name, "experts", routing, at);
-  }
-  // choose() leaves a single gate as it is; divided by its sum it is 1.
-  if (routing.renormalize && routing.choices == 1) chosen.gates = ones_like(chosen.gates, at);
-  const auto matrix = [&](const char* name, const Dim& from, const Dim& to, double gain) {
-    return parameter_for(x, std::string("expert.") + name + ".w", {dim, from, to},
-                         scaled_normal({from.name}, gain), at);
-  };
-  Experts weights;
-  const Tensor up = matrix("up", model, ff, 1);
-  weights.up = {up};
-  weights.activations = {name_of(o.mlp.activation)};
-  if (o.mlp.gated) {
-    weights.up = {matrix("gate", model, ff, 1), up};
-    weights.activations.push_back("linear");
-  }
-  weights.down = matrix("down", ff, model, residual_gain(o));
-  return experts(x, chosen.indices, chosen.gates, weights, at);
-}
-
-}  // namespace
-
-Tensor mlp_layer(Tensor x, const TransformerOptions& o, Loc at) {
-  return on_behalf_of("mlp_layer", at, [&]() -> Tensor {
-    Scope scope(x.graph(), "mlp");
-    if (o.mlp.experts > 0) return experts_layer(x, o, at);
-    const Shape ff{Dim("ff", o.mlp.ff)};
-    Tensor hidden = projected(x, "up", {"d_model"}, ff, o, o.mlp.bias, at);
-    if (o.mlp.gated) {
-      Tensor gate = projected(x, "gate", {"d_model"}, ff, o, o.mlp.bias, at);
-      hidden = mul(activate(gate, o.mlp.activation, at), hidden, at);
-    } else {
-      hidden = activate(hidden, o.mlp.activation, at);
-    }
-    return projected(hidden, "down", {"ff"}, Shape{x.dim("d_model")}, o, o.mlp.bias, at,
-                     residual_gain(o));
-  });
+SharedSpan shared_span(Graph& g, const TransformerOptions& o, const SpanOptions& span,
+                       const PackedInputs& packed, Loc at) {
+  const Dim length = text_dim(o);
+  SharedSpan shared = placed_span(g, o, span, length, packed.positions, at);
+  if (span.window > 0 && span.window < length.size) shared.window = span.window;
+  shared.segments = packed.segments;
+  return shared;
 }
 
 Tensor transformer_block(Tensor x, const TransformerOptions& o, const SharedSpan& span, Loc at) {
@@ -214,12 +204,18 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
       return norm(t, name, "d_model", o.norm, at);
     };
     const auto drop = [&](Tensor t) { return o.dropout > 0 ? dropout(t, o.dropout, at) : t; };
+    const auto fed = [&](Tensor t) {
+      if (!span.mlp) return mlp_layer(t, o, at);
+      TransformerOptions own = o;
+      own.mlp = *span.mlp;
+      return mlp_layer(t, own, at);
+    };
     if (o.parallel) {
       require(span.memory.empty(),
               "[transformer_block] a parallel block reads no memory; set parallel to false ({})",
               where(at));
       Tensor in = normed(x, "norm1"), seen = attention_of(in, o, span, cache, at);
-      return add(x, drop(add(seen, mlp_layer(in, o, at), at)), at);
+      return add(x, drop(add(seen, fed(in), at)), at);
     }
     Tensor part = attention_of(before ? normed(x, "norm1") : x, o, span, cache, at);
     if (after) part = normed(part, "norm1_after");
@@ -227,7 +223,7 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
     if (!before) x = normed(x, "norm1");
     if (!span.memory.empty() || (cache && !cache->is_source.empty()))
       x = add(x, drop(cross_attention_of(normed(x, "norm_cross"), o, span, cache, at)), at);
-    part = mlp_layer(before ? normed(x, "norm2") : x, o, at);
+    part = fed(before ? normed(x, "norm2") : x);
     if (after) part = normed(part, "norm2_after");
     x = add(x, drop(part), at);
     return before ? x : normed(x, "norm2");
@@ -316,16 +312,17 @@ Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
     shared[k].bias = bias;
     shared[k].memory = memory;
   }
-  if (o.scan) {
-    return repeat({"layers", o.layers}, x, [&](Tensor t) {
-      const Scope scope(g, "block");
-      return transformer_block(t, o, shared[static_cast<size_t>(o.pattern[0])]);
-    });
-  }
-  for (int64_t i = 0; i < o.layers; ++i) {
-    const Scope scope(g, "block", i, o.layers);
-    const int kind = o.pattern[static_cast<size_t>(i) % o.pattern.size()];
-    x = transformer_block(x, o, shared[static_cast<size_t>(kind)]);
+  for (const LayerRun& run : layer_runs(o)) {
+    const SharedSpan& span = shared[static_cast<size_t>(o.kind_of(run.first))];
+    if (run.is_loop) {
+      x = repeat({"layers", run.count}, x, [&](Tensor t) {
+        const Scope scope(g, run.block);
+        return transformer_block(t, o, span);
+      });
+    } else {
+      const Scope scope(g, "block", run.first, o.layers);
+      x = transformer_block(x, o, span);
+    }
   }
   return x;
 }

@@ -11,9 +11,21 @@ namespace tessera::nn {
 HeadDims head_dims(const HeadOptions& o) {
   const int64_t kept = o.key_heads == 0 ? o.count : o.key_heads;
   const Dim depth("d_head", o.d_head), all("heads", o.count), some("heads", kept);
-  if (kept == o.count) return {{all, depth}, {all, depth}};
-  if (kept == 1) return {{all, depth}, Shape{depth}};
-  return {{some, Dim("heads_per_key", o.count / kept), depth}, {some, depth}};
+  const auto of = [&](const Shape& query, const Shape& key) {
+    return HeadDims{query, key, key, query};
+  };
+  if (o.latent.rank > 0) {
+    const Shape value{all, Dim("d_value", o.latent.d_value)};
+    return {{all, depth}, {all, depth}, value, value};
+  }
+  if (kept == o.count) return of({all, depth}, {all, depth});
+  if (kept == 1) return of({all, depth}, Shape{depth});
+  return of({some, Dim("heads_per_key", o.count / kept), depth}, {some, depth});
+}
+
+CachedDims cached_dims(const HeadOptions& o) {
+  if (o.latent.rank == 0) return {head_dims(o).key, head_dims(o).value};
+  return {Shape{Dim("d_rotary", o.latent.d_rotary)}, Shape{Dim("d_latent", o.latent.rank)}};
 }
 
 namespace {
@@ -26,8 +38,34 @@ Tensor query_of(Tensor x, const TransformerOptions& o, Loc at) {
 }
 
 Tensor out_of(Tensor seen, Tensor x, const TransformerOptions& o, Loc at) {
-  return projected(seen.named("seen"), "out", head_dims(o.heads).query.names(),
+  return projected(seen.named("seen"), "out", head_dims(o.heads).seen.names(),
                    Shape{x.dim("d_model")}, o, o.heads.out_bias, at, residual_gain(o));
+}
+
+AttentionOperands operands_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
+                              Loc at) {
+  const HeadDims heads = head_dims(o.heads);
+  const auto placed = [&](Tensor t, const char* norm_name) {
+    if (o.heads.norm) {
+      NormOptions each = o.norm;
+      each.kind = NormOptions::Kind::rms;
+      t = norm(t, norm_name, "d_head", each, at);
+    }
+    return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
+  };
+  AttentionOperands in;
+  in.query = placed(query_of(x, o, at), "query_norm");
+  // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
+  // gradient is 0, and only rounding would train it.
+  const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
+  Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
+  if (o.heads.key_bias && cancels) {
+    Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
+    key = add(key, stop_gradient(bias, at), at);
+  }
+  in.key = placed(key, "key_norm");
+  in.value = projected(x, "value", {"d_model"}, heads.value, o, o.heads.value_bias, at);
+  return in;
 }
 
 }  // namespace
@@ -36,32 +74,17 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
                     LayerCache* cache, Loc at) {
   return on_behalf_of("attention_layer", at, [&] {
     Scope scope(x.graph(), "attention");
-    const HeadDims heads = head_dims(o.heads);
-    const auto placed = [&](Tensor t, const char* norm_name) {
-      if (o.heads.norm) {
-        NormOptions each = o.norm;
-        each.kind = NormOptions::Kind::rms;
-        t = norm(t, norm_name, "d_head", each, at);
-      }
-      return span.rotary.cos.empty() ? t : rotary(t, "d_head", span.rotary, at);
-    };
+    const bool is_latent = o.heads.latent.rank > 0;
+    const AttentionOperands in =
+        is_latent ? latent_operands(x, o, span, cache != nullptr, at) : operands_of(x, o, span, at);
+    if (cache) {
+      Tensor seen = cached_attention(in, o, *cache, at);
+      return out_of(is_latent ? values_of_latents(seen, o, at) : seen, x, o, at);
+    }
     // Keys and values are renamed after the projections: if `length` is split, ranks project their
     // slices and gather keys.
-    const auto in_memory = [&](Tensor t) {
-      return cache ? t : rename(t, span.length, "memory_length", at);
-    };
-    Tensor query = placed(query_of(x, o, at), "query_norm");
-    // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
-    // gradient is 0, and only rounding would train it.
-    const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
-    Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
-    if (o.heads.key_bias && cancels) {
-      Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
-      key = add(key, stop_gradient(bias, at), at);
-    }
-    key = in_memory(placed(key, "key_norm"));
-    Tensor value =
-        in_memory(projected(x, "value", {"d_model"}, heads.key, o, o.heads.value_bias, at));
+    const Tensor key = rename(in.key, span.length, "memory_length", at),
+                 value = rename(in.value, span.length, "memory_length", at);
     BiasedOptions options;
     options.length = span.length;
     options.causal = o.causal;
@@ -71,9 +94,7 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
     options.window = span.window;
     options.segments = span.segments;
     options.bias = span.bias;
-    Tensor seen = cache ? cached_attention(query, key, value, o, *cache, at)
-                        : biased_attention(query, key, value, {}, options, at);
-    return out_of(seen, x, o, at);
+    return out_of(biased_attention(in.query, key, value, {}, options, at), x, o, at);
   });
 }
 

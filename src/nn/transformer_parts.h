@@ -6,11 +6,30 @@
 
 namespace tessera::nn {
 
-/// Dims of queries, and of keys and values, besides batch and length.
+/// Dims of queries, of keys and values, and of what attention makes of them, besides batch and
+/// length.
 struct HeadDims {
-  Shape query, key;
+  Shape query, key, value, seen;
 };
 HeadDims head_dims(const HeadOptions& options);
+/// Dims of what decoding keeps as keys and values of a token.
+struct CachedDims {
+  Shape key, value;
+};
+CachedDims cached_dims(const HeadOptions& options);
+
+/// What attention reads of x [..., length, d_model].
+struct AttentionOperands {
+  Tensor query = {}, key = {}, value = {};
+  /// Of latent attention for a cache: `value` is the latent, and the logits have its products with
+  /// this, besides those of the rotary parts `query` and `key`.
+  Tensor latent_query = {};
+};
+/// The operands of latent attention, with keys and values of the heads, or those for a cache.
+AttentionOperands latent_operands(Tensor x, const TransformerOptions& options,
+                                  const SharedSpan& span, bool for_cache, Loc at = Loc::current());
+/// Weighted sums of latents [..., heads, d_latent] as those of the heads' values.
+Tensor values_of_latents(Tensor sums, const TransformerOptions& options, Loc at = Loc::current());
 
 /// c tanh(x / c)
 Tensor capped(Tensor x, double cap, Loc at);
@@ -36,7 +55,7 @@ struct KeyValue {
 /// What one layer keeps.
 struct LayerCache {
   const CacheSlots* slots = nullptr;
-  Tensor key = {}, value = {};  ///< of earlier tokens: [batch, memory_length, heads..., d_head]
+  Tensor key = {}, value = {};  ///< of earlier tokens: [batch, memory_length, cached_dims()...]
   Tensor new_key = {}, new_value = {};  ///< set by cached_attention(): of the step, with `length`
   /// What the encoder's result became for this layer: [batch, memory_length, heads..., d_head], and
   /// int32 [batch, memory_length]: 1 for a token of the source, 0 behind it.
@@ -44,11 +63,15 @@ struct LayerCache {
   Tensor is_source = {};
 };
 /// Causal attention of the step's tokens to the cache and to each other.
-Tensor cached_attention(Tensor query, Tensor key, Tensor value, const TransformerOptions& options,
+Tensor cached_attention(const AttentionOperands& operands, const TransformerOptions& options,
                         LayerCache& cache, Loc at = Loc::current());
 /// The cache with the step's tokens, which have the dims of the cache with `length` in place of
 /// memory_length.
 Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at = Loc::current());
+
+/// What layers of this kind share but for their masks. `positions` as of rotary_table().
+SharedSpan placed_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
+                       const Dim& length, Tensor positions, Loc at = Loc::current());
 
 /// A dense layer of a block.
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,

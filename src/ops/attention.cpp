@@ -50,7 +50,8 @@ Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
     weights = dropout_of_stream(weights, attrs.get<double>("dropout"), attrs.get<int64_t>("stream"),
                                 copies);
   }
-  return {einsum({cast(weights, in[0].dtype()), in[2]}, in[0].shape())};
+  return {einsum({cast(weights, in[0].dtype()), in[2]},
+                 attended_shape(in[0].shape(), in[2].shape(), attrs))};
 }
 
 std::vector<ValueType> infer_plain_attention(const OpCall& call) {
@@ -64,7 +65,8 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
   const Tensor logits = attention_logits(in, attrs, visible(in, attrs));
   const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
   const Tensor weights = exp(logits - log_sum);
-  return {einsum({narrow(weights, in[0].dtype()), in[2]}, in[0].shape()),
+  return {einsum({narrow(weights, in[0].dtype()), in[2]},
+                 attended_shape(in[0].shape(), in[2].shape(), attrs)),
           transpose(log_sum, in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
 
@@ -74,12 +76,15 @@ Tensors attention_gradient(const GradCall& call) {
   return d;
 }
 
-/// Adds to the query the dims that only the others have: examples that share queries.
-Tensor for_all(Tensor query, const Tensors& others, const AttentionOptions& o, Loc at) {
+/// Adds to the query the dims that only the others have, but for the values' own: examples that
+/// share queries.
+Tensor for_all(Tensor query, const Tensors& others, const std::string& value_dim,
+               const AttentionOptions& o, Loc at) {
   std::vector<Dim> dims;
   for (const Tensor& t : others) {
     for (const Dim& d : t.shape()) {
-      if (d.name != o.memory_length && !query.shape().has(d.name) && !Shape(dims).has(d.name))
+      if (d.name != o.memory_length && d.name != value_dim && !query.shape().has(d.name) &&
+          !Shape(dims).has(d.name))
         dims.push_back(d);
     }
   }
@@ -106,7 +111,7 @@ extern const Op kAttention = {.name = "attention",
                               .infer = infer_plain_attention,
                               .zero_padding = 0b11000,
                               .gradient = attention_gradient,
-                              .flops = attention_flops<2>,
+                              .flops = attention_flops<1, 1>,
                               .body = attention_body,
                               .kernel = KernelKind::attention,
                               .emit = emit_attention,
@@ -140,17 +145,19 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     Tensors in = {key, value};
     if (!mask.empty()) in.push_back(mask);
     for (const Tensor& t : segments_of(o)) in.push_back(t);
-    query = for_all(query, in, o, at);
+    Attrs attrs = attention_attrs(query, key, value, o);
+    const std::string own = attrs.has("value_dim") ? value_dim_of(attrs) : "";
+    query = for_all(query, in, own, o, at);
     in.insert(in.begin(), query);
-    Attrs attrs = attention_attrs(query, o);
     attrs.set("dropout", o.dropout);
     if (o.dropout > 0) set_stream(query.graph(), attrs);
     // A body does not know microbatches, whose random numbers must be those of the whole batch.
     if (o.dropout > 0 && !open_repeats(query.graph()).empty())
       return masked_attention_body(in, attrs)[0];
     bool plain = mask.empty() && o.dropout == 0;
+    const Shape columns = own.empty() ? Shape{} : Shape{key.dim(o.key_dim), value.dim(own)};
     for (const Tensor& t : {key, value}) {
-      for (const Dim& dim : t.shape())
+      for (const Dim& dim : t.shape().without(columns.names()))
         plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
                 key.shape().has(dim.name) && value.shape().has(dim.name);
     }

@@ -10,12 +10,15 @@
 
 namespace tessera {
 
-/// Checks query, key and value (the first operands). The result has query's type.
+/// Checks query, key and value (the first operands). The result has attended_shape() and query's
+/// dtype.
 std::vector<ValueType> infer_attention(const OpCall& call);
 
 /// Attributes length, memory_length, key_dim, causal, scale. If there are any: window, soft_cap,
-/// and segments = 1, which are then the last two operands.
-Attrs attention_attrs(const Tensor& query, const AttentionOptions& options);
+/// and segments = 1, which are then the last two operands. If the value has a dim of its own in
+/// place of key_dim: value_dim.
+Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& value,
+                      const AttentionOptions& options);
 /// Checks window, segments and soft cap.
 void require_structure(const Tensor& query, const AttentionOptions& options, Loc at);
 /// The segments of queries and keys; nothing without them.
@@ -25,10 +28,15 @@ size_t segment_operands(const Attrs& attrs);
 /// Whether window or segments may hide all keys from a query.
 bool may_hide_all(const Attrs& attrs);
 
+/// The dim of the values that the result has in place of key_dim: the attribute value_dim, or
+/// key_dim.
+const std::string& value_dim_of(const Attrs& attrs);
+/// The result's shape for these shapes of query and value: the query's, if value_dim is key_dim.
+Shape attended_shape(const Shape& query, const Shape& value, const Attrs& attrs);
 /// [dims of the query without length and key_dim, length, memory_length].
 Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs);
 
-/// Emits views over all factors, the factors of the three dims, and where this rank's slices of
+/// Emits views over all factors, the factors of these dims, and where this rank's slices of
 /// queries and keys begin.
 void emit_attention(EmitCall& call);
 
@@ -57,11 +65,15 @@ Tensor attention_logits(const std::vector<Tensor>& in, const Attrs& attrs, const
 /// query_start, or query_start and key_start.
 std::vector<Tensor> attention_gradients(const GradCall& call, const std::vector<Tensor>& starts);
 
-/// Flops of `products` products of size query length * key length * key_dim.
-template <int products>
+/// Flops of products of size query length * key length, times key_dim or times the values' dim.
+template <int of_keys, int of_values>
 int64_t attention_flops(const OpCall& call) {
-  const int64_t n = 2 * products * call.in[0].shape.elements();
-  return n * call.in[1].shape.dim(call.attrs.get<std::string>("memory_length")).size;
+  const Shape &query = call.in[0].shape, &value = call.in[2].shape;
+  const Dim& width = query.dim(call.attrs.get<std::string>("key_dim"));
+  const int64_t columns =
+      of_keys * width.size + of_values * value.dim(value_dim_of(call.attrs)).size;
+  return 2 * columns * query.without({width.name}).elements() *
+         value.dim(call.attrs.get<std::string>("memory_length")).size;
 }
 
 /// Operands: query, key, value. Results: {out, log_sum}.
@@ -69,9 +81,10 @@ extern const Op kAttention;
 /// attention_part(). Operands: query, key, value, query_start, key_start.
 extern const Op kAttentionPart;
 /// Gradients of query, key and value. Operands: query, key, value; gradient of out; out; log_sum;
-/// sum over key_dim of gradient times out (libraries use out instead). Optional: query_start if the
-/// queries are a part of all queries; key_start if the keys are a part of all keys, whose number is
-/// the attribute `memory`. All three ops: then segments of queries and keys, if there are any.
+/// sum over the values' dim of gradient times out (libraries use out instead). Optional:
+/// query_start if the queries are a part of all queries; key_start if the keys are a part of all
+/// keys, whose number is the attribute `memory`. All three ops: then segments of queries and keys,
+/// if there are any.
 extern const Op kAttentionGrad;
 
 /// Op::by_slices of attention and its gradient: ring attention, which passes keys and values round

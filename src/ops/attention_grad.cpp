@@ -12,11 +12,11 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 std::vector<ValueType> infer_attention_grad(const OpCall& call) {
-  infer_attention(call);
+  const ValueType result = infer_attention(call)[0];
   const ValueType sums = sums_type(call);
   for (size_t i : {3, 4})
-    require(call.in[i] == call.in[0], "the {} is {}; it must be as the query, {}",
-            i == 3 ? "gradient" : "result", describe(call.in[i]), describe(call.in[0]));
+    require(call.in[i] == result, "the {} is {}; it must be {}", i == 3 ? "gradient" : "result",
+            describe(call.in[i]), describe(result));
   for (size_t i : {5, 6})
     require(call.in[i] == sums, "{} is {}; of the query {} it is {}",
             i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
@@ -55,7 +55,7 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   const Tensor grad = c.grads[0].empty()
                           ? broadcast(constant(c.graph, 0, c.out[0].dtype()), c.out[0].shape())
                           : c.grads[0];
-  Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), c.attrs.get<std::string>("key_dim"));
+  Tensor products = reduce_sum(wide(grad) * wide(c.out[0]), value_dim_of(c.attrs));
   if (!c.grads[1].empty()) products = products - c.grads[1];
   Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};
   in.insert(in.end(), starts.begin(), starts.end());
@@ -67,7 +67,7 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
 extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .infer = infer_attention_grad,
                                   .zero_padding = 0b11110000000,
-                                  .flops = attention_flops<5>,
+                                  .flops = attention_flops<3, 2>,
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,
                                   .emit = emit_attention,

@@ -40,7 +40,7 @@ std::vector<ValueType> infer_attention(const OpCall& call) {
   require_same_sizes(call);
   require_dims(call.in[0].shape, {length, key_dim}, "query");
   require_dims(call.in[1].shape, {memory, key_dim}, "key");
-  require_dims(call.in[2].shape, {memory, key_dim}, "value");
+  require_dims(call.in[2].shape, {memory, value_dim_of(call.attrs)}, "value");
   require(!call.in[0].shape.has(memory),
           "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
   if (segment_operands(call.attrs) > 0) {
@@ -48,10 +48,35 @@ std::vector<ValueType> infer_attention(const OpCall& call) {
     require_segments(call.in[own], call.in[0].shape, "segments", length, key_dim);
     require_segments(call.in[own + 1], call.in[0].shape, "memory_segments", memory, key_dim);
   }
-  return {call.in[0]};
+  return {{attended_shape(call.in[0].shape, call.in[2].shape, call.attrs), call.in[0].dtype}};
 }
 
-Attrs attention_attrs(const Tensor& query, const AttentionOptions& o) {
+namespace {
+/// The only dim that the value alone has, if it lacks key_dim; else "".
+std::string own_dim(const Shape& query, const Shape& key, const Shape& value,
+                    const AttentionOptions& o) {
+  std::string own;
+  for (const Dim& d : value) {
+    if (d.name == o.memory_length || query.has(d.name) || key.has(d.name)) continue;
+    if (!own.empty()) return {};
+    own = d.name;
+  }
+  return value.has(o.key_dim) ? "" : own;
+}
+}  // namespace
+
+const std::string& value_dim_of(const Attrs& attrs) {
+  return attrs.get<std::string>(attrs.has("value_dim") ? "value_dim" : "key_dim");
+}
+
+Shape attended_shape(const Shape& query, const Shape& value, const Attrs& attrs) {
+  const std::string& own = value_dim_of(attrs);
+  if (query.has(own)) return query;
+  return query.without({attrs.get<std::string>("key_dim")}).united(Shape{value.dim(own)});
+}
+
+Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& value,
+                      const AttentionOptions& o) {
   const int d = query.shape().find(o.key_dim);
   const double scale = o.scale != 0 ? o.scale
                        : d < 0      ? 1
@@ -64,6 +89,8 @@ Attrs attention_attrs(const Tensor& query, const AttentionOptions& o) {
   if (o.window) attrs.set("window", *o.window);
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
   if (!o.segments.empty()) attrs.set("segments", int64_t{1});
+  const std::string own = own_dim(query.shape(), key.shape(), value.shape(), o);
+  if (!own.empty()) attrs.set("value_dim", own);
   return attrs;
 }
 
@@ -170,6 +197,8 @@ void emit_attention(EmitCall& call) {
   const Attrs& attrs = call.call.attrs;
   for (const char* dim : {"length", "memory_length", "key_dim"})
     call.step.attrs.set(dim, int64_t{call.factor(attrs.get<std::string>(dim))});
+  if (attrs.has("value_dim"))
+    call.step.attrs.set("value_dim", int64_t{call.factor(value_dim_of(attrs))});
   call.step.attrs.set("causal", attrs.get<int64_t>("causal"));
   call.step.attrs.set("scale", attrs.get<double>("scale"));
   for (const char* known : {"memory", "window", "segments"}) {
@@ -213,7 +242,8 @@ Tensors attention_where(const Tensor& sees, const Tensors& in, const Attrs& attr
   const Tensor sum = reduce_sum(weights, memory);
   const Tensor some = sum > zero;
   const Tensor divisor = where(some, sum, constant(x.graph(), 1, x.dtype()));
-  return {einsum({narrow(weights / divisor, in[0].dtype()), in[2]}, in[0].shape()),
+  return {einsum({narrow(weights / divisor, in[0].dtype()), in[2]},
+                 attended_shape(in[0].shape(), in[2].shape(), attrs)),
           transpose(where(some, most + log(divisor), constant(x.graph(), kNothing, x.dtype())),
                     in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
@@ -222,7 +252,7 @@ extern const Op kAttentionPart = {.name = "attention_part",
                                   .infer = infer_part,
                                   .zero_padding = 0b1100000,
                                   .gradient = part_gradient,
-                                  .flops = attention_flops<2>,
+                                  .flops = attention_flops<1, 1>,
                                   .body = part_body,
                                   .kernel = KernelKind::attention_part,
                                   .emit = emit_attention};
@@ -234,7 +264,7 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
     require(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
             memory_size, where(at));
     require_structure(query, o, at);
-    Attrs attrs = attention_attrs(query, o);
+    Attrs attrs = attention_attrs(query, key, value, o);
     attrs.set("memory", memory_size);
     Tensors in = {query, key, value, query_start, key_start};
     for (const Tensor& t : segments_of(o)) in.push_back(t);

@@ -147,7 +147,8 @@ Tensors attention_by_slices(const OpCall& call, const Tensors& in, const std::st
   const Ring ring(call, in, dim, slices);
   const AttentionPart whole = ring.whole();
   const Shape sums = in[0].shape().without({call.attrs.get<std::string>("key_dim")});
-  return {ring.queries_back(whole.out, in[0].shape()), ring.queries_back(whole.log_sum, sums)};
+  const Shape out = attended_shape(in[0].shape(), in[2].shape(), call.attrs);
+  return {ring.queries_back(whole.out, out), ring.queries_back(whole.log_sum, sums)};
 }
 
 namespace {

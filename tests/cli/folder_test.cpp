@@ -64,7 +64,7 @@ TEST_CASE("a folder is trained, resumed, evaluated and exported", "[cli]") {
 TEST_CASE("a step with learning rate 0 leaves the weights of a folder as they were", "[cli]") {
   const Folder f;
   write_text(f);
-  for (const char* name : {"llama", "gpt2", "gemma3"}) {
+  for (const char* name : {"llama", "gpt2", "gemma3", "deepseek-v3"}) {
     fs::remove_all(f("run"));
     fs::remove_all(f("out"));
     expect_success(run_cli_in(f, "train " + kModels + name +
@@ -94,7 +94,7 @@ TEST_CASE("a folder is explained, planned and verified", "[cli]") {
   expect_success(explained);
   CHECK(explained.out.find("qwen3.block0.attention") != std::string::npos);
   expect_success(run_cli_in(f, "plan bare --devices 4 --machine h100"));
-  for (const char* name : {"gpt2", "gemma2", "llama"}) {
+  for (const char* name : {"gpt2", "gemma2", "llama", "deepseek-v3"}) {
     const CliResult verified =
         run_cli_in(f, "verify " + kModels + name + " --mesh \"a:2\" --dtype float64");
     INFO(name);

@@ -28,6 +28,17 @@ TransformerOptions small(int64_t window) {
   return o;
 }
 
+/// Latent attention in a dense layer and one with experts.
+TransformerOptions latent() {
+  TransformerOptions o = small(0);
+  o.heads.key_heads = 0, o.heads.d_head = 7;
+  o.heads.latent = {.rank = 8, .query_rank = 6, .d_rotary = 4, .d_value = 5};
+  o.spans.push_back(o.spans[0]);
+  o.spans[1].mlp = nn::MlpLayerOptions{.ff = 8, .gated = true, .experts = 4, .shared_ff = 8};
+  o.pattern = {0, 1};
+  return o;
+}
+
 /// Logits of some units, so that texts are not all alike.
 void enlarge(Session& session, const std::vector<std::string>& parameters) {
   for (const std::string& name : parameters) {
@@ -105,15 +116,15 @@ struct Writer {
 }  // namespace
 
 TEST_CASE("texts with a cache are those of recomputing, under four layouts", "[generate]") {
-  for (const int64_t window : {0, 5}) {
-    const TransformerOptions model = small(window);
+  for (const TransformerOptions& model : {small(0), small(5), latent()}) {
     const std::vector<GenerationRequest> all = requests();
     std::vector<std::vector<int32_t>> want;
     for (const GenerationRequest& r : all) want.push_back(recomputed(model, r));
     CHECK(std::set<int32_t>(want[1].begin(), want[1].end()).size() > 3);
     for (const Place& place : kPlaces) {
       for (const int64_t rows : {1, 3}) {
-        INFO("window " << window << " " << place.mesh << " " << place.layout << " rows " << rows);
+        INFO("latents of " << model.heads.latent.rank << ", kinds of layers " << model.spans.size()
+                           << " " << place.mesh << " " << place.layout << " rows " << rows);
         GeneratorOptions o;
         o.rows = rows, o.chunk = 4;
         Writer writer(model, place, o);

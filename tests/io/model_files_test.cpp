@@ -14,9 +14,10 @@ using test::kModels;
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kAll[] = {"llama", "llama-old", "mistral", "qwen2",   "qwen3",
-                                "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe",
-                                "t5",    "t5-old",    "bert"};
+constexpr const char* kAll[] = {
+    "llama", "llama-old", "mistral", "qwen2",       "qwen3",
+    "gpt2",  "gemma2",    "gemma3",  "mixtral",     "qwen3-moe",
+    "t5",    "t5-old",    "bert",    "deepseek-v3", "deepseek-v3-plain"};
 
 std::string contents(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -158,6 +159,51 @@ TEST_CASE("old files of GPT-2 lack a prefix and hold masks", "[model_folder]") {
   const test::Run run =
       test::run_model(folder, test::options_of(folder, true), "one:1", "", expected);
   CHECK(test::difference(run.logits, SafetensorsReader(expected).read("logits")) < 1e-4);
+}
+
+/// The model's files with more tensors, of one element each.
+void add_tensors(const std::string& path, const char* name, const std::vector<std::string>& more) {
+  const SafetensorsReader file(kModels + name + "/model.safetensors");
+  std::vector<TensorInfo> infos = file.tensors();
+  for (const std::string& t : more) infos.push_back({t, DType::bfloat16, {1}});
+  SafetensorsWriter writer(path + "/model.safetensors", infos, {{"format", "pt"}});
+  for (const TensorInfo& t : file.tensors()) {
+    const Array whole = file.read(t.name);
+    writer.append(whole.bytes.data(), std::ssize(whole.bytes));
+  }
+  const uint16_t one = 0x3f80;
+  for (size_t i = 0; i < more.size(); ++i) writer.append(&one, 2);
+  writer.finish();
+}
+
+TEST_CASE("layers that predict tokens further ahead are left out, and no others",
+          "[model_folder]") {
+  const Folder f;
+  const std::string path = copy_of(f, "deepseek-v3");
+  const auto with = [&](const std::vector<std::string>& more) {
+    add_tensors(path, "deepseek-v3", more);
+    return load_error(f, path);
+  };
+  CHECK(with({"model.layers.3.eh_proj.weight", "model.layers.3.enorm.weight",
+              "model.layers.4.eh_proj.weight", "model.layers.4.mlp.gate.weight"}) == "no error");
+  const ModelFolder folder(path);
+  const std::string expected = path + "/expected.st";
+  const test::Run run =
+      test::run_model(folder, test::options_of(folder, true), "one:1", "", expected);
+  CHECK(test::difference(run.logits, SafetensorsReader(expected).read("logits")) < 1e-4);
+  for (const std::string layer : {"3", "5"}) {
+    const std::string unknown = "model.layers." + layer + ".mlp.gate.weight";
+    const std::string other =
+        layer == "3" ? "model.layers.4.eh_proj.weight" : "model.layers.3.eh_proj.weight";
+    const std::string message = with({unknown, other});
+    INFO(message);
+    CHECK(message.find("not in the model: " + unknown) != std::string::npos);
+  }
+  CHECK(with({"model.layers.0.self_attn.o_proj.weight_scale_inv"}) ==
+        "io [model] 'DIR/deepseek-v3' has the tensor "
+        "'model.layers.0.self_attn.o_proj.weight_scale_inv': the weights are blocks of 8-bit "
+        "numbers with scales, which Tessera does not read; convert them to bfloat16 and remove "
+        "quantization_config");
 }
 
 TEST_CASE("old files of BERT have gammas and betas, a pooler and copies", "[model_folder]") {

@@ -11,9 +11,10 @@ namespace {
 using test::kModels;
 using test::Run;
 
-constexpr const char* kNames[] = {"llama", "llama-old", "mistral", "qwen2",   "qwen3",
-                                  "gpt2",  "gemma2",    "gemma3",  "mixtral", "qwen3-moe",
-                                  "t5",    "t5-old",    "bert"};
+constexpr const char* kNames[] = {
+    "llama", "llama-old", "mistral", "qwen2",       "qwen3",
+    "gpt2",  "gemma2",    "gemma3",  "mixtral",     "qwen3-moe",
+    "t5",    "t5-old",    "bert",    "deepseek-v3", "deepseek-v3-plain"};
 
 /// |a - b| / |b| of the gradient of each tensor that transformers recorded; the largest.
 double gradient_difference(const ModelFolder& folder, const nn::TransformerOptions& o,
@@ -68,6 +69,8 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
                         {"model:2", "length,target_length?:model"},
                         {"model:2", "length,target_length?,memory_length:model"},
                         {"model:2", "experts?,vocab:model"},
+                        {"data:2", "batch,experts?:data"},
+                        {"data:2;model:2", "batch:data;experts?:data+model"},
                         {"data:2;model:2", "batch:data;heads,ff,vocab:model", true}};
   for (const char* name : kNames) {
     const ModelFolder folder(kModels + name);

@@ -96,6 +96,27 @@ const Published kPublished[] = {
       "transformers_version": "4.51.0", "use_cache": true, "use_sliding_window": false,
       "vocab_size": 151936})",
      30532122624, 1000000},
+    {"DeepSeek-V3", R"({"architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false,
+      "attention_dropout": 0.0, "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"},
+      "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3,
+      "hidden_act": "silu", "hidden_size": 7168, "initializer_range": 0.02,
+      "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+      "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
+      "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+      "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61,
+      "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+      "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
+                              "weight_block_size": [128, 128]},
+      "rms_norm_eps": 1e-06,
+      "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0,
+                       "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096,
+                       "type": "yarn"},
+      "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid",
+      "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+      "torch_dtype": "bfloat16", "transformers_version": "4.33.1", "use_cache": true,
+      "v_head_dim": 128, "vocab_size": 129280})",
+     671026419200, 10000},
     {"GPT-2", R"({"activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
       "attn_pdrop": 0.1, "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256,
       "initializer_range": 0.02, "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 1024,
@@ -172,10 +193,10 @@ TEST_CASE("published configurations make models of the published sizes", "[model
     CHECK(parameters == p.parameters);
     // A published file with a key that nobody knows is refused.
     nlohmann::json more = nlohmann::json::parse(p.config);
-    more["quantization_config"] = {{"bits", 4}};
+    more["zero_centered"] = {{"bits", 4}};
     f.write("config.json", more.dump());
     CHECK(f.error([&] { ModelFolder{f.dir}; })
-              .starts_with("io [model] 'DIR/config.json': 'quantization_config' is {\"bits\":4}; "
+              .starts_with("io [model] 'DIR/config.json': 'zero_centered' is {\"bits\":4}; "
                            "Tessera does not know this key"));
   }
 }

@@ -57,6 +57,18 @@ TransformerOptions gemma_like() {
   return o;
 }
 
+/// Latent attention, and experts beside a shared one in the layers with a window.
+TransformerOptions latent_like(int64_t query_rank) {
+  TransformerOptions o = llama_like(4);
+  o.heads.key_heads = 0, o.heads.d_head = 7, o.heads.scale = 0.5;
+  o.heads.latent = {.rank = 8, .query_rank = query_rank, .d_rotary = 4, .d_value = 5};
+  o.spans[1].mlp = nn::MlpLayerOptions{.ff = 6, .gated = true, .experts = 6, .choices = 3};
+  nn::MlpLayerOptions& experts = *o.spans[1].mlp;
+  experts.scores = nn::Scores::sigmoid, experts.scale = 2.5, experts.choice_bias = true;
+  experts.groups = 3, experts.best_groups = 2, experts.shared_ff = 8;
+  return o;
+}
+
 /// Relative biases, and an encoder of three layers.
 TransformerOptions t5_like() {
   TransformerOptions o = llama_like();
@@ -241,6 +253,26 @@ TEST_CASE("a decoder has learned positions, biases, caps, norms, one key head an
   looped.scan = true;
   check(looped, kCases[0]);
   check(looped, kCases[2]);
+}
+
+TEST_CASE("a decoder keeps latents, and no keys and values of heads", "[decoder]") {
+  for (const Case& c : kCases) {
+    check(latent_like(0), c);
+    check(latent_like(5), c);
+  }
+  TransformerOptions looped = latent_like(5);
+  looped.spans = {looped.spans[1]};
+  looped.pattern = {0};
+  looped.scan = true;
+  check(looped, kCases[0]);
+  Graph g;
+  DecoderOptions decoding;
+  decoding.rows = 2;
+  nn::decoder(g, latent_like(5), decoding);
+  CHECK(g.find("m.block0.key_cache").shape().to_string() ==
+        "[batch=2, memory_length=4, d_rotary=4]");
+  CHECK(g.find("m.block1.value_cache").shape().to_string() ==
+        "[batch=2, memory_length=12, d_latent=8]");
 }
 
 TEST_CASE("a decoder attends to what its encoder made of each row's source", "[decoder]") {

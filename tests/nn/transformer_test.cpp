@@ -304,6 +304,25 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.mlp.experts = 4;
     o.mlp.bias = true;
   });
+  refused({"a token takes 5 of 4 experts", "at most all"},
+          [](auto& o) { o.spans[0].mlp = nn::MlpLayerOptions{.experts = 4, .choices = 5}; });
+  refused({"shared_ff 8 beside 0 experts", "only beside others"},
+          [](auto& o) { o.mlp.shared_ff = 8; });
+  refused({"latent attention of rank 8", "64 rotated ones of 64", "d_rotary is less than d_head"},
+          [](auto& o) { o.heads.latent.rank = 8; });
+  const auto latent = [&](const char* with, auto change) {
+    refused({"latent attention of rank 8 with ", with, "or latent.rank to 0"}, [&](auto& o) {
+      o.heads.latent = {.rank = 8, .d_rotary = 2, .d_value = 4};
+      change(o);
+    });
+  };
+  latent("2 key heads", [](auto& o) { o.heads.key_heads = 2; });
+  latent("biases of queries, keys or values", [](auto& o) { o.heads.key_bias = true; });
+  latent("norms of queries and keys", [](auto& o) { o.heads.norm = true; });
+  latent("1 layers of an encoder", [](auto& o) {
+    o.encoder_layers = 1;
+    o.target_length = 4;
+  });
   refused({"a token takes 5 of 4 experts", "at most all"}, [](auto& o) {
     o.mlp.experts = 4;
     o.mlp.choices = 5;

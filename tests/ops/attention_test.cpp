@@ -1,4 +1,5 @@
 // Attention of many queries on the CPU, whose matrices are copied first, against its formula.
+#include <algorithm>
 #include <cmath>
 
 #include "support/apart.h"
@@ -16,6 +17,7 @@ struct Case {
   int64_t window = 0;
   int segments = 0;  ///< documents in a row, the last tenth of which is padding
   double soft_cap = 0;
+  int64_t value_width = 0;  ///< 0: that of the keys, and their dim
 };
 
 std::vector<Case> cases() {
@@ -39,7 +41,11 @@ std::vector<Case> cases() {
           {300, 300, 8, dense, keys_apart, false, 0, 3},
           {150, 150, 16, apart, shared, true, 0, 0, 0.7},
           {600, 1500, 8, apart, keys_apart, false, 0, 1},
-          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3}};
+          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3},
+          {70, 130, 24, apart, keys_apart, true, 0, 0, 0, 16},
+          {97, 97, 9, dense, keys_across, true, 0, 0, 0, 33},
+          {80, 65, 16, across, keys_apart, false, 0, 0, 0, 1},
+          {70, 600, 24, apart, shared, true, 30, 3, 0.7, 40}};
 }
 
 Shape shape_of(const Case& c, const std::vector<std::string>& order) {
@@ -58,8 +64,12 @@ Shape shape_of(const Case& c, const std::vector<std::string>& order) {
 std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
   Graph g({.eager = true});
   std::vector<Tensor> in;
-  for (const auto& order : {c.query, c.memory, c.memory})
-    in.push_back(cast(random_normal(g, shape_of(c, order), 0, 1, DType::float64), dtype));
+  for (const auto& order : {c.query, c.memory, c.memory}) {
+    std::vector<Dim> dims = shape_of(c, order).dims();
+    if (in.size() == 2 && c.value_width > 0)
+      std::replace(dims.begin(), dims.end(), Dim("d_head", c.width), Dim("d_value", c.value_width));
+    in.push_back(cast(random_normal(g, Shape(dims), 0, 1, DType::float64), dtype));
+  }
   nn::BiasedOptions o;
   o.causal = c.causal;
   if (c.window > 0) o.window = c.window;

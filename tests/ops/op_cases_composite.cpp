@@ -168,9 +168,18 @@ void add_linear_cross_entropy(std::vector<OpCase>& rows) {
 }
 
 const Dim batch("batch", 3), heads("heads", 2), length("length", 5), memory("memory_length", 4),
-    d_head("d_head", 3);
-const std::vector<std::string> kAttentionSplits = {"batch", "heads", "length", "memory_length",
-                                                   "d_head"};
+    d_head("d_head", 3), d_value("d_value", 2);
+const std::vector<std::string> kAttentionSplits = {"batch",         "heads",  "length",
+                                                   "memory_length", "d_head", "d_value"};
+
+/// Zeros in the shape of the result: the query's, with the values' last dim.
+Whole attended(const Wholes& in) {
+  Whole out(in[0].dims, in[0].sizes);
+  if (in[2].dims.back() != d_value.name) return out;
+  out.dims.back() = d_value.name;
+  out.sizes.back() = d_value.size;
+  return {out.dims, out.sizes};
+}
 
 /// Plain attention with the dims [batch, heads, length, memory_length, d_head]; operands may lack
 /// batch or heads.
@@ -186,7 +195,7 @@ Whole attention_of(const Wholes& in, int64_t keys, bool causal) {
     if (causal && index[2] < index[3]) l = -1e30;
     if (!mask.empty() && in[3].data[dot(index, mask)] == 0) l = -1e30;
   });
-  Whole out(in[0].dims, in[0].sizes);
+  Whole out = attended(in);
   return brute_einsum({softmax_of(logits, {"memory_length"}, false), in[2]}, out);
 }
 
@@ -216,7 +225,7 @@ Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOpt
     ++i;
     for (int64_t j = i - keys; key == keys - 1 && sum > 0 && j < i; ++j) weights.data[j] /= sum;
   });
-  return brute_einsum({weights, in[2]}, Whole(in[0].dims, in[0].sizes));
+  return brute_einsum({weights, in[2]}, attended(in));
 }
 
 /// Ascending ids of an example, with padding before the first segment and, in one example, at the
@@ -244,6 +253,7 @@ void add_structured_attention(std::vector<OpCase>& rows) {
   const CaseInput q = real("q", {batch, heads, length, d_head}, -2, 2),
                   k = real("k", {batch, heads, square, d_head}, -2, 2),
                   v = real("v", {batch, heads, square, d_head}),
+                  narrow_v = real("v", {batch, heads, square, d_value}),
                   few_k = real("k", {batch, heads, Dim("memory_length", 2), d_head}, -2, 2),
                   few_v = real("v", {batch, heads, Dim("memory_length", 2), d_head}),
                   begins = integers("begins", {batch, length}, 0, 1);
@@ -261,6 +271,7 @@ void add_structured_attention(std::vector<OpCase>& rows) {
   all.window = 3;
   all.soft_cap = 0.8;
   rows.push_back(structured("attention_structure", {q, k, v, begins}, all));
+  rows.push_back(structured("attention_structure_value_dim", {q, k, narrow_v, begins}, all));
   rows.push_back({"attention_structure_mask",
                   {q, k, v, begins, flags("mask", {batch, square})},
                   kAttentionSplits,
@@ -305,6 +316,12 @@ void add_attention(std::vector<OpCase>& rows) {
                          {q, real("k", {batch, heads, square, d_head}, -2, 2),
                           real("v", {batch, heads, square, d_head})},
                          causal));
+  const CaseInput narrow = real("v", {batch, heads, square, d_value});
+  rows.push_back(attends("attention_value_dim_causal",
+                         {q, real("k", {batch, heads, square, d_head}, -2, 2), narrow}, causal));
+  rows.push_back(attends(
+      "attention_value_dim_mask",
+      {q, real("k", {batch, heads, square, d_head}), narrow, flags("mask", {length, square})}, {}));
   rows.push_back(attends("attention_mask", {q, k, v, flags("mask", {batch, memory})}, {}));
   rows.push_back(
       attends("attention_causal_mask", {q, k, v, flags("mask", {length, memory, batch})}, causal));
@@ -325,6 +342,15 @@ void add_attention(std::vector<OpCase>& rows) {
          const AttentionPart part = attention_part(x[0], x[1], x[2], x[3], x[4], 5, causal);
          return {part.out, part.log_sum};
        }});
+  rows.push_back({"attention_part_value_dim",
+                  {q, k, real("v", {batch, heads, memory, d_value}),
+                   integers("query_start", {batch}, 3, 6), integers("key_start", {batch}, 0, 2)},
+                  kAttentionSplits,
+                  [causal](Graph&, const Tensors& x) -> Tensors {
+                    const AttentionPart part =
+                        attention_part(x[0], x[1], x[2], x[3], x[4], 5, causal);
+                    return {part.out, part.log_sum};
+                  }});
   OpCase joined{
       "attention_joined", {q, k, v}, kAttentionSplits, [](Graph& g, const Tensors& x) -> Tensors {
         const Tensor start = constant(g, 0, DType::int32), middle = constant(g, 1, DType::int32);

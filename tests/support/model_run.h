@@ -27,7 +27,7 @@ inline nn::TransformerOptions options_of(const ModelFolder& folder, bool scan) {
   o.length = 40;
   o.target_length = o.encoder_layers > 0 ? 24 : 0;
   o.batch = 2;
-  o.scan = scan && o.are_layers_alike();
+  o.scan = scan && o.can_scan();
   return o;
 }
 

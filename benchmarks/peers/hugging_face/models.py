@@ -22,9 +22,9 @@ import tempfile
 import safetensors.torch
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, Gemma2Config,
-                          Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config,
-                          Qwen3MoeConfig, T5Config)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, DeepseekV3Config,
+                          Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
+                          Qwen3Config, Qwen3MoeConfig, T5Config)
 
 BATCH, LENGTH, TARGET_LENGTH, VOCAB = 2, 40, 24, 96
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -72,6 +72,15 @@ def models():
     yield "t5-old", T5Config(**t5, feed_forward_proj="relu"), torch.bfloat16, "1GB"
     yield "bert", BertConfig(vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
                              max_position_embeddings=64, attn_implementation="eager"), torch.bfloat16, "1GB"
+    latent = dict(SIZES, num_key_value_heads=4, num_hidden_layers=3, first_k_dense_replace=1, moe_intermediate_size=12,
+                  n_routed_experts=6, n_group=3, topk_group=2, num_experts_per_tok=3, n_shared_experts=2, kv_lora_rank=16,
+                  qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=10, num_nextn_predict_layers=0)
+    yield "deepseek-v3", DeepseekV3Config(**latent, q_lora_rank=12, rope_parameters={
+        "rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 4.0,
+        "beta_slow": 0.25, "mscale": 1.0, "mscale_all_dim": 0.6}), torch.bfloat16, "1GB"
+    yield "deepseek-v3-plain", DeepseekV3Config(**dict(latent, num_hidden_layers=2), q_lora_rank=None, norm_topk_prob=False,
+                                                rope_interleave=False, rope_parameters={
+        "rope_type": "default", "rope_theta": 100.0}), torch.bfloat16, "1GB"
 
 
 def class_of(config):
@@ -85,11 +94,11 @@ def scale(model, dtype):
     for name, p in model.named_parameters():
         if p.dim() == 2:
             fan = p.shape[0] if "c_" in name else p.shape[1]
-            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "c_attn", ".query.", ".key.")) else 1.2
+            gain = 2.0 if any(k in name for k in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj", "c_attn", ".query.", ".key.")) else 1.2
             if re.search(r"\.[qk]\.weight", name):  # T5 does not scale logits by d_kv^-0.5
                 gain = 1.0
-            is_embedding = any(k in name for k in ("wte", "wpe", "embed", "shared", "relative_attention_bias"))
-            size = 1.5 if "shared" in name else 1.0 if is_embedding else gain / fan**0.5
+            is_embedding = name.startswith("shared") or any(k in name for k in ("wte", "wpe", "embed", "relative_attention_bias"))
+            size = 1.5 if name.startswith("shared") else 1.0 if is_embedding else gain / fan**0.5
             p.data = torch.randn(p.shape) * size
         elif p.dim() == 3:  # of all experts
             p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
@@ -98,6 +107,9 @@ def scale(model, dtype):
         else:
             p.data = 0.5 * torch.randn(p.shape)
         p.data = p.data.to(dtype).float()
+    for name, b in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            b.data = (0.3 * torch.randn(b.shape)).to(dtype).float()
     model.tie_weights()
 
 
@@ -141,7 +153,9 @@ def outputs(model, fed):
     return logits.detach(), loss.detach()
 
 
-def is_of_later_layer(key):
+def is_of_later_layer(key, config):
+    if config.model_type == "deepseek_v3":  # the second layer is the first with experts
+        return ".2." in key
     return re.search(r"\.block\.[1-9]", key) if ".block." in key and ".layer." in key else ".1." in key
 
 
@@ -179,7 +193,7 @@ def record(folder):
         expected = {k: v if k == "weights" else v.int() for k, v in fed.items()} | {"logits": logits, "loss": loss.reshape(1)}
         for key, p in model.named_parameters():
             # That of BERT's key biases is 0.
-            if not is_of_later_layer(key) and p.grad is not None and not key.endswith("self.key.bias"):
+            if not is_of_later_layer(key, config) and p.grad is not None and not key.endswith("self.key.bias"):
                 expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 #include "io/families/decoder.h"
 
+#include <cmath>
+
 namespace tessera {
 
 nn::Activation activation_of(ModelConfig& config, const std::string& key,
@@ -14,6 +16,10 @@ nn::Activation activation_named(const ModelConfig& config, const std::string& ke
   if (name == "gelu") return nn::Activation::gelu;
   if (name == "relu") return nn::Activation::relu;
   config.refuse(key, "Tessera knows silu, swish, gelu, gelu_new, gelu_pytorch_tanh and relu");
+}
+
+double yarn_growth(double factor, double share) {
+  return factor <= 1 ? 1 : 0.1 * share * std::log(factor) + 1;
 }
 
 nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_positions) {
@@ -46,9 +52,12 @@ nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_posi
     s.beta_slow = scaling.number("beta_slow", 1);
     s.truncate = scaling.flag("truncate", true);
     s.attention_factor = scaling.number("attention_factor", 0);
-    for (const char* key : {"mscale", "mscale_all_dim"}) {
-      if (scaling.has(key)) scaling.refuse(key, "Tessera knows yarn without it only");
-    }
+    const double mscale = scaling.number("mscale", 0), all = scaling.number("mscale_all_dim", 0);
+    if ((mscale != 0) != (all != 0))
+      scaling.refuse(mscale != 0 ? "mscale" : "mscale_all_dim",
+                     "mscale and mscale_all_dim count together only, and the other is missing");
+    if (s.attention_factor == 0 && mscale != 0)
+      s.attention_factor = yarn_growth(s.factor, mscale) / yarn_growth(s.factor, all);
   }
   scaling.require_value("partial_rotary_factor", 1.0);
   scaling.require_all_read();

@@ -13,6 +13,9 @@ nn::Activation activation_of(ModelConfig& config, const std::string& key,
 nn::Activation activation_named(const ModelConfig& config, const std::string& key,
                                 const std::string& name);
 
+/// How logits grow with a yarn scaling by `factor`: 0.1 share ln(factor) + 1, at least 1.
+double yarn_growth(double factor, double share);
+
 /// Rotary positions of an object "rope_parameters" (transformers 5) or "rope_scaling" (4).
 /// `base` is what counts if the object has no rope_theta.
 nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_positions);

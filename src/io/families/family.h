@@ -2,6 +2,7 @@
 // its tensors lie in the parameters. A family is one file in this folder; no other code knows it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,12 +18,16 @@ struct WeightRule {
   std::string tensor;
   /// Its dims in memory order, separated by commas: products of the parameter's dims ("heads*
   /// heads_per_key*d_head, d_model"). "1/3" is a dim of three of which this is number 1 (from 0):
-  /// several parameters share the tensor. A dim that the parameter lacks has size 1.
+  /// several parameters share the tensor. So do "d_plain+64" and
+  /// "128+d_rotary": 64 places lie behind the parameter's dim, 128 before it. A dim that the
+  /// parameter lacks has size 1.
   std::string dims;
   /// Without the model's name; "block." and "encoder.block." stand for the block of the layer.
   std::string parameter;
   /// A copy of what another rule reads, which a folder may hold: it must have the same elements.
   bool is_copy = false;
+  /// Only of layers of this kind, an index into TransformerOptions::spans.
+  std::optional<int> span = {};
 };
 
 struct Family {
@@ -31,6 +36,11 @@ struct Family {
   std::vector<WeightRule> (*weights)(const nn::TransformerOptions& options);
   /// Tensors that carry nothing, as globs.
   std::vector<std::string> ignored = {};
+  /// Of a layer of another kind, which files may have behind the last one of the model: a tensor,
+  /// with {layer}, by which to know it. Nothing of such a layer is read.
+  std::string mark_of_more_layers = {};
+  /// Tensors that make the others mean something else, as globs, and what to do about it.
+  std::vector<std::pair<std::string, std::string>> refused = {};
   /// What old files leave out at the front of names.
   std::string optional_prefix = {};
   /// Ends of names, and what old files have in their place.
@@ -38,7 +48,7 @@ struct Family {
 };
 
 extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe,
-    kT5, kBert;
+    kT5, kBert, kDeepseekV3;
 
 /// All families.
 const std::vector<const Family*>& families();
