@@ -264,6 +264,20 @@ TEST_CASE("balanced: ranks see as many pairs, in each turn of a ring") {
   }
 }
 
+TEST_CASE("heads for the length, and back, are four all-to-alls") {
+  nn::GptOptions o = small_gpt(DType::float32);
+  o.layers = 1;
+  o.d_model = 256;
+  o.heads = 8;
+  o.length = 4096;
+  o.batch = 1;
+  Graph g;
+  const nn::Model model = nn::gpt(g, o);
+  auto found = sent(g, "a:4", "length:a;@/*attention*/ heads:a", {{"loss", {model.loss}, false}});
+  // Three quarters of a slice [batch 1, 4096 / 4, d_model 256] of query, key, value and result.
+  CHECK(found["all_to_all"] == Sent{4, 4 * (4096 / 4 * 256 * 4 / 4 * 3)});
+}
+
 TEST_CASE("balanced: a rule that no op needs is refused", "[errors]") {
   const auto refused = [](const Sizes& sizes, const char* mesh, const char* layout,
                           const std::vector<std::string>& parts) {
@@ -307,6 +321,7 @@ TEST_CASE("ring: a gpt trains alike with keys going round") {
              {"a:2", "length:a*2"},
              {"a:3", "length:a*2"},
              {"a:2", "length,memory_length:a*2"},
+             {"a:2", "length:a;@/*attention*/ heads:a"},
              {"data:2;a:2", "batch:data;length,memory_length:a*2;@params d_model:data"},
              {"data:2;a:2", "heads,ff,vocab:data;length,memory_length:a;@state d_model:a"}}) {
       INFO(to_string(dtype) << " " << mesh << " " << layout);
