@@ -33,8 +33,8 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   /// Reads a file, or the tokenizer of a model's folder:
-  /// - tokenizer.json of Hugging Face: byte-level BPE, BPE over characters with byte fallback, and
-  ///   Unigram. tokenizer_config.json beside it names the special tokens.
+  /// - tokenizer.json of Hugging Face: byte-level BPE, BPE over characters with byte fallback,
+  ///   Unigram, and BERT's WordPiece. tokenizer_config.json beside it names the special tokens.
   /// - tekken.json of Mistral.
   /// - a tiktoken file (a token in base64 and its rank on each line), which needs options.pattern.
   /// - a SentencePiece model.

@@ -9,17 +9,26 @@ namespace tessera {
 
 namespace {
 
-const Family& family_of(ModelConfig& config) {
+using FamilyPointer = std::shared_ptr<const Family>;
+
+FamilyPointer family_of(ModelConfig& config, const FamilyPointer& own) {
   const std::string type = config.text("model_type");
+  if (own) {
+    if (type != own->model_type)
+      config.refuse("model_type", fmt::format("'{}' describes '{}'", own->file, own->model_type));
+    return own;
+  }
   std::vector<std::string> known;
   for (const Family* f : families()) {
-    if (f->model_type == type) return *f;
+    if (f->model_type == type) return {FamilyPointer(), f};
     known.emplace_back(f->model_type);
   }
   config.refuse(
       "model_type",
-      fmt::format("Tessera knows {}{}", fmt::join(known, ", "),
-                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : ""));
+      fmt::format("Tessera knows {}{}; describe another family in {} beside it",
+                  fmt::join(known, ", "),
+                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : "",
+                  kFamilyFile));
 }
 
 /// Keys of every family that change nothing of what a training step computes. Rates of dropout are
@@ -78,20 +87,20 @@ DType dtype_of(ModelConfig& config) {
 }  // namespace
 
 ModelDescription describe_model(const std::string& path, const std::string& file,
-                                const std::string& text) {
+                                const std::string& text, FamilyPointer own) {
   const nlohmann::json values = parse_json(text);
   if (values.is_discarded()) fail(ErrorKind::io, "[model] '{}' is not JSON", file);
   ModelConfig config(file, values);
   ModelDescription d;
   d.path = path;
-  d.family = &family_of(config);
+  d.family = family_of(config, own);
   ignore_common(config);
   d.dtype = dtype_of(config);
   d.options = d.family->options(config);
   config.require_all_read();
   d.options.name = d.family->model_type;
   d.options.scan = d.options.can_scan();
-  d.hash = fmt::format("{:016x}", hash_of(config.read_text()));
+  d.hash = fmt::format("{:016x}", hash_of(config.read_text() + d.family->text));
   return d;
 }
 

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "io/agree.h"
 #include "io/elements.h"
+#include "io/families/family_file.h"
 #include "io/model_description.h"
 #include "tessera/mesh.h"
 
@@ -28,6 +29,25 @@ std::string listed(const std::vector<std::string>& names) {
   return fmt::format("{}{}",
                      fmt::join(names.begin(), names.begin() + static_cast<long>(shown), ", "),
                      shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "");
+}
+
+/// The family that the folder itself describes, if it does.
+std::shared_ptr<const Family> own_family(const std::string& folder) {
+  const std::string path = (fs::path(folder) / kFamilyFile).string();
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return nullptr;
+  return std::make_shared<const Family>(read_family(path, read_text_file("model", path)));
+}
+
+/// The tensors of a family that a file describes have to be those of the model.
+void require_complete(const ModelDescription& d) {
+  try {
+    tensor_map(*d.family, d.options);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::io) throw;
+    fail(ErrorKind::io, "[model] '{}': the options that it makes of '{}' do not fit: {}",
+         d.family->file, d.path, e.what());
+  }
 }
 
 /// A copy of another tensor must have its elements: heads that are tied in config.json and differ
@@ -142,8 +162,10 @@ bool ModelFolder::is_one(const std::string& path) {
 }
 
 ModelFolder::ModelFolder(const std::string& path)
-    : model_(std::make_unique<ModelDescription>(
-          describe_model(path, config_path(path), read_text_file("model", config_path(path))))) {}
+    : model_(std::make_unique<ModelDescription>(describe_model(
+          path, config_path(path), read_text_file("model", config_path(path)), own_family(path)))) {
+  if (!model_->family->file.empty()) require_complete(*model_);
+}
 
 ModelFolder::~ModelFolder() = default;
 ModelFolder::ModelFolder(ModelFolder&&) noexcept = default;

@@ -1,7 +1,6 @@
 #include "io/tensor_map.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 
 #include "base/fail.h"
@@ -24,36 +23,50 @@ std::vector<std::string> split(const std::string& text, char at) {
   }
 }
 
-int64_t number(const std::string& text) {
+/// A fault of a family's table, at a line of its file or, if line is 0, of the whole.
+[[noreturn]] void refuse(const Family& family, int line, const std::string& fault) {
+  if (family.file.empty())
+    fail(ErrorKind::internal, "the table of '{}': {}", family.model_type, fault);
+  fail(ErrorKind::io, "[model] '{}': {}{}", family.file,
+       line > 0 ? fmt::format("line {}: ", line) : "", fault);
+}
+
+/// -1 if `text` is not a number.
+int64_t number(std::string_view text) {
   int64_t value = -1;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  check(value >= 0, "'{}' is no number of places", text);
-  return value;
+  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
+  return read.ptr == text.data() + text.size() ? value : -1;
 }
 
 /// "d_head", "1/3", "d_plain+64" or "128+d_rotary": see WeightRule.
-PartDim part_dim(const std::string& factor, const Shape& parameter) {
+PartDim part_dim(const std::string& factor, const Shape& parameter, const Family& family,
+                 int line) {
   if (const size_t slash = factor.find('/'); slash != std::string::npos) {
     const PartDim one{"", number(factor.substr(slash + 1)), number(factor.substr(0, slash)), 1};
-    check(one.first < one.size, "'{}' is no place in a dim", factor);
+    if (one.first < 0 || one.first >= one.size)
+      refuse(family, line,
+             fmt::format("'{}' is no place in a dim; '0/3' is the first of three", factor));
     return one;
   }
   PartDim named;
   for (const std::string& term : split(factor, '+')) {
-    if (std::isdigit(static_cast<unsigned char>(term[0])) != 0) {
-      (named.name.empty() ? named.first : named.size) += number(term);
-    } else {
-      named.name = term;
-      named.count = parameter.has(term) ? parameter.dim(term).size : 1;
-      named.size = named.first + named.count;
+    if (const int64_t places = number(term); places >= 0) {
+      (named.name.empty() ? named.first : named.size) += places;
+      continue;
     }
+    if (!named.name.empty())
+      refuse(family, line,
+             fmt::format("'{}' adds up two dims; beside a dim there are numbers of places", factor));
+    named.name = term;
+    named.count = parameter.has(term) ? parameter.dim(term).size : 1;
+    named.size = named.first + named.count;
   }
   return named;
 }
 
 /// The part that `rule` describes, and the sizes of its tensor. `place`: of the layer in its loop.
-TensorPart part_of(const WeightRule& rule, const std::string& parameter, const Shape& shape,
-                   int64_t place, int64_t expert, std::vector<int64_t>& sizes) {
+TensorPart part_of(const Family& family, const WeightRule& rule, const std::string& parameter,
+                   const Shape& shape, int64_t place, int64_t expert, std::vector<int64_t>& sizes) {
   TensorPart part{parameter, {}, {}};
   if (shape.has("layers")) part.at.emplace_back("layers", place);
   if (rule.tensor.find(kExpert) != std::string::npos) part.at.emplace_back("experts", expert);
@@ -61,17 +74,18 @@ TensorPart part_of(const WeightRule& rule, const std::string& parameter, const S
   for (const std::string& dim : split(rule.dims, ',')) {
     sizes.push_back(1);
     for (const std::string& factor : split(dim, '*')) {
-      part.dims.push_back(part_dim(factor, shape));
+      part.dims.push_back(part_dim(factor, shape, family, rule.line));
       sizes.back() *= part.dims.back().size;
     }
   }
   for (const Dim& d : shape) {
     const auto is_it = [&](const PartDim& p) { return p.name == d.name; };
     const auto is_at = [&](const auto& index) { return index.first == d.name; };
-    check(std::any_of(part.at.begin(), part.at.end(), is_at) ||
-              std::any_of(part.dims.begin(), part.dims.end(), is_it),
-          "the rule of '{}' does not say where the dim '{}' of '{}' lies", rule.tensor, d.name,
-          parameter);
+    if (std::none_of(part.at.begin(), part.at.end(), is_at) &&
+        std::none_of(part.dims.begin(), part.dims.end(), is_it))
+      refuse(family, rule.line,
+             fmt::format("the dims \"{}\" of '{}' lack '{}' of its parameter '{}' {}", rule.dims,
+                         rule.tensor, d.name, parameter, shape.to_string()));
   }
   return part;
 }
@@ -109,9 +123,13 @@ class Mapper {
       }
     }
     for (const auto& [name, shape] : map_.parameters) {
-      check(covered_[name] == shape.elements(),
-            "the table of '{}' covers {} of {} elements of '{}'", family_.model_type,
-            covered_[name], shape.elements(), name);
+      if (covered_[name] == shape.elements()) continue;
+      refuse(family_, 0,
+             fmt::format("its tensors have {} of the {} elements of the parameter '{}' {}; each is "
+                         "in one tensor{}",
+                         covered_[name], shape.elements(), name.substr(o_.name.size() + 1),
+                         shape.to_string(),
+                         left_out_.empty() ? "" : "; this model lacks " + left_out_));
     }
     return std::move(map_);
   }
@@ -127,13 +145,23 @@ class Mapper {
       if (parameter.starts_with(outside + std::string(kBlock) + "."))
         parameter.replace(outside.size(), kBlock.size(), run.block);
     }
-    const auto found = map_.parameters.find(parameter);
-    check(found != map_.parameters.end(), "the table of '{}' names '{}', which no model has",
-          family_.model_type, parameter);
-    MappedTensor tensor{
-        with(with(rule.tensor, kLayer, layer), kExpert, expert), {}, {}, rule.is_copy};
-    tensor.parts.push_back(part_of(rule, parameter, found->second, place, expert, tensor.sizes));
-    if (!rule.is_copy) {
+    auto found = map_.parameters.find(parameter);
+    const bool is_other = found == map_.parameters.end() && rule.otherwise;
+    if (is_other) {
+      if (layer + expert == 0)
+        left_out_ += fmt::format("{}'{}' (line {})", left_out_.empty() ? "" : ", ", rule.parameter,
+                                 rule.line);
+      if (rule.otherwise->empty()) return;
+      parameter = o_.name + "." + *rule.otherwise;
+      found = map_.parameters.find(parameter);
+    }
+    if (found == map_.parameters.end())
+      refuse(family_, rule.line, fmt::format("the model has no parameter '{}'", parameter));
+    const bool is_copy = rule.is_copy || is_other;
+    MappedTensor tensor{with(with(rule.tensor, kLayer, layer), kExpert, expert), {}, {}, is_copy};
+    tensor.parts.push_back(
+        part_of(family_, rule, parameter, found->second, place, expert, tensor.sizes));
+    if (!is_copy) {
       int64_t elements = 1;
       for (const PartDim& d : tensor.parts[0].dims) elements *= d.count;
       covered_[parameter] += elements;
@@ -151,6 +179,7 @@ class Mapper {
   TensorMap map_;
   std::map<std::string, size_t> index_;
   std::map<std::string, int64_t> covered_;
+  std::string left_out_;  ///< parameters of rules that this model lacks, with their lines
 };
 
 /// What a part and a slice have in common along one dim of the part.

@@ -42,7 +42,8 @@ struct TensorMap {
   std::map<std::string, Shape> parameters;
 };
 
-/// Throws an internal error for a table that does not cover every element of every parameter.
+/// Throws for a table that does not cover every element of every parameter once: an io error if the
+/// family is a file, else an internal one.
 TensorMap tensor_map(const Family& family, const nn::TransformerOptions& options);
 
 /// Calls `visit(offset, to, count)` for runs of consecutive elements of the tensor that lie in

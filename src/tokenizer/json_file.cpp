@@ -5,6 +5,7 @@
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/json_stages.h"
 #include "tokenizer/unigram.h"
+#include "tokenizer/wordpiece.h"
 
 namespace tessera {
 
@@ -98,6 +99,24 @@ std::unique_ptr<TokenModel> read_bpe(const JsonPart& model, const TokenIds& ids,
   return std::make_unique<Bpe>(std::move(rules));
 }
 
+std::unique_ptr<TokenModel> read_wordpiece(const JsonPart& model, const TokenIds& ids) {
+  model.require_keys(
+      {"unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
+  WordPieceRules rules;
+  const std::string unknown = model.text("unk_token"),
+                    prefix = model.text("continuing_subword_prefix", "##");
+  const auto it = ids.find(unknown);
+  if (it == ids.end())
+    model.fail_damaged(fmt::format("the unk_token '{}' is not in the vocabulary", unknown));
+  rules.unknown = it->second;
+  rules.most_characters = model.integer("max_input_chars_per_word");
+  rules.ids = ids;
+  for (const auto& [token, id] : ids) {
+    if (token.starts_with(prefix)) rules.inner[token.substr(prefix.size())] = id;
+  }
+  return std::make_unique<WordPiece>(std::move(rules));
+}
+
 std::unique_ptr<TokenModel> read_unigram(const JsonPart& model, TokenIds& ids) {
   model.require_keys({"unk_id", "vocab", "byte_fallback"});
   const nlohmann::json& vocab = model.at("vocab");
@@ -152,8 +171,22 @@ Added read_added(const JsonPart& file, PipelineStages& stages) {
   return added;
 }
 
+/// A token of WordPiece as text, with a space in front if it begins a word.
+std::string word_of(const std::string& token, const DecodingRules& rules) {
+  if (!rules.inner.empty() && token.starts_with(rules.inner))
+    return token.substr(rules.inner.size());
+  // Each token for itself, as tokenizers does: "'" has its space, and "'s" or "n't" has not.
+  static constexpr std::string_view kAttached[] = {".",  "?",  "!",   ",",  "n't",
+                                                   "'m", "'s", "'ve", "'re"};
+  for (const std::string_view end : kAttached) {
+    if (rules.cleans_up && token.starts_with(end)) return token;
+  }
+  return " " + token;
+}
+
 /// What a token of the vocabulary decodes to.
 std::string decoded(const std::string& token, const DecodingRules& rules) {
+  if (rules.are_words) return word_of(token, rules);
   if (rules.bytes_visible) return bytes_of_visible(token).value_or(token);
   unsigned byte = 0;
   char end = 0;
@@ -179,7 +212,10 @@ LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::jso
   if (file.has("decoder")) add_decoder(file.part("decoder"), rules);
   JsonPart model = file.part("model");
   // Old files leave the type out.
-  const std::string type = model.has("type") ? model.type() : model.has("merges") ? "BPE" : "";
+  const char* const untyped = model.has("merges")                     ? "BPE"
+                              : model.has("max_input_chars_per_word") ? "WordPiece"
+                                                                      : "";
+  const std::string type = model.has("type") ? model.type() : untyped;
   TokenIds ids;
   if (type == "BPE") {
     ids = vocabulary_of(model);
@@ -189,8 +225,13 @@ LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::jso
     if (over_bytes) model.fail_unknown("a pre-tokenizer ByteLevel");
     stages.model = read_unigram(model, ids);
     loaded.kind = "Unigram";
+  } else if (type == "WordPiece") {
+    if (over_bytes) model.fail_unknown("a pre-tokenizer ByteLevel");
+    ids = vocabulary_of(model);
+    stages.model = read_wordpiece(model, ids);
+    loaded.kind = "WordPiece";
   } else {
-    model.fail_unknown(fmt::format("the type '{}' (known: BPE, Unigram)", type));
+    model.fail_unknown(fmt::format("the type '{}' (known: BPE, Unigram, WordPiece)", type));
   }
   for (const auto& [token, id] : ids) loaded.set(id, decoded(token, rules));
   Added added = read_added(file, stages);

@@ -1,6 +1,7 @@
 #include "tokenizer/json_stages.h"
 
 #include "base/fail.h"
+#include "tokenizer/bert.h"
 
 namespace tessera {
 
@@ -63,6 +64,14 @@ void add_normalizer(JsonPart part, std::vector<std::unique_ptr<Normalizer>>& lis
   if (type == "Sequence") {
     part.require_keys({"normalizers"});
     for (const JsonPart& each : part.list("normalizers")) add_normalizer(each, list);
+  } else if (type == "BertNormalizer") {
+    part.require_keys({"clean_text", "handle_chinese_chars", "strip_accents", "lowercase"});
+    BertRules rules;
+    rules.clean_text = part.flag("clean_text", true);
+    rules.spaces_around_ideographs = part.flag("handle_chinese_chars", true);
+    rules.lower_case = part.flag("lowercase", true);
+    rules.strip_accents = part.flag("strip_accents", rules.lower_case);
+    list.push_back(std::make_unique<BertNormalizer>(rules));
   } else if (type == "Prepend") {
     part.require_keys({"prepend"});
     list.push_back(std::make_unique<PrependNormalizer>(part.text("prepend")));
@@ -112,6 +121,9 @@ void add_splitter(JsonPart part, std::vector<std::unique_ptr<Splitter>>& list, b
     part.require_keys({"individual_digits"});
     add_pattern("\\p{N}", part.flag("individual_digits", false) ? SplitBehavior::isolated
                                                                 : SplitBehavior::contiguous);
+  } else if (type == "BertPreTokenizer") {
+    part.require_keys({});
+    list.push_back(std::make_unique<BertSplitter>());
   } else if (type == "WhitespaceSplit") {
     part.require_keys({});
     add_pattern("\\s", SplitBehavior::removed);
@@ -143,6 +155,11 @@ void add_decoder(JsonPart part, DecodingRules& rules) {
     if (expression_of(part, literal) != kMark || !literal || part.text("content") != " ")
       part.fail_unknown("another pattern than the mark of a space");
     rules.marks_are_spaces = true;
+  } else if (type == "WordPiece") {
+    part.require_keys({"prefix", "cleanup"});
+    rules.are_words = rules.drops_first_space = true;
+    rules.inner = part.text("prefix", "##");
+    rules.cleans_up = part.flag("cleanup", true);
   } else if (type == "ByteFallback") {
     rules.byte_tokens = true;
   } else if (type == "Strip") {

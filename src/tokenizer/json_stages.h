@@ -18,6 +18,9 @@ struct DecodingRules {
   bool marks_are_spaces = false;  ///< Metaspace, or Replace of the mark
   bool drops_first_space = false;
   bool byte_tokens = false;  ///< <0xXX> are bytes
+  bool are_words = false;    ///< WordPiece: a token without `inner` in front begins a word
+  std::string inner = {};
+  bool cleans_up = false;  ///< WordPiece: no space in front of punctuation and endings like 's
 };
 void add_decoder(JsonPart part, DecodingRules& rules);
 

@@ -47,6 +47,16 @@ bool is_newer(char32_t point) {
   return it != std::begin(kNewer) && point <= (it - 1)->second;
 }
 
+/// Capitals that are newer than some versions of utf8proc, and the letter of the first one.
+struct NewCapitals {
+  char32_t first, last, small;
+};
+constexpr NewCapitals kNewCapitals[] = {{0x1C89, 0x1C89, 0x1C8A},    {0xA7CB, 0xA7CB, 0x264},
+                                        {0xA7CC, 0xA7CC, 0xA7CD},    {0xA7CE, 0xA7CE, 0xA7CF},
+                                        {0xA7D2, 0xA7D2, 0xA7D3},    {0xA7D4, 0xA7D4, 0xA7D5},
+                                        {0xA7DA, 0xA7DA, 0xA7DB},    {0xA7DC, 0xA7DC, 0x19B},
+                                        {0x10D50, 0x10D65, 0x10D70}, {0x16EA0, 0x16EB8, 0x16EBB}};
+
 std::string mapped(std::string_view text, utf8proc_option_t options) {
   utf8proc_uint8_t* result = nullptr;
   const utf8proc_ssize_t bytes =
@@ -82,6 +92,13 @@ std::string UnicodeNormalizer::normalize(std::string_view text, MatchSpace&) con
 
 std::string UnicodeNormalizer::library() { return utf8proc_version(); }
 
+char32_t lower_case(char32_t point) {
+  for (const NewCapitals& c : kNewCapitals) {
+    if (point >= c.first && point <= c.last) return c.small + (point - c.first);
+  }
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point)));
+}
+
 #else
 
 UnicodeNormalizer::UnicodeNormalizer(NormalForm form) : form_(form) {
@@ -95,6 +112,10 @@ std::string UnicodeNormalizer::normalize(std::string_view text, MatchSpace&) con
 }
 
 std::string UnicodeNormalizer::library() { return ""; }
+
+char32_t lower_case(char32_t point) {
+  return point >= 'A' && point <= 'Z' ? point - 'A' + 'a' : point;
+}
 
 #endif
 

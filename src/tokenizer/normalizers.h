@@ -33,6 +33,10 @@ class UnicodeNormalizer : public Normalizer {
   NormalForm form_;
 };
 
+/// The small letter of a capital, or the character itself. Without utf8proc only ASCII has
+/// capitals.
+char32_t lower_case(char32_t point);
+
 /// Puts a text in front of one that is not empty.
 class PrependNormalizer : public Normalizer {
  public:

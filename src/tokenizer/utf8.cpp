@@ -4,6 +4,23 @@
 
 namespace tessera {
 
+void append_utf8(char32_t point, std::string& text) {
+  const auto add = [&](unsigned bits) { text += static_cast<char>(bits); };
+  if (point < 0x80) return add(point);
+  if (point < 0x800) {
+    add(0xC0 | point >> 6);
+  } else {
+    if (point < 0x10000) {
+      add(0xE0 | point >> 12);
+    } else {
+      add(0xF0 | point >> 18);
+      add(0x80 | (point >> 12 & 0x3F));
+    }
+    add(0x80 | (point >> 6 & 0x3F));
+  }
+  add(0x80 | (point & 0x3F));
+}
+
 size_t valid_utf8(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

@@ -36,6 +36,9 @@ inline char32_t utf8_code_point(std::string_view text, size_t at, size_t length)
   return point;
 }
 
+/// Appends a code point that is no surrogate.
+void append_utf8(char32_t point, std::string& text);
+
 /// Unicode's property White_Space.
 inline bool is_white_space(char32_t c) {
   return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||

@@ -241,7 +241,7 @@ TEST_CASE("a folder names special tokens in vocab.txt, or in a tokenizer.json of
   const auto write = [&](const std::string& tokens) {
     f.write("model/tokenizer.json", "{\"added_tokens\": [" + tokens +
                                         "], \"normalizer\": {\"type\": \"BertNormalizer\"}, "
-                                        "\"model\": {\"type\": \"WordPiece\", \"vocab\": {}}}");
+                                        "\"model\": {\"type\": \"WordLevel\", \"vocab\": {}}}");
   };
   write(added);
   CHECK(loss_of("") == lines);

@@ -14,6 +14,7 @@
 #include "cli/report_page.h"
 #include "gpu/device/gemm_algorithm_cache.h"
 #include "io/checkpoint_files.h"
+#include "io/families/family_file.h"
 #include "io/manifest.h"
 #include "io/model_description.h"
 #include "tessera/chat_template.h"
@@ -327,6 +328,18 @@ void model(const std::string& input) {
   answer([&] { describe_model("folder", "folder/config.json", input); });
 }
 
+/// family.toml of a model's folder, with a config.json of usual keys.
+void family(const std::string& input) {
+  answer([&] {
+    const auto own = std::make_shared<const Family>(read_family("family.toml", input));
+    own->weights({});
+    describe_model("folder", "folder/config.json",
+                   R"({"model_type": "own", "a": 8, "b": 2, "c": "gelu", "d": true, "e": 0.5,
+                       "f": {"rope_type": "linear", "factor": 2}, "g": ["x", "y"], "h": null})",
+                   own);
+  });
+}
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
@@ -376,6 +389,22 @@ const std::vector<FuzzTarget>& fuzz_targets() {
         R"("vocab_size": 7, "n_inner": null})"},
        {"qwen2", "qwen3_moe", "mixtral", "\"num_experts\"", "null", "-1", "0", "1e300", "[]", "{}",
         "9223372036854775807", "\"dtype\"", "\"layer_types\"", "true", "\"rope_type\""}},
+      {"family",
+       family,
+       {"model_type = \"own\"\n[options]\nvocab = {key = \"a\"}\nd_model = 8\nlayers = {key = "
+        "\"b\"}\n"
+        "length = {option = \"vocab\", times = 2}\nheads.count = {key = \"h\", default = 2}\nmlp = "
+        "{ff = "
+        "{key = \"a\", power = 2}, activation = {key = \"c\"}, gated = {key = \"d\"}}\nnorm.eps = "
+        "{key = "
+        "\"e\"}\nrotary.parameters = {key = \"f\"}\nwindow = 3\nlayers_with_window = {key = \"g\", "
+        "values = "
+        "{x = true, y = false}}\n[tensors]\n\"w{layer}\" = [{is = \"block.mlp.up.w\", dims = "
+        "\"0/2*ff, "
+        "d_model\"}, {is = \"head.w\", dims = \"vocab, d_model\", or_copy_of = \"embedding\"}]\n"},
+       {"[options]", "[tensors]", "[config]", "ignored", "fixed", "{key = ", "{option = ",
+        "default",   "values",    "power",    "times",   "-1",    "0",       "1e300",
+        "inf",       "nan",       "\"a\"",    "true",    "[]",    "{}"}},
       {"tokenizer",
        tokenizer,
        tokenizer_seeds(),

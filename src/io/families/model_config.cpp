@@ -96,6 +96,11 @@ ModelConfig ModelConfig::object(const std::string& key) {
   return ModelConfig(file_, *value, named(key));
 }
 
+Json ModelConfig::value(const std::string& key) {
+  const Json* found = find(key);
+  return found ? *found : Json();
+}
+
 void ModelConfig::require_value(const std::string& key, const Json& value) {
   const Json* found = find(key);
   if (found && *found != value)

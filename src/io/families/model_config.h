@@ -34,11 +34,14 @@ class ModelConfig {
   std::string text(const std::string& key, std::optional<std::string> fallback = {});
   std::vector<std::string> texts(const std::string& key);
   ModelConfig object(const std::string& key);
+  /// The value, null if there is none.
+  nlohmann::json value(const std::string& key);
 
   /// Reads `key` and throws an io error if it is present and not `value`.
   void require_value(const std::string& key, const nlohmann::json& value);
   /// Keys that change no numbers.
   void ignore(std::initializer_list<const char*> keys);
+  void ignore_key(const std::string& key) { ignored_.insert(key); }
   /// Throws an io error that names the first key that was neither read nor ignored, with its value.
   void require_all_read() const;
   /// The keys that were read, with their values, as text.
