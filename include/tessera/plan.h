@@ -4,9 +4,10 @@
 // The search space. Each mesh axis is assigned to a set of dim names of which no tensor has two, or
 // to none; so a dim may have several axes. In addition: storage rules of ZeRO 1, 2 or 3 over the
 // axes along which parameters are replicated; what backward recomputes, or gathers again; and the
-// number of microbatches, the fewest that fit. A plan is priced by lowering models of one and of
-// two layers and extrapolating (layers that are a loop are lowered whole). The best plans are
-// finally lowered whole.
+// number of microbatches, the fewest that fit. An axis may also split the layers into the stages of
+// a pipeline, with any number of microbatches and any schedule. A plan is priced by lowering models
+// of one and of two layers and extrapolating (layers that are a loop, as in a pipeline, are lowered
+// whole). The best plans are finally lowered whole.
 //
 // Estimates decide what is priced first. A lower bound proves that no better plan is left: it
 // counts the matmuls, each split over all axes of its dims; and the compute time of a priced plan
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/compile_options.h"
 #include "tessera/graph.h"
 #include "tessera/machine.h"
 #include "tessera/mesh.h"
@@ -36,6 +38,7 @@ struct PlanBuild {
   int64_t microbatches = 1;
   bool looped = false;    ///< build the layers as a loop though the model unrolls them
   bool unrolled = false;  ///< unroll the layers though the model has a loop
+  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
 };
 
 /// A graph, and the functions of one training step.
@@ -54,10 +57,14 @@ struct PlanModel {
   /// plan is lowered unrolled. For ZeRO-3 these scopes are then resharded after forward, so that
   /// layers do the same as iterations.
   std::string reshard_of_loop = {};
+  /// Not empty: build() can make the layers a loop, which this setting does ("scan=true"). Plans
+  /// may then split the layers into stages.
+  std::string loop_setting = {};
   std::string microbatch_dim = "batch";  ///< the dim that microbatches split
   std::vector<std::pair<std::string, std::string>> recompute_options = {
       {"none", "none"}};                    ///< (recompute, reshard_after_forward), cheapest first
   std::vector<int64_t> microbatches = {1};  ///< ascending
+  std::vector<PipelineSchedule> schedules = {PipelineSchedule::one_forward_one_backward};
   std::string device = "cpu";  ///< CompileOptions::device: decides the workspaces of kernels
   /// Compile options of a step: see CompileOptions.
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
@@ -94,6 +101,8 @@ struct PricedPlan {
   std::string scoped;  ///< its scoped rules: "@/*norm*/ length:model"
   int zero = 0;        ///< ZeRO stage, as in storage_rules()
   std::string over;    ///< the axes of ZeRO
+  /// Of a pipeline: further settings that make it so, "scan=true pipeline_schedule=gpipe".
+  std::string settings = {};
   PlanBuild build;
   double seconds = 0;  ///< predicted step time: compute + slowed + exposed
   double compute = 0;  ///< compute without communication
@@ -190,8 +199,9 @@ struct StageSpan {
   double begin = 0, seconds = 0;
 };
 
-/// A pipeline-parallel plan: layers are divided into stages, each with its own devices, and
-/// microbatches pass from stage to stage. Such plans are only priced; they cannot be run.
+/// A pipeline as other frameworks run it: layers are divided into stages, each with its own
+/// devices, embedding and head are on the first and the last one, and microbatches pass from stage
+/// to stage. It is simulated; what a rule such as `layers:pipe` makes is a PricedPlan.
 struct PipelinePlan {
   /// The plan of one stage's devices. Times are those of the slowest stage with its bubble, bytes
   /// the maximum over stages. build.microbatches microbatches pass through the stages.
@@ -202,23 +212,11 @@ struct PipelinePlan {
   double transfer = 0;  ///< seconds to send a microbatch to the next chunk
   int64_t handed = 0;   ///< bytes of that transfer, per rank
   double once = 0;      ///< seconds after the last microbatch: gradient reduction and update
-  std::vector<StageSpan> spans = {};  ///< the schedule, only from price_pipeline()
+  std::vector<StageSpan> spans = {};  ///< the schedule
 };
 
-struct PipelinePlans {
-  std::vector<PipelinePlan> plans;  ///< those that fit, best first
-  int64_t space = 0;                ///< numbers of stages times assignments of axes to dims
-  int64_t priced = 0;
-  int64_t least_memory = 0;  ///< of the priced plans, bytes
-  double bound = 0;          ///< lower bound in seconds
-  double search_seconds = 0;
-};
-
-/// Searches over numbers of stages that divide layers and devices, and over meshes of up to two
-/// axes within a stage. Throws a usage error if the model cannot be divided into stages.
-PipelinePlans plan_pipeline(const PlanModel& model, int64_t devices, const Machine& machine,
-                            const PlanOptions& options = {});
-/// Prices one: `mesh` is the mesh of a stage; build.microbatches must be at least two.
+/// `mesh` is the mesh of a stage; build.microbatches must be at least two. Throws a usage error if
+/// the model cannot be divided into stages.
 PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                             const PlanBuild& build, int64_t stages, int64_t chunks,
                             const Machine& machine);
@@ -226,8 +224,6 @@ PipelinePlan price_pipeline(const PlanModel& model, const Mesh& mesh, const Layo
 /// Reports as text.
 std::string to_string(const Plan& plan);
 std::string to_string(const std::vector<BreakEven>& links);
-/// The best pipeline plan, compared with the plan that runs.
-std::string to_string(const PipelinePlans& pipelines, const Plan& beside);
 /// How much more another plan costs, and why.
 std::string compare(const Plan& plan, const PricedPlan& other);
 

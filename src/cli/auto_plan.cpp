@@ -18,7 +18,11 @@ namespace {
 
 constexpr const char* kDefaultMachine = "h100";
 constexpr const char *kRecompute = "train.recompute", *kReshard = "train.reshard_after_forward",
-                     *kMicrobatches = "train.microbatches";
+                     *kMicrobatches = "train.microbatches", *kSchedule = "train.pipeline_schedule";
+
+std::string name_of(PipelineSchedule schedule) {
+  return schedule == PipelineSchedule::gpipe ? "gpipe" : "1f1b";
+}
 
 /// Whether the model has the key `name` of its ModelSpec, which is "" for a model without.
 bool has_key(const Job& job, const char* what, const std::string& name) {
@@ -83,6 +87,8 @@ PlanModel model_of(const Job& job) {
   model.name = job.spec->name;
   model.layers = has_layers(job) ? job.config.integer(job.spec->layers_key) : 1;
   model.is_loop = has_loop(job) && job.config.flag(job.spec->loop_key);
+  if (has_loop(job) && !model.is_loop && !job.given.contains(job.spec->loop_key))
+    model.loop_setting = short_name(job.spec->loop_key) + "=true";
   model.build = [job](const PlanBuild& build) {
     Job sized = job;
     if (has_layers(job)) sized.config.set(job.spec->layers_key, fmt::format("{}", build.layers));
@@ -110,6 +116,9 @@ PlanModel model_of(const Job& job) {
       if (batch % m == 0) model.microbatches.push_back(m);
     }
   }
+  model.schedules = {compile.pipeline_schedule};
+  if (!job.given.contains(kSchedule))
+    model.schedules = {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe};
   add_recompute_options(job, model);
   return model;
 }
@@ -132,6 +141,10 @@ AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
         std::pair{kMicrobatches, fmt::format("{}", plan.build.microbatches)}}) {
     if (job.config.text(key) != value) result.sets.push_back(fmt::format("{}={}", key, value));
   }
+  if (plan.build.looped) result.sets.push_back(job.spec->loop_key + "=true");
+  const std::string schedule = name_of(plan.build.pipeline_schedule);
+  if (job.config.text(kSchedule) != schedule)
+    result.sets.push_back(fmt::format("{}={}", kSchedule, schedule));
   return result;
 }
 
@@ -145,6 +158,9 @@ PlanSpace plan_space_of(const Job& job) {
   if (!model.reshard_of_loop.empty()) space.sets[kReshard].insert(model.reshard_of_loop);
   for (const int64_t count : model.microbatches)
     space.sets[kMicrobatches].insert(fmt::format("{}", count));
+  for (const PipelineSchedule schedule : model.schedules)
+    space.sets[kSchedule].insert(name_of(schedule));
+  if (!model.loop_setting.empty()) space.sets[job.spec->loop_key].insert("true");
   return space;
 }
 
@@ -168,7 +184,9 @@ std::string question_of(const Arguments& args, const Job& job, const Machine& ma
   for (const ConfigKey& k : job.config.keys()) {
     if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";
   }
-  for (const char* choice : {kRecompute, kReshard, kMicrobatches})
+  for (const std::string& choice :
+       {std::string(kRecompute), std::string(kReshard), std::string(kMicrobatches),
+        std::string(kSchedule), job.spec->loop_key})
     key += job.given.contains(choice) ? "given;" : "free;";
   return key;
 }

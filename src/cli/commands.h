@@ -61,7 +61,6 @@ struct Arguments {
   std::string layouts = "all", print_after, dtype = "float32";
   std::optional<double> seconds;       ///< search time limit; default: solve 60, plan 10
   std::string why_not, why_not_mesh;   ///< plan: a layout to compare, and its mesh if it differs
-  bool pipeline = false;               ///< plan: also search pipelines
   int64_t stages = 0, interleave = 0;  ///< simulate: pipeline stages, chunks; 0: none, automatic
   std::string schedule;                ///< simulate: 1f1b or interleaved
   int64_t tune = 0;                    ///< train: number of plans to try out
@@ -207,6 +206,8 @@ struct Trainer {
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
 /// Applies train.parameters and train.rounding to a graph before it is built.
 void store_parameters(const Config& config, Graph& graph);
+/// The last word of a key: "scan" of "model.scan".
+std::string short_name(const std::string& key);
 /// Sets the compile options from train.overlap, train.chunks, train.offload,
 /// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's device and
 /// machine.

@@ -304,9 +304,6 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
       ->check(whole_number(1, kMostDevices))
       ->type_name("N");
   plan->add_option("--time", a.seconds, "The same as --plan-time.");
-  plan->add_flag("--pipeline", a.pipeline,
-                 "Also prices the layers as stages of a pipeline (1F1B, interleaved), for "
-                 "--devices. No command runs one.");
   plan->add_option("--why-not", a.why_not, "Layout that is priced beside the best plan.")
       ->type_name("RULES");
   plan->add_option("--why-not-mesh", a.why_not_mesh,

@@ -405,17 +405,18 @@ double first_loss_scale(const Config& c) {
 void require_layers_in_loop(const Job& job, const Graph& graph) {
   const ModelSpec& spec = *job.spec;
   if (spec.loop_key.empty() || job.config.flag(spec.loop_key)) return;
-  const auto short_name = [](const std::string& key) { return key.substr(key.rfind('.') + 1); };
   for (const LayoutRule& rule : job.layout.rules()) {
     const bool is_known = std::any_of(graph.values().begin(), graph.values().end(),
                                       [&](const Value& v) { return v.shape.has(rule.dim); });
-    require(is_known || rule.optional || rule.dim != short_name(spec.layers_key),
+    require(is_known || rule.optional || rule.automatic || rule.dim != short_name(spec.layers_key),
             "layout rule '{}': the layers of '{}' are built one by one and have no dim '{}'; "
             "--set {}=true makes them a loop, which a rule divides into stages",
             rule.text, spec.name, rule.dim, short_name(spec.loop_key));
   }
 }
 }  // namespace
+
+std::string short_name(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 /// Adds what of the metrics a function does not return yet.
 void add_outputs(const std::vector<Metric>& metrics, FunctionSpec& function) {

@@ -30,6 +30,7 @@ nlohmann::json to_json(const PricedPlan& p) {
           {"recompute", p.build.recompute},
           {"reshard_after_forward", p.build.reshard_after_forward},
           {"microbatches", p.build.microbatches},
+          {"settings", p.settings},
           {"seconds", p.seconds},
           {"compute", p.compute},
           {"update", p.update},
@@ -76,28 +77,6 @@ nlohmann::json to_json(const Plan& plan) {
                                       {"fits", a.fits}});
   }
   return report;
-}
-
-nlohmann::json to_json(const PipelinePlans& pipelines, const Plan& beside) {
-  nlohmann::json plans = nlohmann::json::array();
-  for (const PipelinePlan& p : pipelines.plans) {
-    nlohmann::json plan = to_json(p.stage);
-    plan["stages"] = p.stages;
-    plan["chunks"] = p.chunks;
-    plan["schedule"] = p.chunks > 1 ? "interleaved 1F1B" : "1F1B";
-    plan["bubble"] = p.bubble;
-    plan["transfer"] = p.transfer;
-    plan["handed"] = p.handed;
-    plan["times_as_long"] = p.stage.seconds / beside.best.seconds;
-    plans.push_back(plan);
-  }
-  return {{"runs", false},
-          {"plans", plans},
-          {"bound", pipelines.bound},
-          {"space", pipelines.space},
-          {"priced", pipelines.priced},
-          {"least_memory", pipelines.least_memory},
-          {"search_seconds", pipelines.search_seconds}};
 }
 
 nlohmann::json to_json(const BreakEvenSide& side) {
@@ -182,9 +161,6 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.html);
   require(args.devices == 0 || args.mesh.empty(),
           "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
-  require(!args.pipeline || args.devices > 0,
-          "--pipeline chooses the stages and the mesh of each; give --devices N{}",
-          args.mesh.empty() ? "" : fmt::format(" instead of --mesh '{}'", args.mesh));
   require(args.microbatch_size.empty() || args.microbatch_size == "auto",
           "--microbatch-size {}: the planner chooses that; leave it out, or give "
           "--set microbatches=N",
@@ -218,17 +194,6 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
                        : break_even(model, job.mesh, machine, options, found, seconds);
   answer.findings.links = links;
   answer.add("break_even", to_string(links), to_json(links));
-  if (args.pipeline) {
-    PipelinePlans pipelines = plan_pipeline(model, args.devices, machine, options);
-    answer.findings.pipelines = pipelines;
-    shorten(pipelines.plans, runners_up + 1);
-    if (!args.html.empty() && !pipelines.plans.empty()) {
-      const PipelinePlan& p = pipelines.plans[0];
-      answer.findings.pipeline = price_pipeline(model, p.stage.mesh, Layout::parse(p.stage.layout),
-                                                p.stage.build, p.stages, p.chunks, machine);
-    }
-    answer.add("pipeline", to_string(pipelines, found), to_json(pipelines, found));
-  }
   return 0;
 }
 

@@ -16,7 +16,7 @@ using pages::Page;
 std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
 std::string time(double seconds) { return pages::with_unit(seconds, "s"); }
 
-Json parts_of(const PricedPlan& p, double bubble = 0) {
+Json parts_of(const PricedPlan& p) {
   Json parts = Json::array();
   const auto add = [&](const std::string& name, double value) {
     if (value > 0) parts.push_back({name, value});
@@ -25,7 +25,6 @@ Json parts_of(const PricedPlan& p, double bubble = 0) {
   add("update of parameters", p.update);
   add("slowed by transfers", p.slowed);
   for (const PlanAxes& axes : p.by_axes) add("waiting for " + axes.axes, axes.exposed);
-  add("bubble of the pipeline", bubble);
   return parts;
 }
 
@@ -69,11 +68,6 @@ void add_step(Page& page, const PlanFindings& f) {
   page.section("step", "Where the step's time goes");
   Json rows = {{{"label", "best plan"}, {"parts", parts_of(f.plan.best)}}};
   if (f.other) rows.push_back({{"label", "--why-not"}, {"parts", parts_of(*f.other)}});
-  if (f.pipelines && !f.pipelines->plans.empty()) {
-    const PipelinePlan& p = f.pipelines->plans[0];
-    rows.push_back({{"label", fmt::format("best pipeline, {} stages", p.stages)},
-                    {"parts", parts_of(p.stage, p.bubble)}});
-  }
   page.chart({{"kind", "bars"}, {"title", "a step by cause"}, {"unit", "s"}, {"rows", rows}});
   Json transfers = Json::array();
   for (const PlanTransfer& t : f.plan.best.transfers)
@@ -228,45 +222,6 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
              rows, "The plan uses no links.");
 }
 
-void add_pipelines(Page& page, const PlanFindings& f) {
-  page.section("pipelines", "If the layers were stages of a pipeline");
-  page.note("Such plans are priced, and no command runs one.");
-  Json rows = Json::array();
-  for (const PipelinePlan& p : f.pipelines->plans)
-    rows.push_back({{"stages", p.stages},
-                    {"chunks", p.chunks},
-                    {"microbatches", p.stage.build.microbatches},
-                    {"seconds", p.stage.seconds},
-                    {"bubble", p.stage.seconds > 0 ? p.bubble / p.stage.seconds : 0},
-                    {"memory", p.stage.memory()},
-                    {"stage", train_flags(p.stage)}});
-  page.table({{"stages", "stages", "#"},
-              {"chunks", "chunks", "#"},
-              {"microbatches", "microbatches", "#"},
-              {"seconds", "a step", "s"},
-              {"bubble", "idle", "%"},
-              {"memory", "memory", "B"},
-              {"stage", "each stage"}},
-             rows, "None fits into the memory.");
-  if (!f.pipeline) return;
-  Json labels = Json::array(), rects = Json::array(), names = Json::array();
-  for (int64_t s = 0; s < f.pipeline->stages; ++s) labels.push_back(fmt::format("stage {}", s));
-  for (const StageSpan& span : f.pipeline->spans) {
-    names.push_back(
-        fmt::format("microbatch {}{}", span.microbatch,
-                    f.pipeline->chunks > 1 ? fmt::format(", chunk {}", span.chunk) : ""));
-    rects.push_back({span.begin, span.begin + span.seconds, span.stage, span.stage + 1,
-                     span.is_forward ? 0 : 1, names.size() - 1});
-  }
-  page.chart({{"kind", "rects"},
-              {"title", "which stage works when"},
-              {"x", {{"label", "time"}, {"unit", "s"}}},
-              {"y", {{"labels", labels}}},
-              {"classes", {"forward", "backward"}},
-              {"names", names},
-              {"rects", rects}});
-}
-
 }  // namespace
 
 std::string plan_page(const PlanFindings& f) {
@@ -277,7 +232,6 @@ std::string plan_page(const PlanFindings& f) {
   add_memory(page, f);
   add_others(page, f);
   if (f.links) add_links(page, *f.links);
-  if (f.pipelines) add_pipelines(page, f);
   if (f.placement) {
     page.section("tensors", "Where every tensor lies under the best plan");
     page.chart(mesh_chart_on(f.plan.best.mesh, &f.machine));

@@ -19,10 +19,7 @@ struct PlanFindings {
   std::optional<PricedPlan> other;  ///< that of --why-not
   std::string why_not;              ///< compare(plan, other)
   std::optional<std::vector<BreakEven>> links;
-  std::optional<PipelinePlans> pipelines;
   std::optional<Placement> placement;  ///< of the best plan's tensors
-  /// The schedule of the best pipeline: spans are known only of this one.
-  std::optional<PipelinePlan> pipeline;
 };
 
 std::string plan_page(const PlanFindings& findings);

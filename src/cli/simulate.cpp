@@ -193,8 +193,8 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
           "tessera calibrate",
           fmt::join(Machine::names(), ", "));
   require(args.stages <= 1 || !is_automatic(resolve_without_plan(args, models).layout),
-          "--stages {} with a layout that is left to the planner: tessera plan --devices N "
-          "--pipeline chooses layouts of stages",
+          "--stages {} with a layout that is left to the planner; give the layout of a stage, or "
+          "leave --stages out: a plan may have stages of its own",
           args.stages);
   const Job job = resolve(args, models, false);
   SimulateOptions how;

@@ -15,8 +15,13 @@ constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
 }  // namespace
 
 double Bounds::of_assignment(size_t assignment) const {
-  return candidates_.estimates().least(candidates_.assignment(assignment),
-                                       candidates_.microbatches(0));
+  const Assignment& a = candidates_.assignment(assignment);
+  const Estimates& estimates = candidates_.estimates();
+  if (!candidates_.has_stages(assignment)) return estimates.least(a, candidates_.microbatches(0));
+  double least = 1e300;  // with more microbatches stages wait less, but each takes longer
+  for (size_t option = 0; option < candidates_.microbatch_options(); ++option)
+    least = std::min(least, estimates.least(a, candidates_.microbatches(option)));
+  return least;
 }
 
 void Bounds::estimate(QueueEntry& entry) const {
@@ -31,16 +36,16 @@ void Bounds::estimate(QueueEntry& entry) const {
   entry.bound += sent.exposed;
   // If communication overlaps, a step takes at least as long as its busiest set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
-  entry.transient = estimates.memory(a, c.storage, microbatches).transient;
+  entry.transient = estimates.memory(a, c.storage, microbatches, c.schedule).transient;
 }
 
 Bounds::Computing Bounds::computing(const Candidate& c) const {
   return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option,
-          c.microbatch_option};
+          c.microbatch_option, c.schedule};
 }
 
 Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
-  return {c.assignment, c.recompute_option, c.microbatch_option};
+  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule};
 }
 
 double Bounds::of(const QueueEntry& entry) const {

@@ -25,14 +25,15 @@ class Bounds {
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
-  using Computing = std::tuple<std::vector<int64_t>, size_t, size_t>;
-  using SameAssignment = std::tuple<size_t, size_t, size_t>;
+  using Computing = std::tuple<std::vector<int64_t>, size_t, size_t, PipelineSchedule>;
+  using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule>;
   Computing computing(const Candidate& c) const;
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
-  std::map<SameAssignment, double> known_;       ///< assignment, recompute, microbatches
-  std::map<Computing, double> known_computing_;  ///< slices by dim, recompute, microbatches
+  /// By assignment or slices by dim; recompute, microbatches, schedule.
+  std::map<SameAssignment, double> known_;
+  std::map<Computing, double> known_computing_;
 };
 
 }  // namespace tessera

@@ -125,7 +125,7 @@ class BreakEvenSearch {
   double price(const PricedPlan& plan, const PricedPlan& beside, const Machine& machine) const {
     Pricer pricer(model_, machine);
     const bool in_layers = !plan.scoped.empty() || !beside.scoped.empty();
-    return in_layers && pricer.is_looped()
+    return in_layers && !plan.build.looped && pricer.is_looped()
                ? pricer.price_layers(plan.mesh, plan.layout, plan.build).seconds
                : pricer.price(plan.mesh, plan.layout, plan.build, false).seconds;
   }

@@ -27,6 +27,7 @@ PricedPlan CandidatePricer::price(const Candidate& c, bool whole) {
   p.scoped = c.scoped;
   p.zero = c.storage.stage;
   p.over = candidates_.stored_over(c);
+  p.settings = candidates_.settings(c);
   return p;
 }
 

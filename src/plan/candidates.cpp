@@ -31,8 +31,11 @@ StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
 
 std::vector<StepSummary> summaries_of_model(Pricer& pricer) {
   std::vector<StepSummary> summaries;
-  for (size_t recompute = 0; recompute < pricer.model().recompute_options.size(); ++recompute)
+  const std::shared_ptr<const Graph> looped = pricer.layers_in_loop();
+  for (size_t recompute = 0; recompute < pricer.model().recompute_options.size(); ++recompute) {
     summaries.push_back(summary_of_model(pricer, recompute));
+    if (looped) add_stages(*looped, summaries.back());
+  }
   for (const StepSummary& summary : summaries)
     check(summary.dims == summaries[0].dims, "what is recomputed changes a model's dims");
   return summaries;
@@ -89,7 +92,9 @@ std::vector<Storage> Candidates::storages(size_t assignment) const {
   const Assignment& a = assignments_[assignment];
   std::vector<int> copies;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
-    if (a.mesh.axes()[axis].size > 1 && leaves_copies(a, axis)) copies.push_back(axis);
+    const bool makes_stages = (a.picks[axis] & summaries_[0].stages) != 0;
+    if (a.mesh.axes()[axis].size > 1 && !makes_stages && leaves_copies(a, axis))
+      copies.push_back(axis);
   }
   std::vector<std::vector<int>> overs;
   if (!copies.empty()) overs.push_back(copies);
@@ -121,8 +126,9 @@ bool Candidates::is_merged(size_t assignment, const Storage& storage) const {
   return false;
 }
 
-bool Candidates::applies(size_t recompute_option, const Storage& storage) const {
-  return storage.stage == 3 || model().recompute_options[recompute_option].second == "none";
+bool Candidates::applies(const Candidate& c) const {
+  const bool may_reshard = c.storage.stage == 3 && !has_stages(c.assignment);
+  return may_reshard || model().recompute_options[c.recompute_option].second == "none";
 }
 
 std::string Candidates::stored_over(const Candidate& c) const {
@@ -148,16 +154,30 @@ std::string Candidates::rules(const Candidate& c) const {
 std::string Candidates::layout(const Candidate& c) {
   const std::string text = rules(c), over = stored_over(c);
   if (over.empty()) return text;
-  const std::string more =
-      storage_rules(few_layers(), assignment(c).mesh, Layout::parse(text), c.storage.stage, over);
+  const std::shared_ptr<const Graph> staged =
+      has_stages(c.assignment) ? pricer_.layers_in_loop() : nullptr;
+  const std::string more = storage_rules(staged ? *staged : few_layers(), assignment(c).mesh,
+                                         Layout::parse(text), c.storage.stage, over);
   return text + (text.empty() || more.empty() ? "" : ";") + more;
 }
 
 PlanBuild Candidates::build(const Candidate& c) const {
   const auto& [recompute, reshard] = model().recompute_options[c.recompute_option];
-  const bool as_iterations = pricer_.is_looped() && c.storage.stage == 3;
-  return {model().layers, recompute, as_iterations ? model().reshard_of_loop : reshard,
-          microbatches(c.microbatch_option)};
+  const bool staged = has_stages(c.assignment);
+  const bool as_iterations = pricer_.is_looped() && c.storage.stage == 3 && !staged;
+  PlanBuild build{model().layers, recompute, as_iterations ? model().reshard_of_loop : reshard,
+                  microbatches(c.microbatch_option)};
+  build.looped = staged && !model().is_loop;
+  build.pipeline_schedule = staged ? c.schedule : model().schedules[0];
+  return build;
+}
+
+std::string Candidates::settings(const Candidate& c) const {
+  if (!has_stages(c.assignment)) return "";
+  std::string text = model().is_loop ? "" : model().loop_setting;
+  if (c.schedule == PipelineSchedule::gpipe)
+    text += (text.empty() ? "" : " ") + std::string("pipeline_schedule=gpipe");
+  return text;
 }
 
 }  // namespace tessera

@@ -16,6 +16,7 @@ struct Candidate {
   Storage storage = {};
   size_t recompute_option = 0, microbatch_option = 0;
   std::string scoped = {};  ///< scoped rules, as a layout string
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of stages
 };
 
 /// The model of a search, its space, its estimates, and the assignments added so far.
@@ -41,6 +42,10 @@ class Candidates {
   size_t size() const { return assignments_.size(); }
   const Assignment& assignment(size_t i) const { return assignments_[i]; }
   const Assignment& assignment(const Candidate& c) const { return assignments_[c.assignment]; }
+  /// True if the candidate is a pipeline: its layers are in more than one stage.
+  bool has_stages(size_t assignment) const {
+    return estimates_[0].stages(assignments_[assignment]) > 1;
+  }
   /// Adds an assignment and returns its index.
   size_t add(Assignment assignment);
   /// Reorders and names the axes of an assignment: those with most communication come last, inside
@@ -55,8 +60,9 @@ class Candidates {
   bool is_merged(size_t assignment, const Storage& storage) const;
   /// True if an axis leaves enough of the parameters replicated for ZeRO over it to pay.
   bool leaves_copies(const Assignment& a, int axis) const;
-  /// False if the option reshards parameters after forward and storage is not ZeRO 3.
-  bool applies(size_t recompute_option, const Storage& storage) const;
+  /// False if the candidate's recompute option reshards parameters after forward and its storage is
+  /// not ZeRO 3, or its layers are a loop of stages.
+  bool applies(const Candidate& c) const;
 
   /// The layout rules without those of storage.
   std::string rules(const Candidate& c) const;
@@ -65,6 +71,8 @@ class Candidates {
   /// The axes of the storage: "data+pod".
   std::string stored_over(const Candidate& c) const;
   PlanBuild build(const Candidate& c) const;
+  /// What makes a candidate a pipeline beside its rules: PricedPlan::settings.
+  std::string settings(const Candidate& c) const;
   /// The graph of the model with at most two layers.
   const Graph& few_layers();
 

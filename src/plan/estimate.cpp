@@ -45,13 +45,31 @@ double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) 
   return n;
 }
 
+int64_t Estimates::stages(const Assignment& a) const {
+  int64_t stages = 1;
+  for (size_t i = 0; i < a.picks.size(); ++i) {
+    if ((a.picks[i] & summary_.stages) != 0) stages *= a.mesh.axes()[i].size;
+  }
+  return stages;
+}
+
+/// The least share of the layers that the fullest stage has.
+double Estimates::of_stage(const Assignment& a) const { return 1 / static_cast<double>(stages(a)); }
+
+/// How often a rank runs a piece of work in a step, or waits while other stages run it.
+double Estimates::runs(const Work& w, const Assignment& a, int64_t microbatches) const {
+  const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
+  const auto times = static_cast<double>(repeats ? microbatches : 1);
+  const auto others = static_cast<double>(stages(a) - 1);
+  const double filled = 1 + others / static_cast<double>(microbatches);
+  return times * (w.count - w.in_layers + w.in_layers * of_stage(a) * filled);
+}
+
 double Estimates::least(const Assignment& a, int64_t microbatches) const {
   double seconds = 0;
   for (const Work& w : summary_.work) {
     if (w.flops <= 0) continue;
     const DimSet all = w.in | w.out;
-    const bool repeats = microbatch_dim_ >= 0 && (all >> microbatch_dim_ & 1);
-    const int64_t times = repeats ? microbatches : 1;
     double once = 0;
     if (w.k != 0) {
       const auto size = [&](DimSet dims) {
@@ -62,10 +80,11 @@ double Estimates::least(const Assignment& a, int64_t microbatches) const {
                       machine_.product_seconds(w.dtype, n, m, k, batch));
     } else {
       const double cut = summary_.elements(all) / local(all, a, 1);
-      once = w.flops / static_cast<double>(times) /
+      const bool repeats = microbatch_dim_ >= 0 && (all >> microbatch_dim_ & 1);
+      once = w.flops / static_cast<double>(repeats ? microbatches : 1) /
              std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
     }
-    seconds += w.count * static_cast<double>(times) * (machine_.launch + once);
+    seconds += runs(w, a, microbatches) * (machine_.launch + once);
   }
   return seconds;
 }
@@ -98,8 +117,7 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
     const std::vector<int> partial = axes_with(a, w.reduced);
-    const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
-    const double times = w.count * static_cast<double>(repeats ? microbatches : 1);
+    const double times = runs(w, a, microbatches);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
     const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a.mesh);
     sum.held_up += reducing;
@@ -114,11 +132,14 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     sum.held_up += gathering;
     if (w.gather_awaited) sum.exposed += gathering;
   }
+  sum.held_up += handing(a, microbatches);
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
     const bool stores =
         std::find(storage.axes.begin(), storage.axes.end(), axis) != storage.axes.end();
-    if (!stores && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 && copies(a, axis) > 0.5)
+    const bool makes_stages = (a.picks[axis] & summary_.stages) != 0;
+    if (!stores && !makes_stages && a.picks[axis] != 0 && a.mesh.axes()[axis].size > 1 &&
+        copies(a, axis) > 0.5)
       others.push_back(axis);
   }
   // Small tensors are free: they share a bucket with larger ones.
@@ -129,9 +150,11 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     const double sent = kept.sent / kept.bytes / kept.count;
     const double widened = 4 * summary_.elements(kept.dims) / kept.bytes;
     const double summed = passes_.wide ? std::max(sent, widened) : sent;
-    const double whole = bytes({kept}, a, {}, 1), sliced = bytes({kept}, a, storage, 1);
+    const double count = kept.count * share(kept, a);
+    const double whole = bytes({kept}, a, {}, 1) / share(kept, a),
+                 sliced = bytes({kept}, a, storage, 1) / share(kept, a);
     const auto add = [&](double& to, CollectiveKind kind, double n, const std::vector<int>& axes) {
-      to += kept.count * collective(kind, n, axes, a.mesh);
+      to += count * collective(kind, n, axes, a.mesh);
     };
     add(gather, CollectiveKind::all_gather, sent * whole, storage.axes);
     add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);
@@ -144,6 +167,27 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
   const double sums = passes_.each ? static_cast<double>(microbatches) : 1;
   sum.beside = sums * (reduce + scatter) + gathers * gather;
   return sum;
+}
+
+/// The share of these tensors that a stage has.
+double Estimates::share(const Kept& kept, const Assignment& a) const {
+  const double in_layers =
+      (kept.dims & summary_.stages) != 0 ? 1 : kept.in_layers / std::max(kept.bytes, 1.0);
+  return 1 - in_layers * (1 - of_stage(a));
+}
+
+/// Seconds in which stages hand microbatches over, and the last one hands them to all.
+double Estimates::handing(const Assignment& a, int64_t microbatches) const {
+  const std::vector<int> axes = axes_with(a, summary_.stages);
+  if (axes.empty()) return 0;
+  const auto others = static_cast<double>(stages(a) - 1), times = static_cast<double>(microbatches);
+  double seconds = 0;
+  for (const Kept& kept : summary_.handed) {
+    const double whole = summary_.elements(kept.dims);
+    const double part = kept.bytes * local(kept.dims, a, microbatches) / whole;
+    seconds += (2 * times + others) * collective(CollectiveKind::exchange, part, axes, a.mesh);
+  }
+  return seconds;
 }
 
 std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
@@ -167,19 +211,25 @@ double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const
       if ((a.picks[axis] & kept.dims) == 0) more *= a.mesh.axes()[axis].size;
     }
     const double whole = summary_.elements(kept.dims);
-    sum += kept.bytes * local(kept.dims, a, microbatches) / whole / std::min(more, whole);
+    const bool by_dim = (kept.dims & summary_.stages) != 0;
+    const double stored = kept.bytes * (by_dim ? 1 : share(kept, a));
+    sum += stored * local(kept.dims, a, microbatches) / whole / std::min(more, whole);
   }
   return sum;
 }
 
-MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
-                                 int64_t microbatches) const {
+MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage, int64_t microbatches,
+                                 PipelineSchedule schedule) const {
   const Storage none;
   MemoryEstimate m;
   m.stored = bytes(summary_.params, a, storage.stage >= 3 ? storage : none, 1);
   if (!passes_.offloads)
     m.stored += bytes(summary_.state, a, storage.stage >= 1 ? storage : none, 1);
-  const double kept = m.kept = bytes(summary_.kept, a, none, microbatches);
+  double kept = bytes(summary_.kept, a, none, microbatches);
+  if (const int64_t depth = stages(a); depth > 1) {  // a place for each microbatch under way
+    const bool is_gpipe = schedule == PipelineSchedule::gpipe;
+    kept *= static_cast<double>(is_gpipe ? microbatches : std::min(microbatches, depth));
+  }
   if (microbatches > 1) {  // gradient accumulation: the sums are whole unless reduced each time
     const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
     m.transient = passes_.gradients * bytes(summary_.params, a, sums, 1) + kept;
@@ -193,7 +243,8 @@ double Estimates::copies(const Assignment& a, int axis) const {
   double whole = 0, all = 0;
   for (const Kept& kept : summary_.params) {
     all += kept.bytes;
-    if ((kept.dims & a.picks[axis]) == 0) whole += kept.bytes;
+    const bool makes_stages = (a.picks[axis] & summary_.stages) != 0;
+    if ((kept.dims & a.picks[axis]) == 0) whole += kept.bytes - (makes_stages ? kept.in_layers : 0);
   }
   return all > 0 ? whole / all : 0;
 }

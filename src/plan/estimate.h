@@ -9,6 +9,7 @@
 
 #include "cost/cost.h"
 #include "plan/step_summary.h"
+#include "tessera/compile_options.h"
 
 namespace tessera {
 
@@ -32,7 +33,6 @@ struct Storage {
 struct MemoryEstimate {
   double stored = 0;     ///< parameters and state
   double transient = 0;  ///< everything else
-  double kept = 0;       ///< the part of `transient` that is alive from forward to backward
 };
 
 /// How often and how a step communicates parameters and gradients.
@@ -51,7 +51,8 @@ class Estimates {
             const Passes& passes);
 
   /// A lower bound in seconds: all matmuls and other ops with known FLOPs, each split over all axes
-  /// of its dims, at the machine's rate for that size, for all microbatches.
+  /// of its dims, at the machine's rate for that size, for all microbatches. Stages compute their
+  /// layers and wait while microbatches enter and leave.
   double least(const Assignment& a, int64_t microbatches) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
@@ -62,7 +63,11 @@ class Estimates {
   };
   Communication communication(const Assignment& a, const Storage& storage,
                               int64_t microbatches) const;
-  MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches) const;
+  /// `schedule` is that of stages, if there are any.
+  MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches,
+                        PipelineSchedule schedule) const;
+  /// The number of stages; 1: layers are not divided.
+  int64_t stages(const Assignment& a) const;
   /// The share of the parameters' bytes that is replicated along an axis.
   double copies(const Assignment& a, int axis) const;
   /// The number of slices of each dim.
@@ -70,6 +75,10 @@ class Estimates {
 
  private:
   double local(DimSet dims, const Assignment& a, int64_t microbatches) const;
+  double of_stage(const Assignment& a) const;
+  double runs(const Work& w, const Assignment& a, int64_t microbatches) const;
+  double share(const Kept& kept, const Assignment& a) const;
+  double handing(const Assignment& a, int64_t microbatches) const;
   double bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                int64_t microbatches) const;
   const Costs& costs(const Mesh& mesh) const;

@@ -11,19 +11,27 @@ constexpr double kSurelyTooLarge = 1.1;
 
 }  // namespace
 
+MemoryEstimate MemoryLimit::estimate(const Candidate& c) const {
+  return candidates_.estimates(c.recompute_option)
+      .memory(candidates_.assignment(c), c.storage, candidates_.microbatches(c.microbatch_option),
+              c.schedule);
+}
+
+bool MemoryLimit::fits_estimate(const Candidate& c, double slack) {
+  if (bytes_ == 0) return true;
+  const MemoryEstimate m = estimate(c);
+  const auto limit = static_cast<double>(bytes_);
+  if (m.stored > limit) least_stored_ = std::min(least_stored_, m.stored);
+  const double factor = corrections_.memory(c).value_or(1);
+  return m.stored <= limit && m.stored + factor * m.transient <= slack * limit;
+}
+
 std::optional<size_t> MemoryLimit::fewest_microbatches(const Candidate& c, size_t from,
                                                        double slack) {
-  if (bytes_ == 0) return from;
-  const double factor = corrections_.memory(c).value_or(1);
+  Candidate with = c;
   for (size_t option = from; option < candidates_.microbatch_options(); ++option) {
-    const MemoryEstimate m =
-        candidates_.estimates(c.recompute_option)
-            .memory(candidates_.assignment(c), c.storage, candidates_.microbatches(option));
-    if (m.stored > static_cast<double>(bytes_)) {
-      least_stored_ = std::min(least_stored_, m.stored);
-      return std::nullopt;
-    }
-    if (m.stored + factor * m.transient <= slack * static_cast<double>(bytes_)) return option;
+    with.microbatch_option = option;
+    if (fits_estimate(with, slack)) return option;
   }
   return std::nullopt;
 }
@@ -43,9 +51,7 @@ std::optional<size_t> MemoryLimit::next_microbatch_option(const Candidate& c) {
 bool MemoryLimit::is_too_large(const Candidate& c) const {
   const std::optional<double> factor = corrections_.memory(c);
   if (bytes_ == 0 || !factor) return false;
-  const MemoryEstimate m = candidates_.estimates(c.recompute_option)
-                               .memory(candidates_.assignment(c), c.storage,
-                                       candidates_.microbatches(c.microbatch_option));
+  const MemoryEstimate m = estimate(c);
   return m.stored + *factor * m.transient > kSurelyTooLarge * static_cast<double>(bytes_);
 }
 

@@ -25,6 +25,10 @@ class MemoryLimit {
   bool surely_fits(const Candidate& c);
   /// The next microbatch option after the candidate's own with which it may fit, if any.
   std::optional<size_t> next_microbatch_option(const Candidate& c);
+  /// True if the candidate may fit with its own number of microbatches.
+  bool may_fit(const Candidate& c) { return fits_estimate(c, kTooLarge); }
+  /// The same with room to spare.
+  bool fits_with_room(const Candidate& c) { return fits_estimate(c, 1 / kTooLarge); }
   /// True if the candidate does not fit, judging from a priced plan of its kind.
   bool is_too_large(const Candidate& c) const;
   /// The least bytes of parameters and state among candidates for which these alone exceeded the
@@ -33,6 +37,8 @@ class MemoryLimit {
 
  private:
   std::optional<size_t> fewest_microbatches(const Candidate& c, size_t from, double slack);
+  bool fits_estimate(const Candidate& c, double slack);
+  MemoryEstimate estimate(const Candidate& c) const;
 
   const Candidates& candidates_;
   const Corrections& corrections_;

@@ -22,7 +22,7 @@ struct QueueEntry {
   bool operator<(const QueueEntry& o) const {
     const auto order = [](const QueueEntry& e) {
       return std::tie(e.key, e.candidate.assignment, e.candidate.recompute_option,
-                      e.candidate.microbatch_option, e.candidate.storage);
+                      e.candidate.microbatch_option, e.candidate.storage, e.candidate.schedule);
     };
     return order(*this) > order(o);
   }

@@ -91,6 +91,7 @@ bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
 void PlanSearch::expand(const QueueEntry& open) {
   const size_t assignment = open.candidate.assignment;
   if (meshes_are_free_) candidates_.order_axes(assignment);
+  if (candidates_.has_stages(assignment)) return expand_stages(assignment);
   bool any = false;
   for (const Storage& storage : candidates_.storages(assignment)) {
     if (meshes_are_free_ && candidates_.is_merged(assignment, storage)) {
@@ -98,14 +99,43 @@ void PlanSearch::expand(const QueueEntry& open) {
       continue;
     }
     for (size_t recompute = 0; recompute < candidates_.recompute_options(); ++recompute) {
-      if (!candidates_.applies(recompute, storage)) continue;
       Candidate c{assignment, storage, recompute};
+      if (!candidates_.applies(c)) continue;
       const std::optional<size_t> option = memory_.first_microbatch_option(c);
       if (!option) continue;
       any = true;
       c.microbatch_option = *option;
       push_candidate(c);
       if (memory_.surely_fits(c)) break;  // no need to recompute more
+    }
+  }
+  counts_.too_large += any ? 0 : 1;
+}
+
+/// The same with stages: more microbatches fill them better, so each number is a candidate.
+void PlanSearch::expand_stages(size_t assignment) {
+  bool any = false;
+  for (const Storage& storage : candidates_.storages(assignment)) {
+    if (meshes_are_free_ && candidates_.is_merged(assignment, storage)) {
+      any = true;
+      continue;
+    }
+    // Gradients that are added up are whole, so ZeRO 2 equals ZeRO 1.
+    if (storage.stage == 2 && !candidates_.model().reduce_each_microbatch) continue;
+    for (const PipelineSchedule schedule : candidates_.model().schedules) {
+      Candidate c{assignment, storage};
+      c.schedule = schedule;
+      for (c.microbatch_option = 0; c.microbatch_option < candidates_.microbatch_options();
+           ++c.microbatch_option) {
+        for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
+             ++c.recompute_option) {
+          const bool passes = candidates_.microbatches(c.microbatch_option) > 1;
+          if (!passes || !candidates_.applies(c) || !memory_.may_fit(c)) continue;
+          any = true;
+          push_candidate(c);
+          if (memory_.fits_with_room(c)) break;  // no need to recompute more
+        }
+      }
     }
   }
   counts_.too_large += any ? 0 : 1;
@@ -120,6 +150,7 @@ void PlanSearch::push_candidate(const Candidate& c) {
 }
 
 void PlanSearch::push_with_more_microbatches(Candidate c) {
+  if (candidates_.has_stages(c.assignment)) return;  // they are candidates of their own
   const std::optional<size_t> option = memory_.next_microbatch_option(c);
   if (!option) return;
   c.microbatch_option = *option;
@@ -157,10 +188,11 @@ void PlanSearch::price_least_memory() {
       c.storage = storage;
       for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
            ++c.recompute_option) {
-        if (!candidates_.applies(c.recompute_option, storage)) continue;
-        const MemoryEstimate m = candidates_.estimates(c.recompute_option)
-                                     .memory(candidates_.assignment(c), storage,
-                                             candidates_.microbatches(c.microbatch_option));
+        if (!candidates_.applies(c)) continue;
+        const MemoryEstimate m =
+            candidates_.estimates(c.recompute_option)
+                .memory(candidates_.assignment(c), storage,
+                        candidates_.microbatches(c.microbatch_option), c.schedule);
         all.emplace_back(m.stored + m.transient, c);
       }
     }

@@ -18,6 +18,7 @@ std::string train_flags(const PricedPlan& p, bool written_out) {
   if (p.build.reshard_after_forward != "none")
     sets += " reshard_after_forward=" + p.build.reshard_after_forward;
   if (p.build.microbatches > 1) sets += fmt::format(" microbatches={}", p.build.microbatches);
+  if (!p.settings.empty()) sets += " " + p.settings;
   return sets.empty() ? text : text + " --set" + sets;
 }
 
@@ -188,53 +189,6 @@ std::string compare(const Plan& plan, const PricedPlan& other) {
   add_transfers(text, other);
   text += "  the best plan\n";
   add_transfers(text, plan.best);
-  return text;
-}
-
-namespace {
-
-std::string schedule_text(const PipelinePlan& p) {
-  const std::string schedule =
-      p.chunks > 1 ? fmt::format("interleaved 1F1B v={}", p.chunks) : "1F1B";
-  PricedPlan stage = p.stage;
-  stage.build.microbatches = 1;  // they pass through all stages
-  return fmt::format("{} stages, {}, {} microbatches, each stage {}", p.stages, schedule,
-                     p.stage.build.microbatches, train_flags(stage));
-}
-
-}  // namespace
-
-std::string to_string(const PipelinePlans& pipelines, const Plan& beside) {
-  std::string text =
-      "\nwhat if its layers were stages of a pipeline? Priced only: no command runs one\n";
-  if (pipelines.plans.empty()) {
-    return text + fmt::format("  none of {} priced fits into {}; the least is {}\n",
-                              pipelines.priced,
-                              bytes_text(static_cast<double>(beside.memory_limit)),
-                              bytes_text(static_cast<double>(pipelines.least_memory)));
-  }
-  const PipelinePlan& best = pipelines.plans[0];
-  const PricedPlan& p = best.stage;
-  const double more = p.seconds / beside.best.seconds - 1;
-  text +=
-      fmt::format("  with a pipeline: {}\n  {} a step: {:.1f} % {} than the best plan that runs\n",
-                  schedule_text(best), time_text(p.seconds), 100 * std::abs(more),
-                  more < 0 ? "faster" : "slower");
-  text += fmt::format("  {} plans priced of {} assignments in {:.2f} s; none is under {}\n",
-                      pipelines.priced, pipelines.space, pipelines.search_seconds,
-                      time_text(pipelines.bound));
-  add_waterfall(text, p);
-  row(text, "bubble of the pipeline", best.bubble, p.seconds,
-      fmt::format("  (sends {} to the next stage in {})",
-                  bytes_text(static_cast<double>(best.handed)), time_text(best.transfer)));
-  add_memory(text, p, beside.memory_limit);
-  if (pipelines.plans.size() > 1) text += "\nother pipelines\n";
-  for (size_t i = 1; i < pipelines.plans.size(); ++i) {
-    const PipelinePlan& other = pipelines.plans[i];
-    text +=
-        fmt::format("  {:>+6.1f} %  {:>10}  {}\n", 100 * (other.stage.seconds / p.seconds - 1),
-                    bytes_text(static_cast<double>(other.stage.memory())), schedule_text(other));
-  }
   return text;
 }
 

@@ -119,6 +119,20 @@ std::vector<PlanTransfer> largest_transfers(const Program& program) {
 
 }  // namespace
 
+std::shared_ptr<const Graph> Pricer::layers_in_loop() {
+  const bool may_loop = model_.is_loop || !model_.loop_setting.empty();
+  if (!may_loop || model_.layers < 2 || model_.microbatches.back() < 2) return nullptr;
+  PlanBuild build{model_.layers, model_.recompute_options[0].first,
+                  model_.recompute_options[0].second, model_.microbatches[0]};
+  build.looped = !model_.is_loop;
+  try {
+    return built(build).graph;
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage) throw;
+    return nullptr;  // these layers cannot be a loop
+  }
+}
+
 std::vector<std::string> Pricer::dims_of_loop() {
   if (!is_looped()) return {};
   const auto dims_of = [&](const PlanBuild& build) {
@@ -149,7 +163,7 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 }
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
-                        bool init) const {
+                        bool init, PipelineSchedule schedule) const {
   LowerOptions options{mesh,
                        Layout::parse(layout),
                        model.functions,
@@ -162,6 +176,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   options.wide_grad_reduce = model_.wide_grad_reduce;
   options.reduce_each_microbatch = model_.reduce_each_microbatch;
   options.offload_state = model_.offload_state;
+  options.pipeline_schedule = schedule;
   options.chunks = 1;  // no chunks: the bound counts every awaited reduction as exposed
   return lower(*model.graph, options);
 }
@@ -179,7 +194,7 @@ void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
 PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
                                    const PlanBuild& build, bool init) {
   const PlanStep& model = built(build);
-  const Program program = lowered(mesh, layout, model, init);
+  const Program program = lowered(mesh, layout, model, init, build.pipeline_schedule);
   PricedPlan p;
   p.mesh = mesh;
   p.layout = p.rules = layout;
@@ -214,8 +229,8 @@ PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, Pla
 
 PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
   build.layers = model_.layers;
-  const bool as_loop = is_looped() && !names_tensors(Layout::parse(layout));
-  if (!whole && !as_loop && (is_looped() || is_continued()))
+  const bool as_loop = is_looped() && !build.looped && !names_tensors(Layout::parse(layout));
+  if (!whole && !as_loop && !build.looped && (is_looped() || is_continued()))
     return price_layers(mesh, layout, build);
   PricedPlan result;
   if (!whole && as_loop) {

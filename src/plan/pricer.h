@@ -27,8 +27,8 @@ class Pricer {
   const PlanModel& model() const { return model_; }
   const Machine& machine() const { return machine_; }
   const PlanStep& built(const PlanBuild& build);
-  Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
-                  bool init) const;
+  Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model, bool init,
+                  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward) const;
   /// The time and memory of a plan. `whole`: lower the whole model, otherwise it may be
   /// extrapolated from one and two layers, or priced with its layers as a loop. Throws the usage
   /// errors of the layout. `build.layers` is taken from the model.
@@ -40,7 +40,11 @@ class Pricer {
   bool is_continued() const { return model_.layers > 2 && !model_.is_loop && !is_looped(); }
   /// If true, candidates are priced with the layers as a loop; the winner is lowered unrolled.
   bool is_looped() const { return model_.layers > 2 && !model_.reshard_of_loop.empty(); }
-  /// Dims that only exist with the layers as a loop; the planner leaves them whole.
+  /// The model with its layers as a loop, which a rule may deal to stages; null if they cannot be
+  /// one, or a step has one microbatch.
+  std::shared_ptr<const Graph> layers_in_loop();
+  /// Dims that only exist with the layers as a loop; the planner leaves them whole, but for the one
+  /// that counts layers.
   std::vector<std::string> dims_of_loop();
 
  private:

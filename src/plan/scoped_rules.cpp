@@ -47,6 +47,7 @@ std::vector<size_t> ScopedRules::plans_to_try() const {
   std::vector<size_t> order;
   const std::vector<PricedCandidate>& all = found_.all();
   for (size_t i = 0; i < all.size(); ++i) {
+    if (candidates_.has_stages(all[i].candidate.assignment)) continue;  // a loop, priced as one
     const double most = memory_.fits(all[i].plan) ? kNear * plain_seconds_ : plain_seconds_;
     if (!found_.has_best() || all[i].plan.seconds <= most) order.push_back(i);
   }

@@ -53,7 +53,8 @@ Space::Space(const StepSummary& summary, const Layout& rules, const std::vector<
   for (const LayoutRule& rule : rules.rules()) all = all || (rule.automatic && rule.dim == "*");
   for (size_t d = 0; d < summary.dims.size(); ++d) {
     const DimSet bit = DimSet{1} << d;
-    if (std::find(whole.begin(), whole.end(), summary.dims[d]) != whole.end()) continue;
+    const bool stays = std::find(whole.begin(), whole.end(), summary.dims[d]) != whole.end();
+    if (stays && !(summary.stages & bit)) continue;
     if (summary.sizes[d] > 1 && !(ruled_ & bit) && (all || (asked & bit))) free_ |= bit;
   }
   find_options();
@@ -128,7 +129,7 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
     std::vector<Assignment> next;
     for (const Assignment& a : result) {
       for (const DimSet option : options_) {
-        if (!fits(axis, option)) continue;
+        if (!fits(axis, option) || (makes_stages(option) && has_stages(a))) continue;
         next.push_back(a);
         next.back().picks.push_back(option);
       }
@@ -205,7 +206,7 @@ class Space::Meshes {
 
   /// True if no dim gets two axes, except if these leave parameters replicated.
   bool is_apart(DimSet option) const {
-    bool apart = !space_.by_slices(option);
+    bool apart = !space_.by_slices(option) && !(space_.makes_stages(option) && has_stages());
     for (size_t i = 0; i < picks_.size(); ++i) {
       const DimSet other = picks_[i];
       const bool named = i < space_.names_.size();
@@ -213,6 +214,11 @@ class Space::Meshes {
       apart = apart && (differ || (other == option && option != 0 && space_.leaves_copies(option)));
     }
     return apart;
+  }
+
+  bool has_stages() const {
+    return std::any_of(picks_.begin(), picks_.end(),
+                       [&](DimSet pick) { return space_.makes_stages(pick); });
   }
 
   void push(int64_t left, int64_t size, DimSet option, size_t first) {
@@ -245,12 +251,18 @@ Assignment Space::named(const Assignment& a) const {
   for (size_t i = axes.size(); i-- > 0;) {
     if (std::find(names_.begin(), names_.end(), axes[i].name) != names_.end()) continue;
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
-    if (is_taken(name)) name = name == "data" ? "pod" : "model_";
+    if (makes_stages(a.picks[i])) name = "pipe";
+    if (is_taken(name)) name = name == "data" ? "pod" : name + "_";
     if (a.picks[i] == 0 && is_taken(name)) name = "idle";
-    if (is_taken(name) || name == "model_") name += summary_.dims[std::countr_zero(a.picks[i])];
+    if (is_taken(name) || name.ends_with('_')) name += summary_.dims[std::countr_zero(a.picks[i])];
     axes[i].name = name;
   }
   return {Mesh(axes), a.picks};
+}
+
+bool Space::has_stages(const Assignment& a) const {
+  return std::any_of(a.picks.begin(), a.picks.end(),
+                     [&](DimSet pick) { return makes_stages(pick); });
 }
 
 /// True if an axis with these dims makes an op run blockwise (Op::by_slices).

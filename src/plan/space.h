@@ -15,7 +15,8 @@ class Space {
  public:
   /// Keeps a reference. `rules`: fixed rules hold for all layouts; rules with `auto` name the free
   /// dims. With "*:auto", or without any `auto`, all other dims are free. `whole`: dims that stay
-  /// whole. Throws usage errors for dims that the model lacks.
+  /// whole, unless they count layers that a rule may deal to stages. Throws usage errors for dims
+  /// that the model lacks.
   Space(const StepSummary& summary, const Layout& rules,
         const std::vector<std::string>& whole = {});
 
@@ -28,7 +29,7 @@ class Space {
   /// longer than everything else. Axes named in fixed rules are in all meshes, perhaps with size 1.
   std::vector<Assignment> assignments(int64_t devices, size_t most_axes = 3) const;
   /// The same with names for the axes: "data" (and "pod" outside of it) if parameters are
-  /// replicated, else "model".
+  /// replicated, "pipe" if it makes stages, else "model".
   Assignment named(const Assignment& a) const;
   /// The fixed rules and those of the assignment as a layout string.
   std::string layout_text(const Assignment& a) const;
@@ -38,6 +39,8 @@ class Space {
   Assignment without(const Assignment& a, const std::string& dim) const;
   /// The assignment plus the dims that fixed rules give to its axes.
   Assignment with_fixed(const Assignment& a) const;
+  /// True if an axis of the mesh makes stages of layers.
+  bool has_stages(const Assignment& a) const;
   /// The dims that the planner may split.
   DimSet free_dims() const { return free_; }
 
@@ -46,6 +49,7 @@ class Space {
   bool leaves_copies(DimSet dims) const;
   class Meshes;
   bool by_slices(DimSet dims) const;
+  bool makes_stages(DimSet dims) const { return (dims & summary_.stages) != 0; }
   DimSet fixed_on(const std::string& axis) const;
   std::vector<DimSet> fixed_on(const Mesh& mesh) const;
   bool goes_with(DimSet option, DimSet fixed) const;

@@ -34,12 +34,33 @@ double fastest_rate(const Machine& machine) {
   return rate > 0 ? rate : 1e30;
 }
 
+/// The loops whose iterations a rule can deal to stages: those of repeated layers, and of their
+/// gradients.
+std::set<int> loops_over_layers(const Graph& graph) {
+  std::set<std::string> counted;
+  for (const Stored& s : graph.stored()) {
+    for (int d = 0; d < s.layers; ++d) counted.insert(graph.value(s.value).shape[d].name);
+  }
+  std::set<int> loops;
+  for (size_t l = 0; l < loops_of(graph).size(); ++l) {
+    const Loop& loop = loops_of(graph)[l];
+    if (loop.condition < 0 && !loop.carries.empty() && counted.contains(loop.over.name))
+      loops.insert(static_cast<int>(l));
+  }
+  return loops;
+}
+
 class Reader {
  public:
-  Reader(StepSummary& to, const SummarizedGraph& from, double factor, const Machine& machine)
+  /// in_layers: the share of what is outside of loops over layers that counts as inside, relative
+  /// to `factor`.
+  Reader(StepSummary& to, const SummarizedGraph& from, double factor, double in_layers,
+         const Machine& machine)
       : to_(to),
         graph_(from.graph),
         factor_(factor),
+        in_layers_(in_layers),
+        over_layers_(loops_over_layers(from.graph)),
         machine_(machine),
         fastest_(fastest_rate(machine)) {
     std::vector<int> roots;
@@ -120,6 +141,7 @@ class Reader {
     if (at == to.end()) at = to.insert(at, {dims});
     at->bytes += factor_ * bytes;
     at->count += factor_ * count;
+    at->in_layers += in_layers_ * bytes;
     return *at;
   }
 
@@ -129,6 +151,13 @@ class Reader {
     for (int l = node.loop; l >= 0; l = loops_of(graph_)[l].parent)
       iterations *= static_cast<double>(loops_of(graph_)[l].over.size);
     return iterations;
+  }
+
+  bool is_in_layers(const Node& node) const {
+    for (int l = node.loop; l >= 0; l = loops_of(graph_)[l].parent) {
+      if (over_layers_.contains(l)) return true;
+    }
+    return false;
   }
 
   void add_conflicts(const Value& value, const std::vector<DimSet>& together = {}) {
@@ -168,7 +197,7 @@ class Reader {
 
   /// A composite may be expanded: reads the communication inside its body, and which dims share a
   /// tensor there.
-  void read_body(const OpCall& call, const IndexSpace& space, const Work& whole, double count) {
+  void read_body(const OpCall& call, const IndexSpace& space, const Work& whole) {
     if (call.op.body == nullptr) return;
     DimSet inside = whole.inside;
     std::vector<DimSet> together = whole.together;
@@ -184,18 +213,25 @@ class Reader {
     for (const Value& value : body.graph.values()) add_conflicts(value, together);
     const std::vector<char> all(body.graph.nodes().size(), 1);
     for (const Node& node : body.graph.nodes()) {
-      if (!node.in.empty()) read_call(body.graph, all, node, inside, together, count);
+      if (!node.in.empty())
+        read_call(body.graph, all, node, inside, together, {whole.count, whole.in_layers});
     }
   }
 
   void read_node(const Node& node) {
     for (const int v : node.out) add_conflicts(graph_.value(v));
-    if (!node.in.empty() && node.op != &kLoop)
-      read_call(graph_, needed_, node, 0, {}, factor_ * iterations(node));
+    if (node.in.empty() || node.op == &kLoop) return;
+    const double times = iterations(node);
+    read_call(graph_, needed_, node, 0, {},
+              {factor_ * times, (is_in_layers(node) ? factor_ : in_layers_) * times});
   }
 
+  struct Count {
+    double all = 0, in_layers = 0;
+  };
+
   void read_call(const Graph& graph, const std::vector<char>& needed, const Node& node,
-                 DimSet inside, const std::vector<DimSet>& together, double count) {
+                 DimSet inside, const std::vector<DimSet>& together, Count count) {
     const CallTypes types = call_types(graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
     if (types.out.empty()) return;
@@ -219,8 +255,10 @@ class Reader {
     const bool awaited = (w.reduced != 0 || follows) && is_awaited(graph, needed, number);
     w.awaited = awaited && w.reduced != 0;
     w.gather_awaited = awaited && follows;
-    add_work(w, count);
-    read_body(call, space, w, count);
+    w.count = count.all;
+    w.in_layers = count.in_layers;
+    add_work(w);
+    read_body(call, space, w);
   }
 
   /// True for the gradient of a parameter, or a value that casts or loops turn into one.
@@ -245,18 +283,18 @@ class Reader {
     w.k = w.in & ~w.out;
   }
 
-  void add_work(const Work& w, double count) {
+  void add_work(const Work& w) {
     const auto key = [](const Work& x) {
       return std::tie(x.in, x.out, x.reduced, x.inside, x.together, x.m, x.n, x.k, x.dtype, x.item,
                       x.of_layer, x.awaited, x.gather_awaited, x.flops);
     };
     for (Work& x : to_.work) {
       if (key(x) != key(w)) continue;
-      x.count += count;
+      x.count += w.count;
+      x.in_layers += w.in_layers;
       return;
     }
     to_.work.push_back(w);
-    to_.work.back().count = count;
   }
 
   /// Values that are kept from forward to backward: those alive at the node with most live bytes.
@@ -296,7 +334,8 @@ class Reader {
 
   StepSummary& to_;
   const Graph& graph_;
-  double factor_;
+  double factor_, in_layers_;
+  std::set<int> over_layers_;
   const Machine& machine_;
   double fastest_;
   std::vector<char> needed_;
@@ -321,10 +360,60 @@ StepSummary summarize_step(const SummarizedGraph& one, const SummarizedGraph& tw
   StepSummary summary;
   const double more = static_cast<double>(layers - 1);
   const bool same = &one.graph == &two.graph;
-  Reader(summary, one, same ? 1 : 1 - more, machine).read();
-  if (!same) Reader(summary, two, more, machine).read();
+  const double all = same ? 0 : static_cast<double>(layers);
+  Reader(summary, one, same ? 1 : 1 - more, -all, machine).read();
+  if (!same) Reader(summary, two, more, all, machine).read();
   std::erase_if(summary.work, [](const Work& w) { return w.count < 0.5; });
   return summary;
+}
+
+void add_stages(const Graph& looped, StepSummary& summary) {
+  const std::set<int> layers = loops_over_layers(looped);
+  const auto number = [&](const Dim& dim) {
+    int d = summary.find(dim.name);
+    if (d < 0 && summary.dims.size() < kMostDims) {
+      d = static_cast<int>(summary.dims.size());
+      summary.dims.push_back(dim.name);
+      summary.sizes.push_back(dim.size);
+      summary.conflicts.push_back(0);
+    }
+    return d;
+  };
+  const auto set_of = [&](const Shape& shape) {
+    DimSet set = 0;
+    for (const Dim& dim : shape) {
+      if (summary.find(dim.name) >= 0) set |= DimSet{1} << summary.find(dim.name);
+    }
+    return set;
+  };
+  for (const int l : layers) {
+    const int d = number(loops_of(looped)[l].over);
+    if (d >= 0) summary.stages |= DimSet{1} << d;
+  }
+  // Within its layers a stage's axis is free.
+  for (const int l : layers) {
+    const Loop& loop = loops_of(looped)[l];
+    const int d = summary.find(loop.over.name);
+    if (d < 0) continue;
+    DimSet inside = 0;
+    for (const Node& node : looped.nodes()) {
+      bool is_inside = false;
+      for (int at = node.loop; at >= 0; at = loops_of(looped)[at].parent) is_inside |= at == l;
+      if (!is_inside) continue;
+      for (const int v : node.out) inside |= set_of(looped.value(v).shape);
+      if (node.op == &kLoopSlice) continue;
+      for (const int v : node.in) inside |= set_of(looped.value(v).shape);
+    }
+    inside &= ~summary.stages;
+    summary.conflicts[d] |= inside;
+    for (DimSet rest = inside; rest != 0; rest &= rest - 1)
+      summary.conflicts[std::countr_zero(rest)] |= DimSet{1} << d;
+    for (const int v : loop.carries) {
+      const Value& value = looped.value(v);
+      const auto bytes = static_cast<double>(value.shape.elements() * size_of(value.dtype));
+      summary.handed.push_back({set_of(value.shape), bytes, 1});
+    }
+  }
 }
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ struct Work {
   double flops = 0;                   ///< of one node; 0 inside the body of a composite
   double rate = 0;                    ///< FLOP/s at most, if it is not a matmul
   double count = 0;                   ///< nodes in a step
+  double in_layers = 0;               ///< of these, nodes that a stage shares with other stages
 };
 
 /// A parameter, a state tensor, or a value that is kept from forward to backward.
@@ -36,6 +37,9 @@ struct Kept {
   double bytes = 0;
   double count = 0;  ///< number of tensors; each layer has its own
   double sent = 0;   ///< of a parameter: bytes in the dtypes in which it is gathered
+  /// Of `bytes`, those of repeated layers. A dim that counts the layers stands in `dims` instead if
+  /// they are a loop.
+  double in_layers = 0;
 };
 
 struct StepSummary {
@@ -46,6 +50,8 @@ struct StepSummary {
   std::vector<Work> work;
   std::vector<Kept> params, state;
   std::vector<Kept> kept;
+  DimSet stages = 0;         ///< dims that count layers: an axis that splits one makes stages
+  std::vector<Kept> handed;  ///< what a stage hands to the next, and the next one back
 
   int find(const std::string& dim) const;
   /// Elements of a tensor with these dims.
@@ -63,5 +69,10 @@ struct SummarizedGraph {
 /// they are a loop.
 StepSummary summarize_step(const SummarizedGraph& one, const SummarizedGraph& two, int64_t layers,
                            const Machine& machine);
+
+/// Adds what stages of the layers need to know: the dims that count layers, what may not be split
+/// with them, and what is handed over. `looped`: the model with its layers as a loop. Adds nothing
+/// if there is none.
+void add_stages(const Graph& looped, StepSummary& summary);
 
 }  // namespace tessera

@@ -421,7 +421,7 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
                                    job + "--set layers=2 --html diff.html"));
   expect_success(
       run_cli_in(f,
-                 "plan gpt --devices 4 --machine h100 --pipeline --time 5 --set layers=2 "
+                 "plan gpt --devices 4 --machine h100 --time 5 --set layers=2 "
                  "batch=8 --why-not length:data --why-not-mesh data:4 --html plan.html"));
   CHECK(f.read("plan.html").find("tessera train gpt --data PATH --set layers=2 batch=8 --mesh ") !=
         std::string::npos);

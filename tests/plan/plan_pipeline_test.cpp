@@ -1,7 +1,4 @@
-// What-if plans with a pipeline, against plans without one and against hand-computed figures.
-#include <filesystem>
-
-#include "cli/cli_run.h"
+// Simulated pipelines of other frameworks, against plans without one and hand-computed figures.
 #include "cost/pipeline_schedule.h"
 #include "plan/layer_cut.h"
 #include "plan/plan_models.h"
@@ -158,74 +155,14 @@ TEST_CASE("plan: stages wait for the first and the last microbatch", "[plan]") {
   expect_usage({"[plan] a pipeline of 1 microbatch", "at least 2"}, [&] { priced(4, 1, 1); });
 }
 
-TEST_CASE("plan: of all pipelines none of the usual is faster", "[plan]") {
-  PlanModel model = parted_model(8);
-  model.microbatches = {1, 8, 16};
-  PlanOptions options;
-  options.seconds = 60;
-  options.layout = Layout::parse("batch,heads:auto");
-  const PipelinePlans found = plan_pipeline(model, 8, a100(), options);
-  REQUIRE(!found.plans.empty());
-  const PipelinePlan& best = found.plans[0];
-  CHECK(found.bound <= best.stage.seconds);
-  CHECK(best.stages * best.stage.mesh.size() == 8);
-  for (const int64_t stages : {2, 4, 8}) {
-    for (const int64_t m : {8, 16}) {
-      const Mesh mesh({{"data", static_cast<int>(8 / stages)}});
-      if (32 / m % mesh.size() != 0) continue;
-      INFO(stages << " stages, " << m << " microbatches");
-      CHECK(price_pipeline(model, mesh, Layout::parse("batch:data"), in_parts(m), stages, 1, a100())
-                .stage.seconds >= best.stage.seconds * (1 - 1e-9));
-    }
-  }
-  const PipelinePlan again =
-      price_pipeline(model, best.stage.mesh, Layout::parse(best.stage.layout), best.stage.build,
-                     best.stages, best.chunks, a100());
-  CHECK(again.stage.seconds == Approx(best.stage.seconds));
-  options.memory = best.stage.memory() / 2;
-  for (const PipelinePlan& p : plan_pipeline(model, 8, a100(), options).plans)
-    CHECK(p.stage.memory() <= *options.memory);
-}
-
-TEST_CASE("plan: what cannot be a pipeline is refused", "[plan][errors]") {
+TEST_CASE("simulate: what cannot be a pipeline is refused", "[plan][errors]") {
+  const auto priced = [](int64_t layers) {
+    return price_pipeline(parted_model(layers), Mesh::parse("data:2"), Layout::parse("batch:data"),
+                          in_parts(4), 2, 1, a100());
+  };
   expect_usage(
       {"[plan] gpt: a pipeline deals layers to stages, and this model has 1", "at least 2"},
-      [] { plan_pipeline(parted_model(1), 8, a100()); });
-  expect_usage({"[plan] 9 layers and 8 devices have no common divisor", "--devices or layers"},
-               [] { plan_pipeline(parted_model(9), 8, a100()); });
-  PlanModel model = parted_model(8);
-  model.microbatches = {1};
-  expect_usage({"[plan] no pipeline can be filled", "'batch' is 1", "a larger batch"},
-               [&] { plan_pipeline(model, 8, a100()); });
-  expect_usage({"[plan] a pipeline on 1 device"},
-               [] { plan_pipeline(parted_model(8), 1, a100()); });
-}
-
-TEST_CASE("plan: a pipeline stands beside the plan that runs", "[plan][cli]") {
-  const Folder f;
-  const std::string model =
-      "plan gpt --set layers=4 d_model=64 heads=4 ff=128 length=32 batch=16 scan=true "
-      "--machine a100-80gb --time 3 --pipeline ";
-  const CliResult r = run_cli_in(f, model + "--devices 4 --json p.json");
-  INFO(r.out << r.err);
-  REQUIRE(r.code == 0);
-  for (const std::string words :
-       {"what if its layers were stages of a pipeline? Priced only: no command runs one",
-        "with a pipeline: ", "than the best plan that runs", "bubble of the pipeline"})
-    CHECK(r.out.find(words) != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(f.read("p.json"))["pipeline"];
-  CHECK(report["runs"] == false);
-  const nlohmann::json& best = report["plans"][0];
-  CHECK(4 % best["stages"].get<int>() == 0);
-  CHECK(best["stages"] >= 2);
-  CHECK(best["bubble"] > 0);
-  CHECK(report["bound"] <= best["seconds"]);
-  expect_failure(run_cli_in(f, model + "--mesh data:4"), 1,
-                 {"--pipeline chooses the stages", "give --devices N instead of --mesh 'data:4'"});
-  expect_failure(run_cli_in(f, model), 1, {"--pipeline chooses the stages", "give --devices N"});
-  const CliResult none = run_cli_in(f, model + "--devices 4 --memory 900kB");
-  INFO(none.out << none.err);
-  CHECK((none.code != 0 || none.out.find("pipeline") != std::string::npos));
+      [&] { priced(1); });
 }
 
 }  // namespace tessera::test

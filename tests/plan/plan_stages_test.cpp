@@ -1,0 +1,194 @@
+// Pipelines in the space of the planner: layers that are a loop, dealt to stages.
+#include <fmt/format.h>
+
+#include "cli/cli_run.h"
+#include "plan/plan_models.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "tessera/explain.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// A CPU's rate, on links of 20 Mbit/s.
+Machine slow_links() {
+  return Machine::parse(
+      "format = 1\nname = \"slow\"\nmemory = 8000000000\nlaunch = 1e-6\n[[memory_rate]]\n"
+      "bandwidth = 1e10\n[[product]]\ndtype = \"float32\"\nflops = 1e10\ntile_rows = 16\n"
+      "tile_columns = 16\nunits = 1\n[[link]]\nname = \"network\"\nlatency = 2e-4\n"
+      "bandwidth = 2.5e6\n",
+      "slow_links");
+}
+
+/// A gpt that may be trained in microbatches, with its layers as a loop or one by one.
+PlanModel gpt_of(int64_t layers, bool is_loop) {
+  PlanModel model;
+  model.name = "gpt";
+  model.layers = layers;
+  model.is_loop = is_loop;
+  if (!is_loop) model.loop_setting = "scan=true";
+  model.microbatches = {1, 2, 4, 8};
+  model.schedules = {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe};
+  model.build = [is_loop](const PlanBuild& build) {
+    nn::GptOptions o = options_of(768, 32);
+    o.dtype = DType::float32;
+    o.vocab = 128;
+    o.batch = 8 / build.microbatches;
+    o.layers = build.layers;
+    o.scan = is_loop || build.looped;
+    const auto graph = std::make_shared<Graph>();
+    const Tensor lr = graph->input("lr", {}, DType::float32);
+    MinimizeOptions options;
+    if (build.recompute != "none") options.gradient.recompute = {build.recompute};
+    const auto part = [&] { return nn::gpt(*graph, o).loss; };
+    const Minimized m = build.microbatches == 1
+                            ? minimize(part(), lr, adam({}), options)
+                            : minimize_in_microbatches(*graph, "batch", build.microbatches, part,
+                                                       lr, adam({}), options);
+    return PlanStep{graph, {{"train", {m.loss}, true}}};
+  };
+  return model;
+}
+
+PlanOptions with_time() {
+  PlanOptions options;
+  options.seconds = 120;
+  return options;
+}
+
+bool has_stages(const PricedPlan& p) {
+  const std::vector<LayoutRule>& rules = Layout::parse(p.layout).rules();
+  return std::any_of(rules.begin(), rules.end(),
+                     [](const LayoutRule& r) { return r.dim == "layers"; });
+}
+
+}  // namespace
+
+TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was priced is faster",
+          "[plan]") {
+  const Machine machine = slow_links();
+  for (const bool is_loop : {false, true}) {
+    INFO("loop " << is_loop);
+    const PlanModel model = gpt_of(8, is_loop);
+    const Plan found = plan(model, Mesh::parse("a:2"), machine, with_time());
+    const PricedPlan& best = found.best;
+    INFO(best.layout << " " << best.build.microbatches << " " << best.settings);
+    CHECK(found.optimal);
+    CHECK(found.bound <= best.seconds * (1 + 1e-9));
+    REQUIRE(has_stages(best));
+    CHECK(best.build.microbatches > 1);
+    CHECK(best.build.looped == !is_loop);
+    CHECK((best.settings.find("scan=true") != std::string::npos) == !is_loop);
+    CHECK(best.seconds == Approx(found.table_seconds));  // the search played this Program
+    // Every number of microbatches and both schedules, and what runs without stages.
+    const auto seconds = [&](const char* layout, int64_t microbatches, PipelineSchedule schedule) {
+      PlanBuild build = best.build;
+      build.microbatches = microbatches;
+      build.pipeline_schedule = schedule;
+      return price(model, Mesh::parse("a:2"), Layout::parse(layout), build, machine).seconds;
+    };
+    for (const PipelineSchedule schedule : model.schedules) {
+      for (const int64_t m : {2, 4, 8}) {
+        for (const char* layout : {"layers:a", "layers,vocab:a", "batch:a", "heads,ff,vocab:a"}) {
+          if (std::string(layout) == "batch:a" && m == 8) continue;
+          INFO(layout << ", " << m << " microbatches");
+          CHECK(seconds(layout, m, schedule) >= best.seconds * (1 - 1e-9));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[plan]") {
+  const PlanModel model = gpt_of(6, false);
+  const Machine machine = slow_links();
+  PlanBuild build;
+  build.microbatches = 4;
+  build.looped = true;
+  for (const PipelineSchedule schedule : model.schedules) {
+    for (const char* layout : {"layers:pipe", "layers:pipe;batch:data", "layers,vocab:pipe"}) {
+      INFO(layout);
+      const Mesh mesh = Mesh::parse("pipe:2;data:2");
+      build.pipeline_schedule = schedule;
+      const PricedPlan priced = price(model, mesh, Layout::parse(layout), build, machine);
+      PlanBuild all = build;
+      all.layers = model.layers;
+      const PlanStep step = model.build(all);
+      CompileOptions options{mesh, Layout::parse(layout), step.functions};
+      options.chunks = 1;
+      options.threads_per_rank = 1;
+      options.pipeline_schedule = schedule;
+      const Explanation e = explain(*step.graph, options);
+      CHECK(priced.params == e.memory.params);
+      CHECK(priced.transient == e.memory.transient);
+      int64_t sent = 0, priced_sent = 0;
+      for (const CollectiveReport& c : e.functions.back().collectives) sent += c.bytes;
+      for (const PlanAxes& axes : priced.by_axes) priced_sent += axes.bytes;
+      CHECK(priced_sent == sent);
+    }
+  }
+}
+
+TEST_CASE("plan: what is given for pipelines stays", "[plan]") {
+  const Machine machine = slow_links();
+  PlanModel model = gpt_of(8, false);
+  model.schedules = {PipelineSchedule::gpipe};
+  const PricedPlan gpipe = plan(model, Mesh::parse("a:2"), machine, with_time()).best;
+  REQUIRE(has_stages(gpipe));
+  CHECK(gpipe.build.pipeline_schedule == PipelineSchedule::gpipe);
+  CHECK(gpipe.settings == "scan=true pipeline_schedule=gpipe");
+  model.loop_setting.clear();  // layers are built one by one
+  CHECK(!has_stages(plan(model, Mesh::parse("a:2"), machine, with_time()).best));
+  model = gpt_of(8, true);
+  model.microbatches = {1};
+  CHECK(!has_stages(plan(model, Mesh::parse("a:2"), machine, with_time()).best));
+  // With a rule for it the dim is as any other.
+  model = gpt_of(8, true);
+  PlanOptions options = with_time();
+  options.layout = Layout::parse("layers:-;*:auto");
+  CHECK(!has_stages(plan(model, Mesh::parse("a:2"), machine, options).best));
+  options.layout = Layout::parse("layers:a;*:auto");
+  CHECK(has_stages(plan(model, Mesh::parse("a:2"), Machine::load("h100"), options).best));
+  options.layout = Layout::parse("stage:auto");
+  expect_usage({"[plan] no tensor has a dim 'stage'"},
+               [&] { plan(model, Mesh::parse("a:2"), machine, options); });
+}
+
+TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
+  const Folder f;
+  f.write("slow.toml", slow_links().to_toml());
+  const std::string model = "layers=4 d_model=768 heads=8 ff=3072 length=16 vocab=64 batch=4 ";
+  expect_success(run_cli_in(f,
+                            "plan gpt --devices 2 --machine slow.toml --plan-time 100 --json "
+                            "p.json --set " +
+                                model));
+  const nlohmann::json best = nlohmann::json::parse(f.read("p.json"))["best"];
+  const std::string settings = best["settings"];
+  INFO(best.dump(1));
+  REQUIRE(settings.find("scan=true") == 0);
+  CHECK(best["mesh"] == "pipe:2");
+  CHECK(best["layout"].get<std::string>().find("layers") == 0);
+  const std::string flags = fmt::format(
+      "--mesh \"{}\" --layout \"{}\" --set {} microbatches={} ", best["mesh"].get<std::string>(),
+      best["layout"].get<std::string>(), settings, best["microbatches"].get<int>());
+  const CliResult verified = run_cli_in(f, "verify gpt " + flags + model);
+  INFO(verified.out << verified.err);
+  CHECK(verified.code == 0);
+  // The same from `auto`, whose choice is kept in the cache and read again.
+  const std::string cache = "TESSERA_CACHE=" + f.dir;
+  for (int i = 0; i < 2; ++i) {
+    const CliResult automatic = run_cli_in(
+        f, "explain gpt --mesh pipe:2 --machine slow.toml --layout auto --set " + model, cache);
+    INFO(automatic.out << automatic.err);
+    CHECK(automatic.code == 0);
+    CHECK(automatic.err.find("layout auto: " + best["layout"].get<std::string>()) == 0);
+    CHECK(automatic.err.find("model.scan=true") != std::string::npos);
+  }
+  const CliResult one_by_one = run_cli_in(
+      f, "plan gpt --devices 2 --machine slow.toml --json q.json --set scan=false " + model);
+  CHECK(one_by_one.code == 0);
+  CHECK(nlohmann::json::parse(f.read("q.json"))["best"]["settings"] == "");
+}
+
+}  // namespace tessera::test
