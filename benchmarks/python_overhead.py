@@ -31,22 +31,23 @@ cpp = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.P
 
 def in_python(name, steps):
     step = made[name]
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
         step()
-    return (time.perf_counter() - begin) / steps * 1e6
+    return (time.perf_counter() - begin) / steps * 1e6, (time.process_time() - used) / steps * 1e6
 
 
 def in_cpp(name, steps):
     print(name, steps, file=cpp.stdin, flush=True)
-    return float(cpp.stdout.readline())
+    return tuple(map(float, cpp.stdout.readline().split()))
 
 
 for name, steps in ("gpt", 40), ("empty", 5000):
     in_cpp(name, steps), in_python(name, steps)
     pairs = [(in_cpp(name, steps), in_python(name, steps)) for _ in range(rounds)]
-    a, b = (statistics.median(times) for times in zip(*pairs))
-    least, most = min(q / p for p, q in pairs), max(q / p for p, q in pairs)
-    print(f"{name}: C++ {a:.1f} us, Python {b:.1f} us a step: {b - a:+.1f} us, {b / a:.3f} times ({least:.3f} to {most:.3f}), {rounds} rounds of {steps} steps")
+    for i, clock in enumerate(("clock", "processors")):
+        a, b = (statistics.median(side[i] for side in sides) for sides in zip(*pairs))
+        least, most = min(q[i] / p[i] for p, q in pairs), max(q[i] / p[i] for p, q in pairs)
+        print(f"{name}, {clock}: C++ {a:.1f} us, Python {b:.1f} us a step: {b - a:+.1f} us, {b / a:.3f} times ({least:.3f} to {most:.3f}); {rounds} rounds of {steps} steps")
 cpp.stdin.close()
 cpp.wait()

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import pathlib
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -483,6 +484,7 @@ print(loss < 5, float(a.grad[0, 0]))
     assert done.stdout == "True 1800.0\n", done.stderr
 
 
+@pytest.mark.skipif(not shutil.which("readelf"), reason="no readelf")
 def test_the_extension_links_no_mpi():
     libraries = subprocess.run(["readelf", "-d", ts._tessera.__file__], capture_output=True, text=True).stdout
     assert "NEEDED" in libraries and "libmpi" not in libraries
