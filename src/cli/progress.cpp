@@ -47,6 +47,7 @@ NamedNumbers numbers_of(const StepRecord& r) {
                          {"grad_norm", r.grad_norm},
                          {"lr", r.lr},
                          {"ms", r.ms},
+                         {"data_ms", r.data_ms},
                          {"planned_ms", r.planned_ms},
                          {"tokens_per_s", r.tokens_per_s},
                          {"flops_per_s", r.flops_per_s},

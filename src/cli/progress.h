@@ -19,6 +19,7 @@ struct StepRecord {
   int64_t step = 0, steps = 0;  ///< steps done, total steps
   double loss = 0, grad_norm = 0, lr = 0;
   double ms = 0;          ///< measured time of this step
+  double data_ms = 0;     ///< of it, until the data of its batch were there
   double planned_ms = 0;  ///< predicted time; 0: no machine profile
   double tokens_per_s = 0, flops_per_s = 0;
   double peak_share = 0;  ///< fraction of the matmul rate measured at start

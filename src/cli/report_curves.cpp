@@ -55,6 +55,7 @@ class Curves {
     if (logs_.size() == 1) {
       chart(page, "time of a step", "s", true,
             {{"ms", "step"},
+             {"data_ms", "waiting for data"},
              {"slowest_ms", "own work, slowest rank"},
              {"median_ms", "own work, median rank"},
              {"planned_ms", "planned"}});
@@ -75,7 +76,7 @@ class Curves {
     static const std::set<std::string> known = {
         "step",       "steps",        "loss",         "grad_norm",  "lr",           "ms",
         "planned_ms", "tokens_per_s", "flops_per_s",  "peak_share", "memory_bytes", "eta_s",
-        "skipped",    "loss_scale",   "slowest_rank", "slowest_ms", "median_ms"};
+        "skipped",    "loss_scale",   "slowest_rank", "slowest_ms", "median_ms",    "data_ms"};
     std::set<std::string> own;
     for (const RunLog& log : logs_) {
       for (const auto& [field, at] : log.fields) {

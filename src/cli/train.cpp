@@ -255,6 +255,7 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
     const Watchdog::Phase phase(t.watchdog, fmt::format("reading the data of step {}", step + 1));
     t.batcher->feed(*t.session, step + t.spikes.data_shift);
   }
+  const double reading = seconds_since(begin);
   feed_spike_limits(t);
   feed_scalar(*t.session, t.trainer.lr, learning_rate(t.job, step));
   in_step(step + 1, [&] { run_step(t); });
@@ -270,6 +271,7 @@ StepRecord train_step(Training& t, int64_t step, double peak) {
   r.steps = c.integer("train.steps");
   r.lr = learning_rate(t.job, step);
   r.ms = seconds * 1e3;
+  r.data_ms = reading * 1e3;
   r.tokens_per_s =
       static_cast<double>(c.integer("train.batch") * tokens_of_example(t.job)) / seconds;
   r.flops_per_s =

@@ -250,7 +250,7 @@ TEST_CASE("cli: the log has the documented fields", "[cli]") {
   const std::set<std::string> fields = {
       "step",       "steps",        "loss",        "grad_norm",  "lr",           "ms",
       "planned_ms", "tokens_per_s", "flops_per_s", "peak_share", "memory_bytes", "eta_s",
-      "skipped",    "slowest_rank", "slowest_ms",  "median_ms",  "loss_scale"};
+      "skipped",    "slowest_rank", "slowest_ms",  "median_ms",  "loss_scale",   "data_ms"};
   for (const nlohmann::json& record : steps) {
     std::set<std::string> present;
     for (const auto& [key, value] : record.items()) {
@@ -259,6 +259,8 @@ TEST_CASE("cli: the log has the documented fields", "[cli]") {
       CHECK(documented.find("`" + key + "`") != std::string::npos);
     }
     CHECK(present == fields);
+    CHECK(record["data_ms"].get<double>() > 0);
+    CHECK(record["data_ms"].get<double>() < record["ms"].get<double>());
   }
   CHECK(log_of(f, "log.jsonl", "eval_loss").size() == 1);
 }
