@@ -35,6 +35,7 @@ struct MappedTensor {
   bool is_copy = false;
 };
 
+/// Copies stand behind all others.
 struct TensorMap {
   std::vector<MappedTensor> tensors;
   std::map<std::string, Shape> parameters;
