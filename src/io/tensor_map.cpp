@@ -131,6 +131,9 @@ class Mapper {
                          shape.to_string(),
                          left_out_.empty() ? "" : "; this model lacks " + left_out_));
     }
+    // A copy is compared with what it is a copy of, which is read before it.
+    std::stable_partition(map_.tensors.begin(), map_.tensors.end(),
+                          [](const MappedTensor& t) { return !t.is_copy; });
     return std::move(map_);
   }
 

@@ -37,6 +37,7 @@ struct MappedTensor {
   bool is_copy = false;
 };
 
+/// Copies stand behind all others.
 struct TensorMap {
   std::vector<MappedTensor> tensors;
   std::map<std::string, Shape> parameters;

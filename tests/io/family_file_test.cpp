@@ -242,7 +242,7 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
       {"model_type = \"llama\"", "model_type = \"mine\"",
        "'DIR/llama/config.json': 'model_type' is \"llama\"; 'DIR/llama/family.toml' describes "
        "'mine'"},
-      {"model_type = \"llama\"", "", "'DIR/llama/family.toml': line 1: model_type is missing"},
+      {"model_type = \"llama\"", "", "model_type is missing"},
       {"model_type = \"llama\"", "model_type = \"a.b\"", "has letters other than"},
       {"model_type = \"llama\"", "model_type = 4", "line 1: model_type is a text"},
       {"ignored_tensors =", "ignore_tensors =",
@@ -259,15 +259,14 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
       {"default = {option = \"heads.count\"}", "default = {option = \"heads.cunt\"}",
        "option 'heads.key_heads' is that of 'heads.cunt', which [options] lacks"},
       {"heads.query_bias = {key = \"attention_bias\", default = false}",
-       "heads.query_bias = {option = \"heads.key_bias\"}",
-       "line 14: option 'heads.query_bias' refers to itself by other options"},
+       "heads.query_bias = {option = \"heads.key_bias\"}", "refers to itself by other options"},
       {"{key = \"vocab_size\"}", "{key = \"vocabulary\"}",
        "'DIR/llama/config.json': 'vocabulary' is missing; the option 'vocab' "
        "('DIR/llama/family.toml', line 5) has no default"},
       {"{key = \"vocab_size\"}", "{key = \"hidden_act\"}",
        "'hidden_act' is \"silu\"; it must be a whole number from 1 to 1073741824 for the option "
        "'vocab'"},
-      {"mlp.gated = true", "mlp.gated = 1", "line 19: option 'mlp.gated' is 1; it must be true or"},
+      {"mlp.gated = true", "mlp.gated = 1", "line 17: option 'mlp.gated' is 1; it must be true or"},
       {"default = \"silu\"}", "values = {relu = \"relu\"}}",
        "'hidden_act' is \"silu\"; there are values of relu for the option 'mlp.activation'"},
       {"{key = \"hidden_act\", default = \"silu\"}", "\"mish\"",
@@ -286,20 +285,20 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
       {"pretraining_tp = 1", "pretraining_tp = []",
        "the fixed value of 'pretraining_tp' is a text"},
       {"fixed = {pretraining_tp = 1}", "", "'pretraining_tp' is 1; Tessera does not know this key"},
-      {"\"model.norm.weight\" =", "model.norm.weight =", "quote names that have dots"},
+      {"\"model.norm.weight\" =", "model.norm.weight =", "or its name has dots and no quotes"},
       {"{is = \"norm.scale\", dims", "{is = \"norm.scale\", dim",
-       "tensor 'model.norm.weight' is no {is = \"PARAMETER\", dims = \"DIM, DIM\"}; it lacks "
+       "tensor 'model.norm.weight' is no {is = \"PARAMETER\", dims = \"DIM, DIM\"}: it lacks "
        "'dims'"},
       {"is = \"norm.scale\"", "is = \"norm.scal\"",
        "its tensors have 0 of the 32 elements of the parameter 'norm.scale' [d_model=32]; each is "
-       "in one tensor; this model lacks 'block.attention.query.b' (line 37), 'norm.scal' (line "
-       "42)"},
+       "in one tensor; this model lacks 'block.attention.query.b' (line 35), 'norm.scal' (line "
+       "40)"},
       {"\"model.norm.weight\" = {is = \"norm.scale\", dims = \"d_model\"}", "",
        "its tensors have 0 of the 32 elements of the parameter 'norm.scale'"},
       {"\"vocab, d_model\"}", "\"vocab, dmodel\"}",
-       "line 31: tensor 'model.embed_tokens.weight' has a dim 'dmodel'; did you mean 'd_model'?"},
+       "line 29: tensor 'model.embed_tokens.weight' has a dim 'dmodel'; did you mean 'd_model'?"},
       {"\"vocab, d_model\"}", "\"vocab\"}",
-       "line 31: the dims \"vocab\" of 'model.embed_tokens.weight' lack 'd_model' of its "
+       "line 29: the dims \"vocab\" of 'model.embed_tokens.weight' lack 'd_model' of its "
        "parameter"},
       {"\"vocab, d_model\"}", "\"vocab, 3/3*d_model\"}", "'3/3' is no place in a dim"},
       {"\"vocab, d_model\"}", "\"vocab, d_model\", copy = 1}",
@@ -324,6 +323,25 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
   }
 }
 
+TEST_CASE("a copy that stands before its tensor in a family's file is compared, too",
+          "[model_folder]") {
+  const Folder f;
+  const std::string head =
+      "\"lm_head.weight\" = {is = \"head.w\", dims = \"vocab, d_model\", "
+      "or_copy_of = \"embedding\"}\n";
+  std::string file = edited(kLlamaFile, head, "");
+  file = edited(file, "[tensors]\n", "[tensors]\n" + head);
+  file = edited(file, "tied = {key = \"tie_word_embeddings\", default = false}", "tied = true");
+  file = edited(file, "fixed = {pretraining_tp = 1}",
+                "fixed = {pretraining_tp = 1}\nignored = [\"tie_word_embeddings\"]");
+  const ModelFolder folder(with_file(f, "llama", file));
+  CHECK(f.error([&] {
+           test::run_model(folder, test::options_of(folder, true), "one:1", "",
+                           kModels + "llama/expected.st");
+         }).find("makes 'lm_head.weight' a copy of 'model.embed_tokens.weight'") !=
+        std::string::npos);
+}
+
 TEST_CASE("windows of a family's file fit the layers", "[model_folder]") {
   const Folder f;
   const auto message = [&](const char* from, const char* to) {
@@ -334,9 +352,18 @@ TEST_CASE("windows of a family's file fit the layers", "[model_folder]") {
         std::string::npos);
   CHECK(message("layers = {key = \"num_hidden_layers\"}", "layers = 3")
             .find("layers_with_window has 2 entries for 3 layers") != std::string::npos);
-  CHECK(message("heads.d_head = {key = \"head_dim\"}", "heads.d_head = 0") == "no error");
-  CHECK(message("heads.count = {key = \"num_attention_heads\"}", "heads.count = 3")
+  const char* const heads = "heads.count = {key = \"num_attention_heads\"}";
+  CHECK(message(heads, "heads.count = {key = \"num_attention_heads\", times = 0.75}")
             .find("3 heads cannot share 2 key heads") != std::string::npos);
+  const std::string derived = edited(kGemma2File, "heads.d_head = {key = \"head_dim\"}",
+                                     "heads.d_head = {key = \"head_dim\", times = 0}");
+  CHECK(ModelFolder{with_file(f, "gemma2", derived)}.options().heads.d_head == 8);
+  const std::string uneven =
+      edited(derived, heads, "heads.count = {key = \"num_attention_heads\", times = 0.75}");
+  CHECK(f.error([&] {
+           ModelFolder{with_file(f, "gemma2", uneven)};
+         }).find("heads.count 3 does not divide d_model 32; give heads.d_head") !=
+        std::string::npos);
   CHECK(message("heads.d_head = {key = \"head_dim\"}", "relative.buckets = 3")
             .find("relative.buckets 3 is a multiple of 4") != std::string::npos);
 }

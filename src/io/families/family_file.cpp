@@ -329,6 +329,9 @@ class FamilyFile {
         rules.push_back(rule(name, node));
       }
     }
+    // The library sorts by name.
+    std::stable_sort(rules.begin(), rules.end(),
+                     [](const WeightRule& a, const WeightRule& b) { return a.line < b.line; });
     return rules;
   }
 
@@ -337,9 +340,10 @@ class FamilyFile {
     const auto text = [&](const char* key) -> std::string {
       const toml::node* field = table ? table->get(key) : nullptr;
       if (!field || !field->is_string())
-        refuse(node, fmt::format(
-                         "tensor '{}' is no {{is = \"PARAMETER\", dims = \"DIM, DIM\"}}; {}", name,
-                         table ? fmt::format("it lacks '{}'", key) : "quote names that have dots"));
+        refuse(node,
+               fmt::format("tensor '{}' is no {{is = \"PARAMETER\", dims = \"DIM, DIM\"}}: it "
+                           "lacks '{}', or its name has dots and no quotes",
+                           name, key));
       return *field->value<std::string>();
     };
     WeightRule rule{name, text("dims"), text("is")};
