@@ -61,6 +61,12 @@ void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& bod
   inner.recompute_group = frame.recompute_group_of(node);
   inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
+  inner.outer = &frame;
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    const int root = roots[i];
+    const bool once = std::count(roots.begin(), roots.end(), root) == 1;
+    if (once && inner.uses[static_cast<size_t>(root)].empty()) inner.returned[root] = node.out[i];
+  }
   std::vector<TensorLayout> targets;
   for (size_t i = 0; i < node.out.size(); ++i) {
     targets.push_back(layouts_.consumer_layout(frame, node.out[i]));
