@@ -335,6 +335,19 @@ Tensor through(Graph& g, const TransformerOptions& o, Tensor tokens, Tensor embe
   return o.placement == NormPlacement::after ? x : norm(x, "norm", "d_model", o.norm);
 }
 
+/// A sum over the elements of `of` as their mean. Their number is known, so ranks need not count.
+Tensor per_element(Tensor sum, const Tensor& of) {
+  double fixed = 1;
+  for (const Dim& dim : of.shape()) {
+    if (dim.is_bounded) {
+      sum = sum / dim_size(sum.graph(), dim, sum.dtype());
+    } else {
+      fixed *= static_cast<double>(dim.size);
+    }
+  }
+  return sum / fixed;
+}
+
 }  // namespace
 
 Tensor encoded(Graph& g, const TransformerOptions& o, Tensor sources, Tensor embedding,
@@ -382,7 +395,7 @@ Model transformer(Graph& g, const TransformerOptions& o) {
     blocks.scale = o.logits_scale;
     blocks.cap = o.logits_cap;
     model.loss = linear_cross_entropy(x, head, targets, weights, blocks);
-    if (!is_weighted) model.loss = model.loss / sum_all(cast(ones_like(targets), exact));
+    if (!is_weighted) model.loss = per_element(model.loss, targets);
   } else {
     Tensor losses = cross_entropy(model.logits, targets, "vocab");
     model.loss = is_weighted ? sum_all(mul(read_as(losses, exact), read_as(weights, exact)))

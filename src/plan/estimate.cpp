@@ -123,7 +123,8 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     sum.held_up += reducing;
     if (w.awaited) sum.exposed += reducing;
     std::vector<int> gathered;
-    for (const int axis : axes_with(a, w.in & ~w.reduced)) {
+    // A layer's slice of a stacked tensor is where its stage is.
+    for (const int axis : axes_with(a, w.in & ~w.reduced & ~summary_.stages)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
     }
     if (gathered.empty()) continue;

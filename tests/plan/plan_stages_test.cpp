@@ -58,9 +58,10 @@ PlanOptions with_time() {
 }
 
 bool has_stages(const PricedPlan& p) {
-  const std::vector<LayoutRule>& rules = Layout::parse(p.layout).rules();
+  const Layout layout = Layout::parse(p.layout);
+  const std::vector<LayoutRule>& rules = layout.rules();
   return std::any_of(rules.begin(), rules.end(),
-                     [](const LayoutRule& r) { return r.dim == "layers"; });
+                     [](const LayoutRule& r) { return r.dim == "layers" && !r.axes.empty(); });
 }
 
 }  // namespace
@@ -111,7 +112,7 @@ TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[pl
       INFO(layout);
       const Mesh mesh = Mesh::parse("pipe:2;data:2");
       build.pipeline_schedule = schedule;
-      const PricedPlan priced = price(model, mesh, Layout::parse(layout), build, machine);
+      const PricedPlan priced = price(model, mesh, Layout::parse(layout), build, machine, true);
       PlanBuild all = build;
       all.layers = model.layers;
       const PlanStep step = model.build(all);

@@ -69,7 +69,8 @@ struct FlowLoop {
   std::vector<FlowNode> body;
   /// The mesh axis whose ranks are stages: each runs the iterations whose slices it has. -1: none.
   int stage_axis = -1;
-  int64_t per_stage = 0;  ///< the slices that a stage has a place for, padding included
+  std::string stage_rule;  ///< the rule that made it so: "layers:pipe"
+  int64_t per_stage = 0;   ///< the slices that a stage has a place for, padding included
   /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
   /// one to all. Exchanges.
   std::vector<FlowNode> to_next, to_all;

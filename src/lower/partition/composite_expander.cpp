@@ -68,8 +68,12 @@ void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& bod
   inner.recompute_group = frame.recompute_group_of(node);
   inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
+  inner.outer = &frame;
   std::vector<TensorLayout> targets(node.out.size());
   for (const size_t i : made) {
+    const int root = body.out[i].id();
+    const bool once = std::count(roots.begin(), roots.end(), root) == 1;
+    if (once && inner.uses[static_cast<size_t>(root)].empty()) inner.returned[root] = node.out[i];
     targets[i] = layouts_.consumer_layout(frame, node.out[i]);
     if (targets[i].dims != layouts_.rule_layout(frame, node.out[i]).dims)
       inner.result_layouts.emplace(body.out[i].id(), targets[i]);

@@ -4,6 +4,7 @@
 
 #include "ir/needed.h"
 #include "ir/source_ops.h"
+#include "lower/layout/choose.h"
 
 namespace tessera {
 
@@ -59,9 +60,28 @@ int Frame::summed_later(int value) const {
   return is_near && widens(graph, node) ? summed_later(node.out[0]) : -1;
 }
 
+bool Frame::is_summed_later(int value) const {
+  if (const auto result = returned.find(value); result != returned.end())
+    return outer->is_summed_later(result->second);
+  if (summed_later(value) >= 0) return true;
+  const auto& readers = uses[static_cast<size_t>(value)];
+  if (readers.size() != 1 || escapes[static_cast<size_t>(value)]) return false;
+  const Node& node = graph.nodes()[static_cast<size_t>(readers[0])];
+  uint32_t positions = 0;
+  for (size_t i = 0; i < node.in.size(); ++i) positions |= node.in[i] == value ? 1u << i : 0;
+  const bool is_linear =
+      node.op->converts || (node.op->pointwise && linear_in(*node.op, positions));
+  return is_linear && node.loop == graph.producer(value).loop && is_summed_later(node.out[0]);
+}
+
 bool widens(const Graph& graph, const Node& node) {
   return node.op->converts &&
          size_of(graph.value(node.out[0]).dtype) > size_of(graph.value(node.in[0]).dtype);
+}
+
+bool narrows(const Graph& graph, const Node& node) {
+  return node.op->converts &&
+         size_of(graph.value(node.out[0]).dtype) < size_of(graph.value(node.in[0]).dtype);
 }
 
 }  // namespace tessera

@@ -27,6 +27,9 @@ struct Frame {
   std::vector<char> read;              ///< by value: a needed node reads it, or it is a root
   int loop = -1;                       ///< the loop whose iteration is walked, or -1
   int recompute_group = 0;             ///< of the composite whose body this is; 0: each node's own
+  const Frame* outer = nullptr;        ///< of a body: the frame of its composite
+  /// Of a body: results that nothing inside reads, and the composite's results that they are.
+  std::map<int, int> returned = {};
   std::string tensor = {};  ///< the model's tensor that a body computes, for error messages
   /// Results of a body that the composite's consumers read in another layout than the rule layout.
   std::map<int, TensorLayout> result_layouts = {};
@@ -43,9 +46,14 @@ struct Frame {
   /// If `value` is only used to be summed over the iterations of a loop, perhaps stacked or widened
   /// first: that sum. Else -1. Gradient accumulation is found this way.
   int summed_later(int value) const;
+  /// True if that is so for a value, or for what linear pointwise ops make of it, or for the
+  /// composite's result that it is.
+  bool is_summed_later(int value) const;
 };
 
 /// True for a cast to a wider dtype.
 bool widens(const Graph& graph, const Node& node);
+/// True for a cast to a narrower one.
+bool narrows(const Graph& graph, const Node& node);
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // Every value has a rule layout. Two kinds of values get another one.
 //
-// A partial value is not reduced while its only consumer is linear in it (may_stay_partial). With
+// A partial value is not reduced while its only consumer is linear in it (may_stay_partial). The
+// consumer of what a composite's body returns is the composite's. With
 // several consumers it is reduced once for all of them. If all of them read only slices, it is
 // reduced to those slices: a reduce_scatter instead of an all_reduce (reduced_layout). Example:
 // with ZeRO-1 the gradient of a replicated parameter is reduce-scattered because the update of the
@@ -73,6 +74,8 @@ TensorLayout LayoutChooser::settled_layout(const Frame& frame, int value, int fl
 
 bool LayoutChooser::may_stay_partial(const Frame& frame, int value,
                                      const TensorLayout& have) const {
+  if (const auto result = frame.returned.find(value); result != frame.returned.end())
+    return may_stay_partial(*frame.outer, result->second, have);
   if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty())
     return false;
   if (frame.graph.value(value).purpose == Purpose::grads) return false;
@@ -85,6 +88,11 @@ bool LayoutChooser::may_stay_partial(const Frame& frame, int value,
   // Summed over iterations in the wider dtype, then reduced once.
   if (widens(frame.graph, node) && node.loop == frame.loop &&
       (options_.wide_grad_reduce || is_reduced_as_sum(frame, node.out[0])))
+    return true;
+  // What a composite rounds to 16 bits and is then summed so: each rank rounds its part, as a
+  // matmul in 16 bits does.
+  if (narrows(frame.graph, node) && size_of(frame.graph.value(node.out[0]).dtype) == 2 &&
+      node.loop == frame.loop && is_reduced_as_sum(frame, node.out[0]))
     return true;
   if (node.loop != frame.loop) return false;  // otherwise every iteration would reduce it
   return takes_partial(frame.graph, node, value, have, [&](int other) {

@@ -48,7 +48,7 @@ class LayoutChooser {
   bool reduces_each_microbatch() const { return options_.reduce_each_microbatch; }
   /// True if `value` is accumulated over a loop's iterations and only the total is reduced.
   bool is_reduced_as_sum(const Frame& frame, int value) const {
-    return !options_.reduce_each_microbatch && frame.summed_later(value) >= 0;
+    return !options_.reduce_each_microbatch && frame.is_summed_later(value);
   }
 
  private:

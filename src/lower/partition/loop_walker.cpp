@@ -82,6 +82,7 @@ void LoopWalker::require_free_axis(const Frame& frame, const Node& node, const F
 void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop) {
   const int axis = loop.stage_axis;
   const MeshAxis& stages = rule_layouts_.mesh().axes()[static_cast<size_t>(axis)];
+  loop.stage_rule = rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis);
   const auto exchange = [&](int carry, IntExpr begin, const char* reason) {
     const FlowValue& of = emit_.value(carry);
     const Dim dim("_" + stages.name, stages.size);
@@ -95,11 +96,7 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
     move.in = {emit_.add_value(std::move(from))};
     move.out = {emit_.add_value(std::move(to))};
     move.axes = {axis};
-    move.origin = frame.origin(
-        node,
-        fmt::format("{}: {}",
-                    rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis),
-                    reason));
+    move.origin = frame.origin(node, fmt::format("{}: {}", loop.stage_rule, reason));
     move.origin.name = of.name;
     return move;
   };
