@@ -1,5 +1,7 @@
 // Layers in stages: a rule that splits the dim of repeated layers. The microbatches of a step pass
 // through the stages, and every layout computes what one rank does.
+#include <fmt/format.h>
+
 #include <map>
 
 #include "support/catch.h"
