@@ -1,5 +1,7 @@
 // Layers in stages: a rule that splits the dim of repeated layers. The microbatches of a step pass
 // through the stages, and every layout computes what one rank does.
+#include <fmt/format.h>
+
 #include <map>
 
 #include "support/catch.h"
@@ -188,8 +190,7 @@ TEST_CASE("what is not finite is told of the op that made it, in whatever stage"
       Array x(DType::float64, {"batch", "model"}, {12, 6});
       for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = i == 50 ? -1 : 1;
       session.feed("x", x);
-      expect_usage({"is the first that is not finite; nothing was stored",
-                    fmt::format("(pipeline_test.cpp:{})", line)},
+      expect_usage({fmt::format("is the first that is not finite (pipeline_test.cpp:{})", line)},
                    [&] { session.run("train"); });
     }
   }
