@@ -143,11 +143,13 @@ class BlendData : public DataSource {
 
 struct IdxOptions {
   DType image_dtype = DType::float32;  ///< float32: scaled to [0, 1]. uint8: as in the file
-  std::string images = "images", labels = "labels", rows = "rows", cols = "cols";
+  std::string images = "images", labels = "labels", rows = "rows", cols = "cols",
+              channels = "channels";
 };
 
 /// Images and labels from a pair of IDX files (the format of MNIST), plain or gzip, held in memory
-/// as bytes: `images` [rows, cols] and `labels` (int32, scalar).
+/// as bytes: `images` [rows, cols], or [channels, rows, cols] if their file has four dims, and
+/// `labels` (int32, scalar).
 class IdxData : public DataSource {
  public:
   /// Throws io errors for a missing or truncated file, a wrong magic number, extra bytes at the
@@ -163,7 +165,7 @@ class IdxData : public DataSource {
  private:
   std::vector<DataField> fields_;
   std::vector<uint8_t> images_, labels_;
-  int64_t rows_ = 0, cols_ = 0;
+  int64_t channels_ = 1, rows_ = 0, cols_ = 0;
 };
 
 /// A permutation of [0, n) that is a pure function of (n, seed, epoch) and needs no memory. n >= 1.

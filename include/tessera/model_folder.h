@@ -1,7 +1,7 @@
 // Models of Hugging Face: a folder with config.json and weights as safetensors, in one file or in
 // several with an index. What a family's configuration and its tensors mean is a table; Tessera
 // knows llama, mistral, qwen2, qwen3, gpt2, gemma2, gemma3_text, mixtral, qwen3_moe, deepseek_v3,
-// t5 and bert; of other families, the folder holds the table: family.toml.
+// t5, bert and vit; of other families, the folder holds the table: family.toml.
 //
 // Nothing is guessed. A key of config.json that may change numbers and is not known is an error, as
 // are an unknown kind of rotary positions, and missing, additional or misshapen tensors.

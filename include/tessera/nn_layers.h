@@ -49,19 +49,22 @@ Initializer he_uniform(const std::vector<std::string>& in);
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, bool bias = true, double gain = 1, Loc at = Loc::current());
 
-/// Low-rank adaptation (Hu et al. 2022): a dense layer gives x w + (alpha / rank) (x a) b. At first
-/// b is 0. Train only "*.lora_a" and "*.lora_b" (MinimizeOptions::trainable).
+/// Low-rank adaptation (Hu et al. 2022): a dense layer gives x w + (alpha / rank) (x' a) b, where
+/// x' is x with dropout. At first b is 0. Train only "*.lora_a" and "*.lora_b"
+/// (MinimizeOptions::trainable).
 struct LoraOptions {
   int64_t rank = 0;  ///< size of the dim "rank"; 0: no layer is adapted
   double alpha = 16;
+  double dropout = 0;  ///< rate on x in front of a; 0 for evaluation
   /// The adapted layers, as globs of the ends of their names: "query" and "attention.*" both match
   /// "gpt.block3.attention.query". Empty: every layer that is asked.
   std::vector<std::string> targets = {};
   /// Whether the layer called `name`, with its scope, is adapted.
   bool adapts(const std::string& name) const;
 };
-/// Throws a usage error for a rank below 0, an alpha that is not positive, and for a target that is
-/// no layer in the scope `within`, with the names of those that are.
+/// Throws a usage error for a rank below 0, an alpha that is not positive, a dropout that is no
+/// rate below 1, and for a target that is no layer in the scope `within`, with the names of those
+/// that are.
 void require_adapted(Graph& g, const LoraOptions& options, const std::string& within,
                      Loc at = Loc::current());
 

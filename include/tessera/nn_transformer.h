@@ -127,6 +127,15 @@ struct SpanOptions {
 /// inputs and results of its parts (Gemma 2).
 enum class NormPlacement { before, after, both };
 
+/// Images as the tokens of a model that classifies them (ViT): each patch is one, behind the token
+/// of the class.
+struct ImageOptions {
+  int64_t classes = 0;  ///< 0: the model reads texts
+  int64_t rows = 224, cols = 224, channels = 3, patch = 16;
+  std::vector<double> mean = {}, deviation = {};  ///< of channels; x becomes (x - mean) / deviation
+  int64_t tokens() const { return rows / patch * (cols / patch) + 1; }
+};
+
 struct TransformerOptions {
   std::string name = "transformer";  ///< scope of the whole
   int64_t layers = 4, d_model = 128, vocab = 256, length = 128, batch = 8;
@@ -172,9 +181,10 @@ struct TransformerOptions {
                             ///< the length, a divisor of it; the head has neither bias
                             ///< nor transform
   bool weighted = false;    ///< targets have the input "weights", as they have if `packed`
-  /// Of the dense layers of the blocks; of the head, too, if a target names it. Experts and routers
-  /// have none.
+  /// Of the dense layers of the blocks; of the head and the experts' matrices ("expert.up"), too,
+  /// if a target names them, but those have no dropout. Routers have none.
   LoraOptions lora = {};
+  ImageOptions image = {};
 
   /// The kind of a layer, an index into `spans`.
   int kind_of(int64_t layer) const { return pattern[static_cast<size_t>(layer) % pattern.size()]; }
@@ -211,6 +221,7 @@ struct SharedSpan {
   Tensor bias = {};                    ///< of BiasedOptions, for self-attention
   Tensor memory = {};                  ///< what cross-attention reads: [batch, length, d_model]
   std::optional<MlpLayerOptions> mlp = {};  ///< of SpanOptions
+  Tensor memory_segments = {};         ///< of the memory, if there are segments
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());
@@ -252,7 +263,15 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
 /// for options that do not fit together.
 ///
 /// With an encoder "decoder_inputs", "targets" and weights have the dim target_length instead, and
-/// the encoder's parameters are in "<name>.encoder".
+/// the encoder's parameters are in "<name>.encoder". If `packed`, it has "segments" of the inputs
+/// and "decoder_segments", and no positions: a target sees the inputs of its own segment.
+///
+/// With ImageOptions::classes the model classifies images; `length` is image.tokens(), `causal`
+/// false and `vocab` does not count. Inputs: "images", float32 [batch, channels, rows, cols], of
+/// one channel [batch, rows, cols], and "labels", int32 [batch]. Dims besides: filter_height,
+/// filter_width, positions, classes. Parameters besides the blocks: "<name>.patch.w",
+/// "<name>.patch.b", "<name>.class_token", "<name>.position", "<name>.norm", "<name>.head.w" and
+/// "<name>.head.b".
 Model transformer(Graph& g, const TransformerOptions& options);
 
 /// The options with which transformer() is gpt(). Throws its usage errors.

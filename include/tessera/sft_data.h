@@ -73,4 +73,49 @@ class SftData : public DataSource {
   std::string fingerprint_;
 };
 
+struct PairOptions {
+  int64_t length = 64, target_length = 64;  ///< tokens of prompts and of answers of one example
+  double first = 0.0, last = 1.0;           ///< as in SftOptions
+  int64_t vocabulary = 0;                   ///< as in SftOptions
+  int32_t start = 0, end = 1;  ///< tokens in front of an answer, and behind prompts and answers
+  /// As in SftOptions. What is cut from a prompt is in front of its end.
+  SftOptions::TooLong too_long = SftOptions::TooLong::error;
+};
+
+/// The samples of a jsonl file for a model with an encoder, which reads the prompts, held in memory
+/// as tokens: {"prompt": TEXT, "completion": TEXT}. They are packed in their order: fields inputs
+/// and segments [length], decoder_inputs, targets and decoder_segments [target_length], all int32,
+/// and weights, float32 [target_length], 1 for each token of an answer and its end. What is left of
+/// an example is segment 0. So what an example holds depends on file, tokenizer and options only.
+class PairData : public DataSource {
+ public:
+  /// Throws as SftData; a sample of messages is an io error.
+  PairData(const std::string& path, const std::string& tokenizer, const PairOptions& options);
+
+  const std::vector<DataField>& fields() const override { return fields_; }
+  int64_t examples() const override { return std::ssize(examples_); }
+  void read(int64_t example, int field, const DataBox& box) const override;
+  std::string fingerprint() const override;  ///< of all tokens, with the options
+
+  int64_t samples() const { return std::ssize(samples_); }  ///< in use
+  int64_t left_out() const { return left_out_; }            ///< that were too long
+
+ private:
+  struct Sample {
+    std::vector<int32_t> prompt, answer;  ///< with their ends
+  };
+  struct Example {
+    int64_t first_sample = 0, samples = 0;
+  };
+  bool make_fit(Sample& sample, const std::string& where) const;
+  void pack();
+
+  PairOptions options_;
+  std::vector<DataField> fields_;
+  std::vector<Sample> samples_;
+  std::vector<Example> examples_;
+  int64_t left_out_ = 0;
+  std::string fingerprint_;
+};
+
 }  // namespace tessera

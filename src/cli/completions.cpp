@@ -128,6 +128,10 @@ void Completion::read_rest(const Json& body) {
   n_ = whole(body, "n", 1, 1, 128);
   log_probs_ = whole(body, "logprobs", -1, 0, model_.choices);
   echo_ = flag(body, "echo");
+  require(!model_.end || (!echo_ && log_probs_ < 0),
+          "'{}' is given, and an encoder reads the prompts of this model: its answers do not have "
+          "them, and their tokens have no scores; leave it out",
+          echo_ ? "echo" : "logprobs");
   sampling_.temperature = number(body, "temperature", 1, 0, 100);
   sampling_.top_p = number(body, "top_p", 1, 1e-9, 1);
   sampling_.top_k = std::max<int64_t>(0, whole(body, "top_k", 0, -1, INT32_MAX));
@@ -172,13 +176,22 @@ void Completion::read_prompts(const Json& prompt) {
     }
     prompts_.push_back(std::move(tokens));
   }
+  for (std::vector<int32_t>& tokens : prompts_) {
+    if (model_.end && (tokens.empty() || tokens.back() != *model_.end))
+      tokens.push_back(*model_.end);
+  }
 }
 
 void Completion::require_fits() const {
   int64_t all = 0;
   for (const auto& prompt : prompts_) {
     const int64_t size = std::ssize(prompt);
-    require(size + max_tokens_ <= model_.context,
+    require(
+        !model_.end || std::max(size, max_tokens_) <= model_.context,
+        "the prompt has {} tokens, and max_tokens is {}; neither is more than the model's length "
+        "of {}",
+        size, max_tokens_, model_.context);
+    require(model_.end || size + max_tokens_ <= model_.context,
             "the prompt has {} tokens, and max_tokens is {}; together they are more than the "
             "model's length of {}",
             size, max_tokens_, model_.context);
@@ -202,9 +215,10 @@ std::vector<GenerationRequest> Completion::requests(const std::atomic<bool>& sto
       // `logprobs: 0` asks for those of the tokens alone.
       if (log_probs_ >= 0) r.choices = std::max<int64_t>(1, log_probs_);
       r.score_prompt = log_probs_ >= 0 && echo_;
-      streams_.push_back(std::make_unique<TextStream>(model_.vocabulary, prompt, echo_, stops_));
-      r.on_token = [stream = streams_.back().get(), &stopping](int32_t token) {
-        return stream->push(token) && !stopping;
+      streams_.push_back(std::make_unique<TextStream>(
+          model_.vocabulary, model_.end ? std::vector<int32_t>() : prompt, echo_, stops_));
+      r.on_token = [stream = streams_.back().get(), end = model_.end, &stopping](int32_t token) {
+        return token != end && stream->push(token) && !stopping;
       };
       all.push_back(std::move(r));
     }
@@ -256,10 +270,12 @@ Json Completion::answer(const std::vector<Generation>& results, int64_t number) 
     streams_[i]->finish();
     if (i % static_cast<size_t>(n_) == 0) read += std::ssize(prompt);
     written += std::ssize(results[i].tokens);
+    const std::vector<int32_t>& tokens = results[i].tokens;
+    const bool is_end = model_.end && !tokens.empty() && tokens.back() == *model_.end;
     choices.push_back({{"index", i},
                        {"text", streams_[i]->text()},
                        {"logprobs", log_probs_ >= 0 ? log_probs_of(results[i], prompt) : Json()},
-                       {"finish_reason", streams_[i]->ended() ? "stop" : "length"}});
+                       {"finish_reason", streams_[i]->ended() || is_end ? "stop" : "length"}});
   }
   return {{"id", fmt::format("cmpl-{}", number)},
           {"object", "text_completion"},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct ServedModel {
   int64_t context = 0, model_vocabulary = 0;
   int64_t choices = 0;      ///< the most `logprobs`
   int64_t most_tokens = 0;  ///< of a request: prompts and new ones
+  /// Of a model whose encoder reads the prompts: the token that ends them, and texts.
+  std::optional<int32_t> end = {};
 };
 
 /// One call of /v1/completions.

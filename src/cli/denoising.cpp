@@ -133,6 +133,9 @@ std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model) {
              "Token in place of the first span; the next spans have the tokens below it. auto is "
              "<extra_id_0> of the folder's tokenizer.",
              token},
+            {"data.answer_length", "128",
+             "Most tokens of the completions of an example of FILE.jsonl, with their ends.",
+             KeyRange::whole(1, 1e7)},
             {"data.density", "0.15", "Share of a text's tokens that are in spans.",
              KeyRange::number(0, 1)},
             {"data.mean_span", "3", "Number of tokens of a span, on average.", KeyRange::number(1)},

@@ -97,6 +97,9 @@ void add_fine_tuning(CLI::App* app, Arguments& a) {
   app->add_option_function<std::string>("--lora-alpha", set("model.lora_alpha"),
                                         "Scale of these matrices, divided by the rank (16).")
       ->type_name("ALPHA");
+  app->add_option_function<std::string>("--lora-dropout", set("model.lora_dropout"),
+                                        "Rate of dropout in front of these matrices (0).")
+      ->type_name("RATE");
   app->add_option_function<std::string>(
          "--lora-targets", set("model.lora_targets"),
          "The dense layers with LoRA, by the ends of their names: query,value,mlp.*.")

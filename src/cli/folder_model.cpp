@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cli/denoising.h"
+#include "cli/images.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 #include "tessera/session.h"
@@ -15,6 +16,8 @@ namespace {
 
 constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than most data have
 constexpr double kAnyLength = 1e7;      ///< where no positions are stored
+
+bool reads_images(const ModelFolder& folder) { return folder.options().image.classes > 0; }
 
 std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
   const nn::TransformerOptions& o = folder.options();
@@ -32,7 +35,13 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
       loss_blocks_key(),
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
+  if (reads_images(folder)) {
+    std::erase_if(keys, [](const ConfigKey& key) {
+      return key.name == "model.length" || key.name == "model.loss_blocks";
+    });
+  }
   for (ConfigKey& key : lora_keys()) keys.push_back(std::move(key));
+  if (reads_images(folder)) return keys;
   for (ConfigKey& key : denoising_keys(o)) keys.push_back(std::move(key));
   return keys;
 }
@@ -43,14 +52,21 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
           "{} and {}",
           folder.path(), folder.config_hash(), c.text("model.config"));
   nn::TransformerOptions o = folder.options();
-  o.length = c.integer("model.length");
-  if (o.encoder_layers > 0) {
+  if (!reads_images(folder)) {
+    o.length = c.integer("model.length");
+    o.packed = is_packed(c);
+    o.loss_blocks = c.integer("model.loss_blocks");
+  }
+  if (o.encoder_layers > 0 && is_of_samples(c)) {
+    o.target_length = c.integer("data.answer_length");
+  } else if (o.encoder_layers > 0) {
+    require(!o.packed,
+            "data.packed is for models without an encoder; '{}' has one, and packs FILE.jsonl only",
+            folder.path());
     const CorruptedLengths lengths = corrupted_lengths(o, c);
     o.length = lengths.inputs, o.target_length = lengths.targets;
   }
   o.scan = c.flag("model.scan");
-  o.packed = is_packed(c);
-  o.loss_blocks = c.integer("model.loss_blocks");
   o.lora = lora_of(c);
   const std::string dtype = c.text("train.dtype");
   o.float8 = dtype == "float8";
@@ -62,12 +78,27 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
 int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4; }
 
 std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
+  if (folder.options().encoder_layers > 0 && is_of_samples(c))
+    return open_pairs(c, held_out, options_of(folder, c), folder.path());
   TextOptions o;
   o.length = c.integer("model.length");
   if (folder.options().encoder_layers > 0) o.length = corrupted_lengths(folder.options(), c).text;
   o.vocabulary = folder.options().vocab;
   o.token_bytes = token_bytes(o.vocabulary);
   return to_repair(open_tokens(c, held_out, o, folder.path()), folder, c, held_out);
+}
+
+std::unique_ptr<DataSource> images_of(const ModelFolder& folder, const Config& c, bool held_out) {
+  std::unique_ptr<DataSource> images = open_images(c, held_out);
+  const nn::ImageOptions& image = folder.options().image;
+  std::vector<int64_t> sizes = {image.channels, image.rows, image.cols}, found;
+  if (image.channels == 1) sizes.erase(sizes.begin());
+  for (const Dim& d : images->fields()[0].dims) found.push_back(d.size);
+  require(found == sizes,
+          "the images in '{}' are {}, and '{}' reads {} (channels, rows, columns); write them in "
+          "that size, images with channels as IDX files of four dims",
+          c.text("data.path"), fmt::join(found, " x "), folder.path(), fmt::join(sizes, " x "));
+  return images;
 }
 
 void start(const ModelFolder& folder, Session& session, const Config& c) {
@@ -103,8 +134,18 @@ std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
     o.batch = batch;
     o.partial_batch = partial;
     o.dropout = partial ? 0 : c.number("model.dropout");
+    if (partial) o.lora.dropout = 0;
     return nn::transformer(g, o);
   };
+  spec.start = [folder](Session& session, const Config& c) { start(*folder, session, c); };
+  if (reads_images(*folder)) {
+    spec.data = [folder](const Config& c, bool held_out) {
+      return images_of(*folder, c, held_out);
+    };
+    spec.tiny = {{"train.batch", "4"}};
+    spec.layout = "batch:data;heads,ff:model";
+    return std::make_shared<const ModelSpec>(std::move(spec));
+  }
   spec.transformer = [folder](const Config& c) { return options_of(*folder, c); };
   spec.data = [folder](const Config& c, bool held_out) { return tokens_of(*folder, c, held_out); };
   spec.tokens = [folder](const Config& c) {
@@ -114,7 +155,6 @@ std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
   spec.tiny = {{"model.length", fmt::format("{}", std::min<int64_t>(folder->options().length, 16))},
                {"train.batch", "4"}};
   spec.layout = "batch:data;heads,ff,vocab:model";
-  spec.start = [folder](Session& session, const Config& c) { start(*folder, session, c); };
   return std::make_shared<const ModelSpec>(std::move(spec));
 }
 

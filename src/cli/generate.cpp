@@ -64,12 +64,13 @@ Transformer transformer_of(const Arguments& args, const Job& job) {
       "generate writes texts, and '{}' is an encoder, which fills in tokens of them; train or eval "
       "takes it",
       job.spec->name);
-  if (o.encoder_layers == 0) return {o.vocab, args.no_cache ? 0 : o.length, {}};
+  const std::optional<int32_t> end = end_of_prompts(o);
+  if (!end) return {o.vocab, args.no_cache ? 0 : o.length, {}};
   require(!args.no_cache,
           "--no-cache reads the whole text for every token, and '{}' has an "
           "encoder, whose result is kept; leave it out",
           job.spec->name);
-  return {o.vocab, INT64_MAX, o.end_token};
+  return {o.vocab, INT64_MAX, end};
 }
 
 /// Reads the last window of a text for each token.

@@ -15,8 +15,8 @@ struct Group {
 
 const Group kGroups[] = {
     {"Model, as in --set layers=4",
-     {"set", "init", "trainable", "lora-rank", "lora-alpha", "lora-targets", "data", "tokenizer",
-      "tokenizer-pattern", "special-token"}},
+     {"set", "init", "trainable", "lora-rank", "lora-alpha", "lora-dropout", "lora-targets", "data",
+      "tokenizer", "tokenizer-pattern", "special-token"}},
     {"Mesh and layout, as in --mesh \"data:2;model:2\" --layout \"batch:data;heads,ff:model\"",
      {"mesh", "layout", "threads", "timeout", "device", "machine", "plan-time", "tune", "overlap",
       "chunks"}},

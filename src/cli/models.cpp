@@ -1,7 +1,6 @@
 // The built-in models with their configuration keys.
-#include <filesystem>
-
 #include "base/fail.h"
+#include "cli/images.h"
 #include "cli/transformer_keys.h"
 #include "tessera/cli.h"
 
@@ -34,15 +33,11 @@ nn::GptOptions gpt_options(const Config& c) {
 nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   nn::GptOptions o = gpt_options(c);
   o.dropout = partial ? 0 : c.number("model.dropout");
+  if (partial) o.lora.dropout = 0;
   o.batch = batch;
   o.partial_batch = partial;
   o.packed = cli::is_packed(c);
   return nn::gpt(g, o);
-}
-
-const std::string& data_path(const Config& c) {
-  require(!c.text("data.path").empty(), "no data is given; use --data PATH");
-  return c.text("data.path");
 }
 
 std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
@@ -75,23 +70,8 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
   return nn::cnn(g, o);
 }
 
-/// The image folder. Throws a usage error with the right path if the images are in a subfolder.
-std::string images_folder(const Config& c) {
-  namespace fs = std::filesystem;
-  const std::string path = data_path(c), file = "train-images-idx3-ubyte.gz";
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored) || fs::exists(fs::path(path) / file, ignored)) return path;
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    require(!fs::exists(entry.path() / file, ignored),
-            "'{}' has no {}, but '{}' has; use --data {}", path, file, entry.path().string(),
-            entry.path().string());
-  }
-  return path;
-}
-
 std::unique_ptr<DataSource> digits(const Config& c, bool held_out) {
-  const std::string base = images_folder(c) + (held_out ? "/test-" : "/train-");
-  return std::make_unique<IdxData>(base + "images-idx3-ubyte.gz", base + "labels-idx1-ubyte.gz");
+  return cli::open_images(c, held_out);
 }
 
 const KeyRange kWidth = KeyRange::whole(1, 1'000'000);

@@ -12,9 +12,7 @@ namespace {
 
 constexpr int64_t kUsualTokens = 64;
 
-nn::TransformerOptions options_of(const Job& job) {
-  return continuing_model(job, "--sample-every");
-}
+nn::TransformerOptions options_of(const Job& job) { return writing_model(job, "--sample-every"); }
 
 }  // namespace
 
@@ -23,13 +21,16 @@ Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
       job_(job),
       cluster_(cluster),
       vocabulary_(args, job, options_of(job).vocab),
-      prompts_(args.prompts.empty() ? std::vector<std::string>{""} : args.prompts) {
+      prompts_(args.prompts.empty() ? std::vector<std::string>{""} : args.prompts),
+      end_(end_of_prompts(options_of(job))) {
   const int64_t length = options_of(job).length;
   for (const std::string& prompt : prompts_) {
     GenerationRequest request;
     request.prompt = vocabulary_.of_prompt(prompt);
-    const int64_t left = length - std::ssize(request.prompt);
-    require(left >= 1,
+    if (end_) request.prompt.push_back(*end_);
+    // What an encoder reads takes no room of the text.
+    const int64_t size = std::ssize(request.prompt), left = length - (end_ ? 0 : size);
+    require(left >= 1 && size <= length,
             "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it",
             prompt, request.prompt.size(), length);
     request.max_tokens = std::min(args.tokens.value_or(kUsualTokens), left);
@@ -43,7 +44,8 @@ std::vector<std::pair<std::string, std::string>> Samples::write(Session& trained
   if (!generator_) {
     WritingOptions o{std::min(args_.rows, std::ssize(requests_)), 0, vocabulary_.count()};
     for (const GenerationRequest& r : requests_)
-      o.context = std::max(o.context, std::ssize(r.prompt) + r.max_tokens);
+      o.context = std::max(o.context, end_ ? std::max(std::ssize(r.prompt), r.max_tokens)
+                                           : std::ssize(r.prompt) + r.max_tokens);
     generator_ = make_generator(job_, cluster_, o);
   }
   for (const std::string& name : generator_->parameters())
@@ -52,9 +54,10 @@ std::vector<std::pair<std::string, std::string>> Samples::write(Session& trained
   std::vector<GenerationRequest> requests = requests_;
   for (size_t i = 0; i < requests.size(); ++i) {
     streams.push_back(std::make_unique<TextStream>(
-        vocabulary_, requests[i].prompt, !prompts_[i].empty(), std::vector<std::string>{}));
-    requests[i].on_token = [stream = streams[i].get()](int32_t token) {
-      return stream->push(token);
+        vocabulary_, end_ ? std::vector<int32_t>() : requests[i].prompt,
+        !end_ && !prompts_[i].empty(), std::vector<std::string>{}));
+    requests[i].on_token = [stream = streams[i].get(), end = end_](int32_t token) {
+      return token != end && stream->push(token);
     };
   }
   generator_->run(requests);

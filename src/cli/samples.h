@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@ class Samples {
   Cluster& cluster_;
   TextTokens vocabulary_;
   std::vector<std::string> prompts_;
+  std::optional<int32_t> end_;  ///< as end_of_prompts()
   std::vector<GenerationRequest> requests_;
   std::unique_ptr<Generator> generator_;
 };

@@ -202,16 +202,17 @@ int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
           launched_ranks());
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args, job);
-  const nn::TransformerOptions options = continuing_model(job, "serve");
+  const nn::TransformerOptions options = writing_model(job, "serve");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   const TextTokens vocabulary(args, job, options.vocab);
-  const int64_t choices = std::min(kMostChoices, options.vocab);
+  const std::optional<int32_t> end = end_of_prompts(options);
+  const int64_t choices = end ? 0 : std::min(kMostChoices, options.vocab);
   const std::unique_ptr<Generator> generator =
       make_generator(job, cluster, {args.rows, options.length, vocabulary.count(), choices});
   const Checkpoint loaded = load_parameters(job, args, all, *generator);
-  const ServedModel model{loaded.path,   vocabulary, options.length,
-                          options.vocab, choices,    args.most_tokens};
+  const ServedModel model{loaded.path,      vocabulary, options.length, options.vocab, choices,
+                          args.most_tokens, end};
   std::atomic<bool> stopping = false;
   Waiting waiting;
   const StopSignals signals;
@@ -222,7 +223,7 @@ int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
   std::thread listener([&] {
     for (; !stopping; std::this_thread::sleep_for(kPoll)) stopping = signals.seen() != 0;
   });
-  const auto end = [&] {
+  const auto close = [&] {
     stopping = true;
     listener.join();
     waiting.close();
@@ -233,10 +234,10 @@ int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
       if (!calls.empty()) run_together(*generator, calls);
     }
   } catch (...) {
-    end();
+    close();
     throw;
   }
-  end();
+  close();
   say("{}: the server ends\n", signal_name(signals.seen()));
   return 0;
 }

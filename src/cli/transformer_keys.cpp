@@ -12,23 +12,33 @@ namespace {
 
 bool is_jsonl(const std::string& path) { return path.ends_with(".jsonl"); }
 
-std::unique_ptr<DataSource> open_samples(const Config& c, const std::string& path,
-                                         const TextOptions& text, const std::string& tokenizer) {
+/// That of the samples in `path`: data.tokenizer or else `usual`.
+const std::string& tokenizer_of(const Config& c, const std::string& path,
+                                const std::string& usual) {
   const std::string& given = c.text("data.tokenizer");
-  require(!given.empty() || !tokenizer.empty(),
+  require(!given.empty() || !usual.empty(),
           "'{}' holds text, and the model has no tokenizer; give one with --set "
           "data.tokenizer=PATH",
           path);
+  return given.empty() ? usual : given;
+}
+
+SftOptions::TooLong too_long_of(const Config& c) {
+  const std::string& what = c.text("data.too_long");
+  return what == "skip"       ? SftOptions::TooLong::skip
+         : what == "truncate" ? SftOptions::TooLong::truncate
+                              : SftOptions::TooLong::error;
+}
+
+std::unique_ptr<DataSource> open_samples(const Config& c, const std::string& path,
+                                         const TextOptions& text, const std::string& tokenizer) {
   SftOptions o;
   o.length = text.length;
   o.vocabulary = text.vocabulary;
   o.first = text.first;
   o.last = text.last;
-  const std::string& what = c.text("data.too_long");
-  o.too_long = what == "skip"       ? SftOptions::TooLong::skip
-               : what == "truncate" ? SftOptions::TooLong::truncate
-                                    : SftOptions::TooLong::error;
-  return std::make_unique<SftData>(path, given.empty() ? tokenizer : given, o);
+  o.too_long = too_long_of(c);
+  return std::make_unique<SftData>(path, tokenizer_of(c, path, tokenizer), o);
 }
 
 }  // namespace
@@ -61,6 +71,8 @@ std::vector<ConfigKey> lora_keys() {
            KeyRange::whole(0, 1e6)},
           {"model.lora_alpha", "16", "Scale of these matrices, divided by the rank.",
            KeyRange::number(0)},
+          {"model.lora_dropout", "0", "Rate of dropout in front of these matrices, in training.",
+           KeyRange::number(0, 1)},
           {"model.lora_targets", "",
            "The dense layers with LoRA, as globs of the ends of their names: query, value, mlp.*. "
            "Empty: all in the blocks."}};
@@ -75,15 +87,39 @@ nn::LoraOptions lora_of(const Config& c) {
   if (!has("model.lora_rank")) return o;
   o.rank = c.integer("model.lora_rank");
   if (has("model.lora_alpha")) o.alpha = c.number("model.lora_alpha");
+  if (has("model.lora_dropout")) o.dropout = c.number("model.lora_dropout");
   if (has("model.lora_targets")) o.targets = items_of(c.text("model.lora_targets"));
   return o;
 }
 
-bool is_packed(const Config& c) {
-  if (c.flag("data.packed")) return true;
+bool is_of_samples(const Config& c) {
   const std::vector<WeightedPath> paths = parse_data_path(c.text("data.path"));
   return std::any_of(paths.begin(), paths.end(),
                      [](const WeightedPath& p) { return is_jsonl(p.path); });
+}
+
+bool is_packed(const Config& c) { return c.flag("data.packed") || is_of_samples(c); }
+
+std::unique_ptr<DataSource> open_pairs(const Config& c, bool held_out,
+                                       const nn::TransformerOptions& model,
+                                       const std::string& tokenizer) {
+  const double share = c.number("data.held_out"), split = 1 - share;
+  if (held_out && share == 0) return nullptr;
+  PairOptions o;
+  (held_out ? o.first : o.last) = split;
+  o.length = model.length;
+  o.target_length = model.target_length;
+  o.vocabulary = model.vocab;
+  o.start = model.start_token;
+  o.end = model.end_token;
+  o.too_long = too_long_of(c);
+  return open_data(c.text("data.path"), held_out, [&](const std::string& path) {
+    require(is_jsonl(path),
+            "'{}' is no FILE.jsonl, and other data are; a model with an encoder reads samples of "
+            "prompts and completions, or texts to repair, and no blend of both",
+            path);
+    return std::make_unique<PairData>(path, tokenizer_of(c, path, tokenizer), o);
+  });
 }
 
 std::unique_ptr<DataSource> open_tokens(const Config& c, bool held_out, TextOptions o,

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tessera/cli.h"
-#include "tessera/nn_layers.h"
+#include "tessera/nn_transformer.h"
 
 namespace tessera::cli {
 
@@ -21,6 +21,13 @@ std::vector<std::string> items_of(const std::string& text);
 
 /// Whether the data have segments, positions and weights: data.packed, or FILE.jsonl.
 bool is_packed(const Config& config);
+/// Whether the data are files of samples, FILE.jsonl.
+bool is_of_samples(const Config& config);
+/// Samples for a model whose encoder reads the prompts; null if nothing is held out. `tokenizer` as
+/// for open_tokens(). Throws a usage error for a blend with other files.
+std::unique_ptr<DataSource> open_pairs(const Config& config, bool held_out,
+                                       const nn::TransformerOptions& model,
+                                       const std::string& tokenizer);
 /// The data of data.path for a model of tokens: text, corpora and files of samples, or a blend of
 /// them; null if nothing is held out. `options`: length, vocabulary and token_bytes. `tokenizer` is
 /// that of the samples if data.tokenizer is empty.

@@ -4,15 +4,20 @@
 
 namespace tessera::cli {
 
-nn::TransformerOptions continuing_model(const Job& job, const char* what) {
+nn::TransformerOptions writing_model(const Job& job, const char* what) {
   require(static_cast<bool>(job.spec->transformer),
           "{} needs a language model, and '{}' has no ModelSpec::transformer", what,
           job.spec->name);
   nn::TransformerOptions o = job.spec->transformer(job.config);
-  require(o.causal && o.encoder_layers == 0,
-          "{} needs a model that continues texts, and '{}' reads them with an encoder{}", what,
-          job.spec->name, o.causal ? "; generate writes what it answers" : "");
+  require(
+      o.causal,
+      "{} needs a model that writes texts, and '{}' is an encoder, which fills in tokens of them",
+      what, job.spec->name);
   return o;
+}
+
+std::optional<int32_t> end_of_prompts(const nn::TransformerOptions& model) {
+  return model.encoder_layers > 0 ? std::optional(model.end_token) : std::nullopt;
 }
 
 std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,

@@ -1,7 +1,9 @@
 // What the commands that write text share: generate, serve, and samples while training.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cli/commands.h"
@@ -17,9 +19,12 @@ struct WritingOptions {
 /// Collective.
 std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
                                           const WritingOptions& options);
-/// The model of a job, which continues texts. Throws a usage error for another, which `what`
-/// ("serve", "--sample-every") cannot take.
-nn::TransformerOptions continuing_model(const Job& job, const char* what);
+/// The model of a job, which writes texts. Throws a usage error for another, which `what` ("serve",
+/// "--sample-every") cannot take.
+nn::TransformerOptions writing_model(const Job& job, const char* what);
+/// The token that ends prompts and texts of a model whose encoder reads the prompts; none for a
+/// model that continues them.
+std::optional<int32_t> end_of_prompts(const nn::TransformerOptions& model);
 /// Loads the newest of `checkpoints` that can be read or, if there are none, the folder's weights.
 /// Collective.
 Checkpoint load_parameters(const Job& job, const Arguments& args,

@@ -19,6 +19,7 @@ namespace {
 
 constexpr uint32_t kImages = 0x00000803;  // uint8, three dims
 constexpr uint32_t kLabels = 0x00000801;  // uint8, one dim
+constexpr uint32_t kChannelImages = 0x00000804;
 
 /// A file read through zlib.
 class IdxFile {
@@ -59,8 +60,10 @@ class IdxFile {
     return uint32_t{b[0]} << 24 | uint32_t{b[1]} << 16 | uint32_t{b[2]} << 8 | uint32_t{b[3]};
   }
 
-  void require_magic(uint32_t expected, const char* what) {
+  /// Whether the file begins with `other`, which may be in the place of `expected`; 0: nothing may.
+  bool require_magic(uint32_t expected, const char* what, uint32_t other = 0) {
     const uint32_t magic = read_number("magic number");
+    if (other != 0 && magic == other) return true;
     if (magic != expected) {
       fail(ErrorKind::io,
            "[data] '{}' begins with {:#010x}, but an IDX file of {} begins with {:#010x}{}", path_,
@@ -68,6 +71,7 @@ class IdxFile {
            magic == kImages || magic == kLabels ? "; are images and labels exchanged?"
                                                 : "; it is not an IDX file of uint8");
     }
+    return false;
   }
 
   /// Reads all elements: there must be exactly as many as the product of `sizes`.
@@ -109,13 +113,14 @@ IdxData::IdxData(const std::string& images, const std::string& labels, const Idx
           "[data] images as {}; they are read as float32 (scaled to 0 .. 1) or uint8",
           to_string(options.image_dtype));
   IdxFile image_file(images);
-  image_file.require_magic(kImages, "images");
+  const bool has_channels = image_file.require_magic(kImages, "images", kChannelImages);
   const uint32_t count = image_file.read_number("number of images");
+  const uint32_t channels = has_channels ? image_file.read_number("number of channels") : 1;
   const uint32_t rows = image_file.read_number("number of rows");
   const uint32_t cols = image_file.read_number("number of columns");
-  if (count == 0 || rows == 0 || cols == 0) {
-    fail(ErrorKind::io, "[data] '{}' holds {} images of {} x {}; nothing can be learnt from it",
-         images, count, rows, cols);
+  if (count == 0 || channels == 0 || rows == 0 || cols == 0) {
+    fail(ErrorKind::io, "[data] '{}' holds {} images of {}{} x {}; nothing can be learnt from it",
+         images, count, has_channels ? fmt::format("{} x ", channels) : "", rows, cols);
   }
   IdxFile label_file(labels);
   label_file.require_magic(kLabels, "labels");
@@ -125,13 +130,16 @@ IdxData::IdxData(const std::string& images, const std::string& labels, const Idx
          "[data] '{}' has {} images but '{}' has {} labels; give two files of one data set", images,
          count, labels, label_count);
   }
-  images_ = image_file.read_elements({count, rows, cols});
+  images_ =
+      image_file.read_elements(has_channels ? std::vector<uint32_t>{count, channels, rows, cols}
+                                            : std::vector<uint32_t>{count, rows, cols});
   labels_ = label_file.read_elements({count});
+  channels_ = channels;
   rows_ = rows;
   cols_ = cols;
-  fields_ = {
-      {options.images, options.image_dtype, {Dim(options.rows, rows_), Dim(options.cols, cols_)}},
-      {options.labels, DType::int32, {}}};
+  std::vector<Dim> dims = {Dim(options.rows, rows_), Dim(options.cols, cols_)};
+  if (has_channels) dims.insert(dims.begin(), Dim(options.channels, channels_));
+  fields_ = {{options.images, options.image_dtype, dims}, {options.labels, DType::int32, {}}};
 }
 
 void IdxData::read(int64_t example, int field, const DataBox& box) const {
@@ -139,16 +147,20 @@ void IdxData::read(int64_t example, int field, const DataBox& box) const {
     *static_cast<int32_t*>(box.data) = labels_[static_cast<size_t>(example)];
     return;
   }
-  for (int64_t i = 0; i < box.extent[0]; ++i) {
-    const int64_t row = example * rows_ + box.offset[0] + i;
-    const uint8_t* from = images_.data() + row * cols_ + box.offset[1];
-    const int64_t to = i * box.strides[0];
-    for (int64_t j = 0; j < box.extent[1]; ++j) {
-      const int64_t at = to + j * box.strides[1];
+  const size_t y = box.extent.size() - 2, x = y + 1;
+  const int64_t channels = y == 0 ? 1 : box.extent[0], first = y == 0 ? 0 : box.offset[0],
+                stride = y == 0 ? 0 : box.strides[0];
+  for (int64_t row = 0; row < channels * box.extent[y]; ++row) {
+    const int64_t c = row / box.extent[y], i = row % box.extent[y];
+    const int64_t at = (example * channels_ + first + c) * rows_ + box.offset[y] + i;
+    const uint8_t* from = images_.data() + at * cols_ + box.offset[x];
+    const int64_t to = c * stride + i * box.strides[y];
+    for (int64_t j = 0; j < box.extent[x]; ++j) {
+      const int64_t place = to + j * box.strides[x];
       if (fields_[0].dtype == DType::uint8) {
-        static_cast<uint8_t*>(box.data)[at] = from[j];
+        static_cast<uint8_t*>(box.data)[place] = from[j];
       } else {
-        static_cast<float*>(box.data)[at] = static_cast<float>(from[j]) / 255.0f;
+        static_cast<float*>(box.data)[place] = static_cast<float>(from[j]) / 255.0f;
       }
     }
   }

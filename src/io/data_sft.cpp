@@ -1,14 +1,12 @@
 // Samples become tokens with a mark on each that is part of an answer. They are packed in their
 // order: an example takes samples as long as they fit, so that no sample is cut in two.
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <optional>
 
 #include "base/crc32c.h"
 #include "base/fail.h"
-#include "base/files.h"
-#include "base/json.h"
+#include "io/sft_samples.h"
 #include "tessera/chat_template.h"
 #include "tessera/sft_data.h"
 
@@ -41,16 +39,6 @@ class SampleReader {
 
   bool is_conversation(const Json& sample) const { return sample.contains("messages"); }
 
-  const std::string& text_of(const Json& sample, const char* key, const std::string& where) const {
-    const auto it = sample.find(key);
-    if (it == sample.end() || !it->is_string())
-      fail(ErrorKind::io,
-           "[data] {}: the sample has {} '{}'; it is {{\"prompt\": TEXT, \"completion\": TEXT}} or "
-           "{{\"messages\": [{{\"role\": ROLE, \"content\": TEXT}}]}}",
-           where, it == sample.end() ? "no" : "no text as", key);
-    return it->get_ref<const std::string&>();
-  }
-
   /// The text of a conversation, cut at the answers.
   std::vector<Span> spans_of(const Json& sample, const std::string& where) {
     const Json& list = sample.at("messages");
@@ -60,7 +48,7 @@ class SampleReader {
     for (const Json& m : list) {
       if (!m.is_object())
         fail(ErrorKind::io, "[data] {}: a message is no object with role and content", where);
-      messages.push_back({text_of(m, "role", where), text_of(m, "content", where)});
+      messages.push_back({sample_text(m, "role", where), sample_text(m, "content", where)});
     }
     if (!chat_) chat_.emplace(ChatTemplate::load(folder_of_tokenizer()));
     try {
@@ -122,25 +110,10 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
                  const SftOptions& options)
     : options_(options) {
   require_options(options);
-  const Tokenizer tokenizer = Tokenizer::load(tokenizer_path);
-  require(options.vocabulary == 0 || tokenizer.vocab_size() <= options.vocabulary,
-          "[data] '{}' ({}) does not fit the model, whose vocabulary has {}; give the tokenizer of "
-          "the model",
-          tokenizer_path, tokenizer.description(), options.vocabulary);
-  const std::string text = read_text_file("data", path);
+  const Tokenizer tokenizer = load_fitting_tokenizer(tokenizer_path, options.vocabulary);
   SampleReader reader(path, tokenizer_path);
   const std::optional<int32_t> bos = first_token(tokenizer);
-  int64_t line = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view row = std::string_view(text).substr(begin, end - begin);
-    begin = end + 1;
-    ++line;
-    if (row.find_first_not_of(" \t\r") == row.npos) continue;
-    const std::string where = fmt::format("'{}' line {}", path, line);
-    const Json json = parse_json(row);
-    if (!json.is_object())
-      fail(ErrorKind::io, "[data] {} is no JSON object; every line of jsonl is one sample", where);
+  for_each_sample(path, [&](const Json& json, const std::string& where) {
     Sample sample;
     const auto append = [&](const std::string& part, bool counts) {
       tokenizer.encode_to(part, sample.tokens, {.special_in_text = reader.is_conversation(json)});
@@ -150,24 +123,17 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
       for (const Span& span : reader.spans_of(json, where)) append(span.text, span.counts);
     } else {
       if (bos) sample.tokens.push_back(*bos);
-      append(reader.text_of(json, "prompt", where), false);
-      append(reader.text_of(json, "completion", where), true);
+      append(sample_text(json, "prompt", where), false);
+      append(sample_text(json, "completion", where), true);
       if (tokenizer.eos()) {
         sample.tokens.push_back(*tokenizer.eos());
         sample.counts.push_back(1);
       }
     }
     add(std::move(sample), where);
-  }
-  const auto place = [&](double share) {
-    return static_cast<int64_t>(std::floor(share * static_cast<double>(samples_.size())));
-  };
-  const int64_t first = place(options.first), last = place(options.last);
-  if (first >= last)
-    fail(ErrorKind::io,
-         "[data] '{}' has {} samples ({} more are too long), none of them from {} to {} of the "
-         "file; use more samples or a larger part",
-         path, samples_.size(), left_out_, options.first, options.last);
+  });
+  const auto [first, last] =
+      part_of_samples(path, std::ssize(samples_), left_out_, options.first, options.last);
   samples_ = {std::make_move_iterator(samples_.begin() + first),
               std::make_move_iterator(samples_.begin() + last)};
   pack();

@@ -24,7 +24,7 @@ constexpr const char* kCompanions[] = {
     "config.json",     "generation_config.json",  "tokenizer.json",    "tokenizer_config.json",
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json", "vocab.json",
     "merges.txt",      "chat_template.jinja",     "spiece.model",      "vocab.txt",
-    "tekken.json",     "tiktoken.model",          "family.toml"};
+    "tekken.json",     "tiktoken.model",          "family.toml",       "preprocessor_config.json"};
 
 /// Whether a file of this name goes with the weights; tiktoken files have names of their own.
 bool is_companion(const fs::path& name) {

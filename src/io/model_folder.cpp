@@ -11,6 +11,7 @@
 #include "io/agree.h"
 #include "io/elements.h"
 #include "io/families/family_file.h"
+#include "io/image_processor.h"
 #include "io/model_description.h"
 #include "tessera/mesh.h"
 
@@ -165,6 +166,8 @@ ModelFolder::ModelFolder(const std::string& path)
     : model_(std::make_unique<ModelDescription>(describe_model(
           path, config_path(path), read_text_file("model", config_path(path)), own_family(path)))) {
   if (!model_->family->file.empty()) require_complete(*model_);
+  if (nn::ImageOptions& image = model_->options.image; image.classes > 0)
+    read_image_processor(path, image);
 }
 
 ModelFolder::~ModelFolder() = default;

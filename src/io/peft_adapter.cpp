@@ -136,7 +136,7 @@ int64_t write_peft_adapter(const std::string& folder, const ExportSource& source
                                  {"base_model_name_or_path", base},
                                  {"r", rank},
                                  {"lora_alpha", source.lora().alpha},
-                                 {"lora_dropout", 0.0},
+                                 {"lora_dropout", source.lora().dropout},
                                  {"target_modules", targets_of(adapted, map)},
                                  {"bias", "none"},
                                  {"fan_in_fan_out", in_first},

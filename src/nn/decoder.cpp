@@ -228,7 +228,7 @@ void add_scores(Decoder& d, Tensor all, int64_t choices) {
 
 Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOptions& decoding) {
   TransformerOptions o = options;
-  o.dropout = 0;
+  o.dropout = o.lora.dropout = 0;
   const int64_t context = decoding.context == 0 ? o.length : decoding.context;
   require_fitting(o);
   require_decodable(o, decoding, context);

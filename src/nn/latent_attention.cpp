@@ -43,7 +43,7 @@ Tensor weights_of(Tensor latent, const char* name, const Shape& out, const Trans
                   Loc at) {
   const Shape dims = Shape{latent_dims(o.heads).latent}.united(out);
   Tensor w = parameter_for(latent, std::string(name) + ".w", dims, scaled_normal({"d_latent"}), at);
-  return adapted(w, latent, name, {"d_latent"}, o.lora, at);
+  return adapted(w, latent, name, {"d_latent"}, o.lora, {}, at);
 }
 
 }  // namespace

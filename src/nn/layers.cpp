@@ -48,6 +48,7 @@ Tensor adaptation(Tensor x, const std::string& name, const std::vector<std::stri
   for (const Dim& d : x.shape().without(in)) low.push_back(d);
   low.push_back(rank);
   const Adapter made = adapter(x, name, in, Shape(a), Shape(b), at);
+  if (o.dropout > 0) x = dropout(x, o.dropout, at);
   Tensor down = einsum({x, made.a}, Shape(low), at);
   return einsum({down, made.b}, result, at) * (o.alpha / static_cast<double>(o.rank));
 }
@@ -55,13 +56,26 @@ Tensor adaptation(Tensor x, const std::string& name, const std::vector<std::stri
 }  // namespace
 
 Tensor adapted(Tensor weights, Tensor x, const std::string& name,
-               const std::vector<std::string>& in, const LoraOptions& o, Loc at) {
+               const std::vector<std::string>& in, const LoraOptions& o,
+               const std::vector<std::string>& stacked, Loc at) {
   const std::string& scope = x.graph().scope();
-  if (!o.adapts(scope.empty() ? name : scope + "." + name)) return weights;
-  std::vector<Dim> a, b = {Dim("rank", o.rank)};
+  const std::string layer = scope.empty() ? name : scope + "." + name;
+  if (!o.adapts(layer)) return weights;
+  require(o.dropout == 0,
+          "[lora] dropout {} with '{}', whose product of LoRA is added to its weights before any x "
+          "is multiplied; set the dropout to 0, or leave the layer out of the targets ({})",
+          o.dropout, layer, where(at));
+  const auto has = [](const std::vector<std::string>& names, const Dim& d) {
+    return std::find(names.begin(), names.end(), d.name) != names.end();
+  };
+  std::vector<Dim> a, b;
   for (const Dim& d : weights.shape()) {
-    const bool is_in = std::find(in.begin(), in.end(), d.name) != in.end();
-    (is_in ? a : b).push_back(d);
+    if (has(stacked, d)) b.push_back(d);
+  }
+  a = b;
+  b.emplace_back("rank", o.rank);
+  for (const Dim& d : weights.shape()) {
+    if (!has(stacked, d)) (has(in, d) ? a : b).push_back(d);
   }
   a.emplace_back("rank", o.rank);
   const Adapter made = adapter(x, name, in, Shape(a), Shape(b), at);
@@ -80,6 +94,8 @@ void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, 
   require(o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
           "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
           o.rank, o.alpha, where(at));
+  require(o.dropout >= 0 && o.dropout < 1, "[lora] dropout {}; it is a rate from 0 to below 1 ({})",
+          o.dropout, where(at));
   if (o.rank == 0) return;
   std::vector<std::string> layers, adapted;
   for (const Tensor& p : g.parameters()) {

@@ -138,11 +138,11 @@ void require_fitting(const TransformerOptions& o) {
           "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
           "least 1",
           o.encoder_layers, o.target_length);
-  require(o.causal && !o.packed && !o.parallel && !o.learned_positions && o.token_types == 0 &&
+  require(o.causal && !o.parallel && !o.learned_positions && o.token_types == 0 &&
               !o.embedding_norm && o.placement == NormPlacement::before,
           "[transformer] a model with an encoder is causal, has norms before its parts and "
-          "relative or rotary positions, and is neither packed nor parallel; set encoder_layers to "
-          "0, or change that");
+          "relative or rotary positions, and is not parallel; set encoder_layers to 0, or change "
+          "that");
 }
 
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
@@ -266,7 +266,7 @@ Tensor head_weights(Tensor x, const TransformerOptions& o, Tensor embedding) {
   Tensor w = parameter_for(x, "head.w", Shape{x.dim("d_model"), embedding.dim("vocab")},
                            scaled_normal({"d_model"}, kHeadGain), Loc::current());
   // Only where it is named, as in PEFT.
-  return o.lora.targets.empty() ? w : adapted(w, x, "head", {"d_model"}, o.lora, Loc::current());
+  return o.lora.targets.empty() ? w : adapted(w, x, "head", {"d_model"}, o.lora);
 }
 
 Tensor logits_of(Tensor x, const TransformerOptions& o, Tensor weights) {
@@ -301,8 +301,10 @@ Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
                        stored_dtype(o.dtype));
 }
 
-Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed, Tensor memory,
-              Tensor x) {
+}  // namespace
+
+Tensor through_blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
+                      Tensor memory, Tensor memory_segments, Tensor x) {
   Tensor bias;
   if (o.relative_buckets > 0) bias = relative_bias_of(g, o);
   std::vector<SharedSpan> shared(o.spans.size());
@@ -311,6 +313,7 @@ Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
     shared[k] = shared_span(g, o, o.spans[k], packed);
     shared[k].bias = bias;
     shared[k].memory = memory;
+    shared[k].memory_segments = memory_segments;
   }
   for (const LayerRun& run : layer_runs(o)) {
     const SharedSpan& span = shared[static_cast<size_t>(o.kind_of(run.first))];
@@ -327,11 +330,13 @@ Tensor blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
   return x;
 }
 
+namespace {
+
 /// The embeddings of the tokens through all blocks and the last norm.
 Tensor through(Graph& g, const TransformerOptions& o, Tensor tokens, Tensor embedding,
-               const PackedInputs& packed, Tensor memory) {
+               const PackedInputs& packed, Tensor memory, Tensor memory_segments = {}) {
   Tensor x = embedded(g, o, tokens, embedding, packed.positions);
-  x = blocks(g, o, packed, memory, x);
+  x = through_blocks(g, o, packed, memory, memory_segments, x);
   return o.placement == NormPlacement::after ? x : norm(x, "norm", "d_model", o.norm);
 }
 
@@ -363,6 +368,7 @@ Tensor encoded(Graph& g, const TransformerOptions& o, Tensor sources, Tensor emb
 
 Model transformer(Graph& g, const TransformerOptions& o) {
   require_fitting(o);
+  if (o.image.classes > 0) return image_classifier(g, o);
   const Dim batch = batch_dim(o.batch, o.partial_batch), length("length", o.length);
   const Dim d_model("d_model", o.d_model), vocab("vocab", o.vocab);
   const bool has_encoder = o.encoder_layers > 0, is_weighted = o.packed || o.weighted;
@@ -375,15 +381,20 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   if (has_encoder) inputs = input("decoder_inputs", text, DType::int32);
   Tensor targets = input("targets", text, DType::int32);
   PackedInputs packed;
-  if (o.packed)
+  Tensor source_segments;
+  if (o.packed && has_encoder) {
+    source_segments = input("segments", length, DType::int32);
+    packed.segments = input("decoder_segments", text, DType::int32);
+  } else if (o.packed) {
     packed = {input("segments", length, DType::int32), input("positions", length, DType::int32)};
+  }
   if (is_weighted) weights = input("weights", text, DType::float32);
   Scope scope(g, o.name);
   Tensor embedding =
       g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
   Tensor memory;
-  if (has_encoder) memory = encoded(g, o, sources, embedding, {});
-  Tensor x = through(g, o, inputs, embedding, packed, memory);
+  if (has_encoder) memory = encoded(g, o, sources, embedding, source_segments);
+  Tensor x = through(g, o, inputs, embedding, packed, memory, source_segments);
   Tensor head = head_weights(x, o, embedding);
   model.logits = logits_of(x, o, head).named("logits");
   if (o.causal && !has_encoder) model.tokens = inputs;

@@ -110,6 +110,8 @@ Tensor cross_attention_of(Tensor x, const TransformerOptions& o, const SharedSpa
     options.scale = o.heads.scale;
     options.dropout = o.dropout;
     options.soft_cap = o.heads.soft_cap;
+    options.segments = span.segments;
+    options.memory_segments = span.memory_segments;
     Tensor query = query_of(x, o, at);
     if (cache) {
       query = rename(query, span.length, options.length, at);

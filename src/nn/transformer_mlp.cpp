@@ -61,8 +61,10 @@ Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
   if (routing.renormalize && routing.choices == 1)
     chosen.gates = ones_like(chosen.gates, at) * routing.scale;
   const auto matrix = [&](const char* name, const Dim& from, const Dim& to, double gain) {
-    return parameter_for(x, std::string("expert.") + name + ".w", {dim, from, to},
-                         scaled_normal({from.name}, gain), at);
+    const std::string full = std::string("expert.") + name;
+    Tensor w = parameter_for(x, full + ".w", {dim, from, to}, scaled_normal({from.name}, gain), at);
+    // Only where they are named: the product of their LoRA matrices is as large as they are.
+    return o.lora.targets.empty() ? w : adapted(w, x, full, {from.name}, o.lora, {dim.name}, at);
   };
   Experts weights;
   const Tensor up = matrix("up", model, ff, 1);

@@ -100,14 +100,20 @@ void require_fitting(const TransformerOptions& options);
 /// The embeddings of the inputs, with learned positions: those of `positions`, or the index.
 Tensor embedded(Graph& g, const TransformerOptions& options, Tensor inputs, Tensor embedding,
                 Tensor positions);
+/// x through all blocks. `memory`, if there is one, is the encoder's result, of `memory_segments`.
+Tensor through_blocks(Graph& g, const TransformerOptions& options, const PackedInputs& packed,
+                      Tensor memory, Tensor memory_segments, Tensor x);
+/// A transformer() of images.
+Model image_classifier(Graph& g, const TransformerOptions& options);
 /// transformer_block(), with a cache if it is not null.
 Tensor block_of(Tensor x, const TransformerOptions& options, const SharedSpan& span,
                 LayerCache* cache, Loc at = Loc::current());
 /// `weights` of the layer `name`, which reads the dims `in` of x, with the product of its LoRA
-/// matrices where it is adapted: for weights that several steps read.
+/// matrices where it is adapted: for weights that several steps read. For each element of the dims
+/// `stacked` (experts) there are separate ones. Throws a usage error for LoRA with dropout.
 Tensor adapted(Tensor weights, Tensor x, const std::string& name,
                const std::vector<std::string>& in, const LoraOptions& options,
-               Loc at = Loc::current());
+               const std::vector<std::string>& stacked = {}, Loc at = Loc::current());
 /// The output projection [d_model, vocab], the embedding if it is tied.
 Tensor head_weights(Tensor x, const TransformerOptions& options, Tensor embedding);
 /// The logits of what the last norm gives.

@@ -63,6 +63,34 @@ TEST_CASE("LoRA of a folder: trained, resumed, evaluated, exported", "[cli]") {
         read_tensor(find_latest(f("first"))->path, "llama.block.mlp.up.lora_b").bytes);
 }
 
+TEST_CASE("LoRA of experts is merged, and dropout is kept for training", "[cli]") {
+  const Folder f;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += static_cast<char>((i * i + i / 7) % 96);
+  f.write("text.txt", text);
+  const std::string model = TESSERA_SOURCE_DIR "/tests/models/mixtral",
+                    data = " --data text.txt --set length=16 batch=4 lr=0.03 ";
+  expect_success(run_cli_in(f, "train " + model + data +
+                                   "--lora-rank 2 --lora-targets expert.up,expert.down,query "
+                                   "--steps 6 --checkpoint run --json a.json --mesh \"data:2\""));
+  expect_success(run_cli_in(f, "export --checkpoint run --like " + model + " out"));
+  expect_success(run_cli_in(f, "eval out" + data + "--json b.json"));
+  expect_success(run_cli_in(f, "eval " + model + data + "--json c.json"));
+  const auto loss = [&](const char* file) { return json_of(f, file)["eval_loss"].get<double>(); };
+  CHECK(loss("b.json") == Approx(loss("a.json")).epsilon(1e-2));  // the folder has bfloat16
+  CHECK(std::abs(loss("a.json") - loss("c.json")) > 3 * std::abs(loss("a.json") - loss("b.json")));
+  const std::string train = folder_run("train") + "--lora-rank 2 --lora-targets query --steps 3 ";
+  f.write("text.txt", some_text());
+  expect_success(run_cli_in(f, train + "--lora-dropout 0.5 --checkpoint with --json d.json"));
+  expect_success(run_cli_in(f, train + "--json e.json"));
+  CHECK(loss("d.json") != loss("e.json"));
+  // Evaluation has no dropout: it comes out the same twice.
+  expect_success(run_cli_in(f, folder_run("eval") + "--checkpoint with --json f.json"));
+  CHECK(loss("f.json") == Approx(loss("d.json")).epsilon(1e-6));
+  expect_success(run_cli_in(f, "export --checkpoint with --like " + kModel + " --adapter adapter"));
+  CHECK(json_of(f, "adapter/adapter_config.json")["lora_dropout"] == 0.5);
+}
+
 TEST_CASE("explain shows that what is frozen has no state and no gradient", "[cli]") {
   const Folder f;
   const std::string all =

@@ -85,6 +85,59 @@ TEST_CASE("a step with learning rate 0 leaves the weights of a folder as they we
   }
 }
 
+TEST_CASE("a model of images is trained, evaluated and exported", "[cli]") {
+  const Folder f;
+  const std::string model = kModels + "vit";
+  const auto idx = [](std::vector<uint32_t> sizes, const std::string& bytes) {
+    std::string file = {0, 0, 8, static_cast<char>(sizes.size())};
+    for (const uint32_t s : sizes)
+      for (int shift = 24; shift >= 0; shift -= 8) file += static_cast<char>(s >> shift);
+    return file + bytes;
+  };
+  fs::create_directories(f("images/set"));
+  for (const std::string part : {"train", "test"}) {
+    std::string pixels, labels;
+    for (uint32_t i = 0; i < 12; ++i) {
+      labels += static_cast<char>(i % 5);
+      for (uint32_t p = 0; p < 3 * 12 * 12; ++p)
+        pixels += static_cast<char>((i % 5) * 40 + (p * p + i * p) % 50);
+    }
+    // What is not compressed is read, too.
+    f.write("images/set/" + part + "-images-idx4-ubyte.gz", idx({12, 3, 12, 12}, pixels));
+    f.write("images/set/" + part + "-labels-idx1-ubyte.gz", idx({12}, labels));
+  }
+  const std::string data = " --data images/set --set batch=4 ";
+  expect_success(run_cli_in(f, "eval " + model + data + "--json first.json"));
+  const CliResult trained =
+      run_cli_in(f, "train " + model + data +
+                        "lr=3e-3 --steps 40 --mesh \"data:2;model:2\" --fsdp data "
+                        "--checkpoint run --json trained.json");
+  expect_success(trained);
+  CHECK(trained.out.find("accuracy") != std::string::npos);
+  expect_success(run_cli_in(f, "export --checkpoint run --like " + model + " out"));
+  CHECK(fs::exists(f("out/preprocessor_config.json")));
+  expect_success(run_cli_in(f, "eval out" + data + "--json second.json"));
+  const auto of = [&](const char* file, const char* key) {
+    return json_of(f, file)[key].get<double>();
+  };
+  CHECK(of("second.json", "eval_loss") < of("first.json", "eval_loss"));
+  CHECK(of("second.json", "eval_loss") ==
+        Approx(of("trained.json", "eval_loss")).epsilon(2e-2));  // the folder has bfloat16
+  CHECK(of("second.json", "eval_accuracy") > 0.5);
+  expect_success(run_cli_in(
+      f, "train " + model + data + "lr=0 --steps 1 --checkpoint same --mesh \"model:2\""));
+  expect_success(run_cli_in(f, "export --checkpoint same --like " + model + " copy"));
+  const SafetensorsReader file(model + "/model.safetensors");
+  for (const TensorInfo& t : file.tensors())
+    CHECK(elements_of(f("copy/model.safetensors"), t.name) ==
+          elements_of(model + "/model.safetensors", t.name));
+  expect_failure(run_cli_in(f, "eval " + model + " --data images"), 1,
+                 {"'images' has no train-images-idx3-ubyte.gz, but 'images/set' has"});
+  expect_failure(run_cli_in(f, "eval " + model + " --data " TESSERA_SOURCE_DIR "/data/digits"), 1,
+                 {"are 28 x 28, and '", "' reads 3 x 12 x 12 (channels, rows, columns)"});
+  expect_failure(run_cli_in(f, "generate " + model), 1, {"generate needs a language model"});
+}
+
 TEST_CASE("a folder is explained, planned and verified", "[cli]") {
   const Folder f;
   fs::create_directory(f("bare"));  // these need no weights
@@ -94,7 +147,7 @@ TEST_CASE("a folder is explained, planned and verified", "[cli]") {
   expect_success(explained);
   CHECK(explained.out.find("qwen3.block0.attention") != std::string::npos);
   expect_success(run_cli_in(f, "plan bare --devices 4 --machine h100"));
-  for (const char* name : {"gpt2", "gemma2", "llama", "deepseek-v3"}) {
+  for (const char* name : {"gpt2", "gemma2", "llama", "deepseek-v3", "vit"}) {
     const CliResult verified =
         run_cli_in(f, "verify " + kModels + name + " --mesh \"a:2\" --dtype float64");
     INFO(name);
@@ -208,10 +261,67 @@ TEST_CASE("models that repair text are trained, resumed, evaluated and exported"
   expect_failure(
       run_cli_in(f, "train " + kModels + "t5 --data text --set length=16 first_sentinel=60"), 1,
       {"one of its", "use a text of smaller tokens, or another first_sentinel"});
-  expect_failure(run_cli_in(f, "serve " + kModels + "t5"), 1,
-                 {"serve needs a model that continues texts, and 't5' reads them with an encoder"});
+  expect_failure(run_cli_in(f, "serve " + kModels + "bert"), 1,
+                 {"serve needs a model that writes texts, and 'bert' is an encoder"});
+  expect_failure(run_cli_in(f, "train " + kModels + "t5 --data text --set packed=true length=16"),
+                 1, {"data.packed is for models without an encoder"});
   expect_failure(run_cli_in(f, "generate " + kModels + "bert --prompt 1"), 1,
                  {"generate writes texts, and 'bert' is an encoder"});
+}
+
+TEST_CASE("a model with an encoder is tuned on prompts and completions, and writes samples",
+          "[cli]") {
+  const Folder f;
+  std::string vocab;
+  for (int id = 2; id < 30; ++id) {
+    const char letter = static_cast<char>(id == 28 ? ' ' : id == 29 ? '?' : 'a' + id - 2);
+    vocab += fmt::format("{}\"{}\": {}", vocab.empty() ? "" : ", ", letter, id);
+  }
+  f.write("tokenizer.json",
+          "{\"added_tokens\": [], \"model\": {\"type\": \"BPE\", \"unk_token\": "
+          "\"?\", \"vocab\": {" +
+              vocab + "}, \"merges\": []}}");
+  std::string samples;
+  for (int i = 0; i < 60; ++i) {
+    const char a = static_cast<char>('a' + i % 9), b = static_cast<char>('a' + i % 7);
+    samples += fmt::format("{{\"prompt\": \"copy {}{}\", \"completion\": \"{}{}\"}}\n", a, b, a, b);
+  }
+  f.write("samples.jsonl", samples);
+  const std::string model = kModels + "t5",
+                    data =
+                        " --data samples.jsonl --set data.tokenizer=tokenizer.json length=20 "
+                        "answer_length=9 batch=4 ";
+  const std::string run = "train " + model + data + "lr=1e-2 held_out=0.2 ";
+  expect_success(run_cli_in(f, run + "--steps 6 --mesh data:1 --json one.json"));
+  const CliResult split = run_cli_in(
+      f, run +
+             "--steps 6 --mesh \"data:2;model:2\" --fsdp data --checkpoint run --json two.json "
+             "--tokenizer tokenizer.json --sample-every 3 --sample-prompt \"copy ab\" --tokens 5 "
+             "--temperature 0");
+  expect_success(split);
+  CHECK(json_of(f, "two.json")["loss"].get<double>() ==
+        Approx(json_of(f, "one.json")["loss"].get<double>()).epsilon(1e-3));
+  CHECK(split.out.find("sample at step 6: ") != split.out.npos);
+  CHECK(split.out.find("sample at step 6: copy") == split.out.npos);  // the prompt is no part of it
+  expect_success(run_cli_in(f, "eval " + model + data + "--json before.json --set held_out=0.2"));
+  expect_success(run_cli_in(f, "eval " + model +
+                                   " --data samples.jsonl --set batch=4 held_out=0.2 "
+                                   "--checkpoint run --json after.json"));
+  CHECK(json_of(f, "after.json")["eval_loss"].get<double>() <
+        json_of(f, "before.json")["eval_loss"].get<double>());
+  f.write("text", std::string(4000, 5));
+  expect_failure(
+      run_cli_in(f, "train " + model + data + "--steps 1 --data 0.5:samples.jsonl,0.5:text"), 1,
+      {"'text' is no FILE.jsonl, and other data are"});
+  expect_failure(
+      run_cli_in(f, run + "--steps 1 --set answer_length=2"), 1,
+      {"'samples.jsonl' line 1: the prompt has 8 tokens and the completion 3, with their "
+       "ends, but an example has 20 and 2"});
+  expect_failure(
+      run_cli_in(f, run +
+                        "--steps 1 --tokenizer tokenizer.json --sample-every 1 --sample-prompt \"" +
+                        std::string(20, 'a') + "\""),
+      1, {"has 21 tokens, and the model's length is 20"});
 }
 
 TEST_CASE("a folder names special tokens in vocab.txt, or in a tokenizer.json of other rules",

@@ -131,6 +131,44 @@ TEST_CASE("serve answers completions as generate writes them", "[cli]") {
   CHECK(f.read("job.txt").find("SIGTERM: the server ends") != std::string::npos);
 }
 
+TEST_CASE("serve answers with a model whose encoder reads the prompts", "[cli]") {
+  const Folder f;
+  const std::string t5 = TESSERA_SOURCE_DIR "/data/tiny-t5";
+  BackgroundJob job(f, TESSERA_CLI " serve " + t5 +
+                           " --set length=40 --port 0 --rows 2 --mesh \"data:2;model:2\"");
+  const int port = port_of(f, job);
+  INFO(f.read("job.txt"));
+  REQUIRE(port != 0);
+  const CliResult written = run_cli_in(f, "generate " + t5 +
+                                              " --set length=40 --prompt 'Call me' --temperature 0 "
+                                              "--tokens 12");
+  const std::string text = written.out.substr(0, written.out.size() - 1);
+  const Answer one = post(port, R"({"prompt": "Call me", "max_tokens": 12, "temperature": 0})");
+  REQUIRE(one.status == 200);
+  CHECK(one.body["choices"][0]["text"].get<std::string>().substr(0, text.size()) == text);
+  CHECK(one.body["usage"]["prompt_tokens"] == 8);  // with its end
+  // The end of the prompt is added where it lacks.
+  const Answer tokens =
+      post(port, R"({"prompt": [[67, 97, 108, 108, 32, 109, 101, 1], [67]], "max_tokens": 12,
+                     "temperature": 0})");
+  REQUIRE(tokens.status == 200);
+  CHECK(tokens.body["choices"][0]["text"] == one.body["choices"][0]["text"]);
+  CHECK(tokens.body["usage"]["prompt_tokens"] == 10);
+  for (const char* field : {"\"echo\": true", "\"logprobs\": 0"}) {
+    const Answer refused = post(port, std::string(R"({"prompt": "a", )") + field + "}");
+    CHECK(refused.status == 400);
+    const std::string message = refused.body["error"]["message"];
+    CHECK(message.find("an encoder reads the prompts of this model") != message.npos);
+  }
+  const Answer large = post(port, R"({"prompt": "a", "max_tokens": 41})");
+  CHECK(large.status == 400);
+  const std::string message = large.body["error"]["message"];
+  CHECK(
+      message.starts_with("the prompt has 2 tokens, and max_tokens is 41; neither is more than "));
+  job.send(SIGTERM);
+  CHECK(job.wait(60) == 0);
+}
+
 TEST_CASE("serve scores prompts as lm-evaluation-harness asks for it", "[cli]") {
   const Folder f;
   BackgroundJob job(f, serve("--port 0 --mesh data:1"));

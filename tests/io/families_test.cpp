@@ -243,6 +243,18 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"deepseek-v3-plain",
        {{"/rope_parameters/rope_type", "\"yarn\""}, {"/rope_parameters/factor", "4.0"}},
        kChanges},
+      {"vit", {{"/hidden_act", "\"gelu_new\""}}, kChanges},
+      {"vit", {{"/layer_norm_eps", "0.01"}}, kChanges},
+      {"vit", {{"/num_attention_heads", "2"}}, kChanges},
+      {"vit", {{"/num_attention_heads", "5"}}, "it must divide hidden_size 32"},
+      {"vit", {{"/patch_size", "5"}}, "'patch_size' is 5; it must divide image_size 12"},
+      {"vit", {{"/patch_size", "3"}}, "position_embeddings is bfloat16 [1, 10, 32]"},
+      {"vit", {{"/image_size", "16"}}, "position_embeddings is bfloat16 [1, 10, 32]"},
+      {"vit", {{"/num_channels", "1"}}, "'image_mean' is [0.4,0.5,0.6]; it must be a list of 1"},
+      {"vit", {{"/qkv_bias", "false"}}, "not in the model: vit.encoder.layer."},
+      {"vit", {{"/id2label/5", "\"more\""}}, "classifier.weight is bfloat16 [5, 32]"},
+      {"vit", {{"/id2label", "[]"}}, "'id2label' is []; it names the classes"},
+      {"vit", {{"/num_register_tokens", "4"}}, "Tessera does not know this key"},
   };
   const Folder f;
   std::map<std::string, int> caught;
@@ -259,7 +271,7 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
     }
   }
   for (const auto& [model, times] : caught) CHECK(times >= 5);
-  CHECK(caught.size() == 15);
+  CHECK(caught.size() == 16);
 }
 
 TEST_CASE("rotation in the other order, and a norm that is not 1 + scale, change the logits",
@@ -282,6 +294,31 @@ TEST_CASE("rotation in the other order, and a norm that is not 1 + scale, change
     CHECK(changed(name, [](nn::TransformerOptions& o) { o.norm.one_plus = false; }) > 1e-2);
     CHECK(changed(name, [](nn::TransformerOptions& o) { o.embedding_scale = 1; }) > 1e-2);
   }
+}
+
+TEST_CASE("pixels are normalized as preprocessor_config.json says", "[model_folder]") {
+  const Folder f;
+  const auto with = [&](const std::string& file) {
+    const ModelFolder folder = damaged(f, "vit", {{"/image_size", "12"}});
+    f.write("vit/preprocessor_config.json", file);
+    return ModelFolder(folder.path());
+  };
+  CHECK(distance(with(R"({"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]})")) < 1e-4);
+  CHECK(distance(with(R"({"image_mean": [0.4, 0.5, 0.6]})")) > 1e-2);
+  CHECK(distance(with(R"({"do_normalize": false})")) > 1e-2);
+  const nn::ImageOptions image = with(R"({"image_mean": [0.25]})").options().image;
+  CHECK(image.mean == std::vector<double>{0.25, 0.25, 0.25});
+  CHECK(image.deviation == std::vector<double>{0.5, 0.5, 0.5});
+  const auto refused = [&](const char* file) { return f.error([&] { with(file); }); };
+  const std::string start = "io [model] 'DIR/vit/preprocessor_config.json': ";
+  CHECK(refused(R"({"image_mean": [0.5, 0.5]})") ==
+        start + "'image_mean' is [0.5,0.5]; it must be a list of 3 numbers of at least -1000000");
+  CHECK(refused(R"({"image_std": [0.5, 0.5, 0]})") ==
+        start + "'image_std' is [0.5,0.5,0]; it must be a list of 3 numbers of at least 1e-06");
+  CHECK(refused(R"({"rescale_factor": 1})") ==
+        start +
+            "'rescale_factor' is 1; Tessera reads pixels as numbers from 0 to 1, which is 1 / 255");
+  CHECK(refused("[") == start + "it is not a JSON object");
 }
 
 TEST_CASE("a configuration without a key means what transformers takes for it", "[model_folder]") {

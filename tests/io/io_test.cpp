@@ -141,6 +141,21 @@ TEST_CASE("IDX files, plain and gzip") {
   CHECK(raw == std::vector<uint8_t>{160, 200, 170, 210, 180, 220, 190, 230});
 }
 
+TEST_CASE("IDX files of images with channels") {
+  const Folder f;
+  std::string images = idx_header(4, {2, 3, 2, 2});
+  for (int i = 0; i < 24; ++i) images += static_cast<char>(i);
+  const IdxData data(f.write("i", images), f.write("l", idx_header(1, {2}) + "xy"),
+                     {.image_dtype = DType::uint8});
+  CHECK(data.fields()[0].dims == std::vector{Dim("channels", 3), Dim("rows", 2), Dim("cols", 2)});
+  std::vector<uint8_t> part(4);
+  data.read(1, 0, {part.data(), {1, 0, 1}, {2, 2, 1}, {2, 1, 1}});  // column 1 of channels 1 and 2
+  CHECK(part == std::vector<uint8_t>{17, 19, 21, 23});
+  f.write("none", idx_header(4, {2, 0, 28, 28}));
+  CHECK(f.error([&] { IdxData(f("none"), f("l")); }) ==
+        "io [data] 'DIR/none' holds 2 images of 0 x 28 x 28; nothing can be learnt from it");
+}
+
 TEST_CASE("errors of IDX files") {
   const Folder f;
   const std::string images = idx_header(3, {2, 1, 3}) + "abcdef",

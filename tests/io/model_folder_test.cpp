@@ -12,9 +12,9 @@ using test::kModels;
 using test::Run;
 
 constexpr const char* kNames[] = {
-    "llama", "llama-old", "mistral", "qwen2",       "qwen3",
-    "gpt2",  "gemma2",    "gemma3",  "mixtral",     "qwen3-moe",
-    "t5",    "t5-old",    "bert",    "deepseek-v3", "deepseek-v3-plain"};
+    "llama",  "llama-old",   "mistral",           "qwen2",     "qwen3", "gpt2",
+    "gemma2", "gemma3",      "mixtral",           "qwen3-moe", "t5",    "t5-old",
+    "bert",   "deepseek-v3", "deepseek-v3-plain", "vit"};
 
 /// |a - b| / |b| of the gradient of each tensor that transformers recorded; the largest.
 double gradient_difference(const ModelFolder& folder, const nn::TransformerOptions& o,
@@ -64,14 +64,14 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
   };
   const Case cases[] = {{"one:1", ""},
                         {"one:1", "", false, false},
-                        {"model:2", "heads,ff,vocab:model"},
+                        {"model:2", "heads,ff,vocab?:model"},
                         {"data:2", "batch:data", true},
                         {"model:2", "length,target_length?:model"},
                         {"model:2", "length,target_length?,memory_length:model"},
-                        {"model:2", "experts?,vocab:model"},
+                        {"model:2", "experts?,vocab?,classes?:model"},
                         {"data:2", "batch,experts?:data"},
                         {"data:2;model:2", "batch:data;experts?:data+model"},
-                        {"data:2;model:2", "batch:data;heads,ff,vocab:model", true}};
+                        {"data:2;model:2", "batch:data;heads,ff,vocab?:model", true}};
   for (const char* name : kNames) {
     const ModelFolder folder(kModels + name);
     const std::string expected = kModels + name + "/expected.st";

@@ -261,4 +261,78 @@ TEST_CASE("samples that are refused", "[sft][errors]") {
                   "another way when more follow") == 0);
 }
 
+TEST_CASE("pairs are packed side by side, as a model with an encoder reads them", "[sft]") {
+  const Folder f;
+  const std::string path = f.write("a.jsonl",
+                                   "{\"prompt\": \"abc\", \"completion\": \"de\"}\n\n"
+                                   "{\"prompt\": \"b\", \"completion\": \"c\"}\n"
+                                   "{\"prompt\": \"aaaaa\", \"completion\": \"b\"}\n");
+  const std::string tokenizer = f.write(
+      "t.json",
+      R"({"added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 2, "b": 3, "c": 4, "d": 5,
+          "e": 6}, "merges": []}})");
+  PairOptions o;
+  o.length = 7, o.target_length = 6;
+  const auto read = [&](const PairData& data, int64_t example, int number) {
+    std::vector<int32_t> values(number < 2 ? 7 : 6);
+    data.read(example, number, {values.data(), {0}, {std::ssize(values)}, {1}});
+    return values;
+  };
+  using Ids = std::vector<int32_t>;
+  const PairData data(path, tokenizer, o);
+  REQUIRE(data.examples() == 2);  // the third prompt does not fit behind the others
+  CHECK(data.samples() == 3);
+  CHECK(read(data, 0, 0) == Ids{2, 3, 4, 1, 3, 1, 0});
+  CHECK(read(data, 0, 1) == Ids{1, 1, 1, 1, 2, 2, 0});
+  CHECK(read(data, 0, 2) == Ids{0, 5, 6, 0, 4, 0});
+  CHECK(read(data, 0, 3) == Ids{5, 6, 1, 4, 1, 0});
+  CHECK(read(data, 0, 4) == Ids{1, 1, 1, 2, 2, 0});
+  std::vector<float> weights(3);
+  data.read(0, 5, {weights.data(), {3}, {3}, {1}});
+  CHECK(weights == std::vector<float>{1, 1, 0});
+  CHECK(read(data, 1, 0) == Ids{2, 2, 2, 2, 2, 1, 0});
+  CHECK(data.fingerprint() != PairData(path, tokenizer,
+                                       [&] {
+                                         auto other = o;
+                                         other.length = 8;
+                                         return other;
+                                       }())
+                                  .fingerprint());
+  const auto with = [&](int64_t length, SftOptions::TooLong what) {
+    PairOptions other = o;
+    other.length = length;
+    other.too_long = what;
+    return PairData(path, tokenizer, other);
+  };
+  CHECK(f.error([&] { with(4, SftOptions::TooLong::error); }) ==
+        "io [data] 'DIR/a.jsonl' line 4: the prompt has 6 tokens and the completion 2, with their "
+        "ends, but an example has 4 and 6; make them longer, or say what to do with "
+        "data.too_long=skip or truncate");
+  CHECK(with(4, SftOptions::TooLong::skip).left_out() == 1);
+  const PairData cut = with(4, SftOptions::TooLong::truncate);
+  std::vector<int32_t> last(4);
+  cut.read(cut.examples() - 1, 0, {last.data(), {0}, {4}, {1}});
+  CHECK(last == Ids{2, 2, 2, 1});
+  f.write("b.jsonl", "{\"prompt\": \"a\", \"completion\": \"\"}\n");
+  CHECK(f.error([&] { PairData(f("b.jsonl"), tokenizer, o); }) ==
+        "io [data] 'DIR/b.jsonl' line 1: the completion is empty; nothing is learnt from it");
+  f.write("b.jsonl", "{\"messages\": []}\n");
+  CHECK(f.error([&] {
+           PairData(f("b.jsonl"), tokenizer, o);
+         }).starts_with("io [data] 'DIR/b.jsonl' line 1: the sample has no 'prompt'; it is "));
+  PairOptions bad = o;
+  bad.target_length = 0;
+  CHECK(
+      f.error([&] { PairData(path, tokenizer, bad); }) ==
+      "usage [data] examples of prompts of 7 tokens and answers of 0; they have at least 1 token");
+  bad = o;
+  bad.first = 1;
+  CHECK(
+      f.error([&] { PairData(path, tokenizer, bad); }).starts_with("usage [data] the part 1 to 1"));
+  bad = o;
+  bad.vocabulary = 4;
+  CHECK(f.error([&] { PairData(path, tokenizer, bad); }).find("does not fit the model") !=
+        std::string::npos);
+}
+
 }  // namespace tessera::test

@@ -172,6 +172,68 @@ TEST_CASE("a layer with LoRA is one whose weight has (alpha / rank) a b added", 
   }
 }
 
+TEST_CASE("LoRA with dropout is the same under every layout and no other without steps",
+          "[fine_tuning]") {
+  nn::GptOptions o = small(true);
+  o.lora = {.rank = 3, .alpha = 6, .targets = {"query", "mlp.*"}};
+  const std::vector<std::string> adapters = {"*.lora_a", "*.lora_b"};
+  const Trained plain = train(o, adapters);
+  o.lora.dropout = 0.5;
+  const Trained one = train(o, adapters);
+  CHECK(one.losses[0] == plain.losses[0]);  // b is 0
+  CHECK(one.losses[3] != Approx(plain.losses[3]).epsilon(1e-6));
+  for (const auto& [mesh, rules] : std::vector<std::pair<const char*, const char*>>{
+           {"data:2;model:2", "batch:data;heads,ff,vocab:model"}, {"model:2", "d_model:model"}}) {
+    const Trained other = train(o, adapters, mesh, rules);
+    for (size_t i = 0; i < 4; ++i) CHECK(other.losses[i] == Approx(one.losses[i]).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("LoRA of experts begins as the model without it, under every layout", "[fine_tuning]") {
+  nn::TransformerOptions o;
+  o.layers = 2, o.d_model = 8, o.vocab = 11, o.length = 6, o.batch = 4;
+  o.heads.count = 2, o.heads.d_head = 4;
+  o.mlp.ff = 12, o.mlp.gated = true, o.mlp.experts = 3;
+  o.learned_positions = o.scan = true;
+  const auto losses = [&](const char* mesh_text, const char* rules) {
+    Graph g;
+    const nn::Model model = nn::transformer(g, o);
+    MinimizeOptions options;
+    if (o.lora.rank > 0) options.trainable = {"*.lora_a", "*.lora_b"};
+    const Minimized m = minimize(model.to_minimize(), constant(g, 0.05), adam(), options);
+    const Mesh mesh = Mesh::parse(mesh_text);
+    Cluster ranks = Cluster::threads(mesh.size());
+    Session s(g, ranks, {mesh, Layout::parse(rules), {{"step", {m.loss}, true}}, 5, 1});
+    std::vector<int32_t> tokens(24);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * i % 11);
+    const Shape shape{Dim("batch", 4), Dim("length", 6)};
+    s.feed("inputs", Array::of<int32_t>(shape, tokens));
+    s.feed("targets", Array::of<int32_t>(shape, tokens));
+    std::vector<double> all;
+    for (int i = 0; i < 4; ++i) {
+      s.run("step");
+      all.push_back(s.fetch_scalar(m.loss.name()));
+    }
+    return all;
+  };
+  const std::vector<double> plain = losses("x:1", "");
+  o.lora = {.rank = 2, .alpha = 4, .targets = {"expert.up", "expert.down"}};
+  const std::vector<double> one = losses("x:1", "");
+  CHECK(one[0] == Approx(plain[0]).epsilon(1e-6));
+  CHECK(one[3] < one[0]);
+  for (const auto& [mesh, rules] : std::vector<std::pair<const char*, const char*>>{
+           {"x:3", "experts:x"}, {"x:2", "ff:x"}, {"x:2", "batch:x; @params d_model:x"}}) {
+    INFO(rules);
+    const std::vector<double> other = losses(mesh, rules);
+    for (size_t i = 0; i < 4; ++i) CHECK(other[i] == Approx(one[i]).epsilon(1e-5));
+  }
+  o.lora.dropout = 0.1;
+  expect_usage(
+      {"[lora] dropout 0.1 with 'transformer.block.mlp.expert.up', whose product of LoRA is "
+       "added to its weights"},
+      [&] { losses("x:1", ""); });
+}
+
 TEST_CASE("texts in one window are as texts of their own", "[fine_tuning]") {
   for (const bool learned : {true, false}) {
     nn::TransformerOptions o;
@@ -227,6 +289,67 @@ TEST_CASE("texts in one window are as texts of their own", "[fine_tuning]") {
   }
 }
 
+TEST_CASE("prompts and answers in one window of an encoder and a decoder are as alone",
+          "[fine_tuning]") {
+  nn::TransformerOptions o;
+  o.layers = 2, o.encoder_layers = 2, o.d_model = 8, o.vocab = 11, o.batch = 1;
+  o.length = 6, o.target_length = 5;
+  o.heads.count = 2, o.heads.d_head = 4;
+  o.mlp.ff = 12;
+  o.relative_buckets = 8, o.relative_distance = 16;
+  o.packed = true;
+  const auto run = [&](const std::vector<std::vector<int32_t>>& fed, const char* mesh_text,
+                       const char* rules) {
+    Graph g;
+    const nn::Model model = nn::transformer(g, o);
+    const Mesh mesh = Mesh::parse(mesh_text);
+    Cluster ranks = Cluster::threads(mesh.size());
+    Session s(
+        g, ranks,
+        {mesh, Layout::parse(rules), {{"f", {model.logits, model.loss, model.weight}}}, 5, 1});
+    const char* const names[] = {"inputs", "segments", "decoder_inputs", "targets",
+                                 "decoder_segments"};
+    for (size_t i = 0; i < 5; ++i)
+      s.feed(names[i], Array::of<int32_t>(Shape{Dim("batch", 1),
+                                                i < 2 ? Dim("length", 6) : Dim("target_length", 5)},
+                                          fed[i]));
+    std::vector<float> weights;
+    for (const int32_t segment : fed[4]) weights.push_back(segment > 0 ? 1.0F : 0.0F);
+    s.feed("weights", Array::of<float>(Shape{Dim("batch", 1), Dim("target_length", 5)}, weights));
+    s.run("f");
+    std::vector<double> values;
+    const Array logits = s.fetch(model.logits.name());
+    for (int64_t i = 0; i < logits.elements(); ++i) values.push_back(logits.at(i));
+    values.push_back(s.fetch_scalar(model.loss.name()));
+    return values;
+  };
+  for (const auto& [mesh, rules] : std::vector<std::pair<const char*, const char*>>{
+           {"x:1", ""}, {"x:2", "length,target_length:x"}, {"x:2", "heads,vocab:x"}}) {
+    const std::vector<double> both = run({{3, 1, 4, 1, 5, 9},
+                                          {1, 1, 1, 1, 2, 2},
+                                          {0, 2, 6, 0, 5},
+                                          {2, 6, 1, 5, 1},
+                                          {1, 1, 1, 2, 2}},
+                                         mesh, rules),
+                              first = run({{3, 1, 4, 1, 0, 0},
+                                           {1, 1, 1, 1, 0, 0},
+                                           {0, 2, 6, 0, 0},
+                                           {2, 6, 1, 0, 0},
+                                           {1, 1, 1, 0, 0}},
+                                          mesh, rules),
+                              second = run({{5, 9, 0, 0, 0, 0},
+                                            {1, 1, 0, 0, 0, 0},
+                                            {0, 5, 0, 0, 0},
+                                            {5, 1, 0, 0, 0},
+                                            {1, 1, 0, 0, 0}},
+                                           mesh, rules);
+    INFO(rules);
+    for (size_t i = 0; i < 3 * 11; ++i) CHECK(both[i] == Approx(first[i]).margin(1e-5));
+    for (size_t i = 0; i < 2 * 11; ++i) CHECK(both[33 + i] == Approx(second[i]).margin(1e-5));
+    CHECK(both[55] == Approx(first[55] + second[55]));
+  }
+}
+
 TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
   const auto with = [](const nn::LoraOptions& lora) {
     nn::GptOptions o = small(true);
@@ -246,6 +369,9 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
   });
   expect_usage({"[lora] rank -1 and alpha 16"}, [&] { with({.rank = -1}); });
   expect_usage({"[lora] rank 2 and alpha 0"}, [&] { with({.rank = 2, .alpha = 0}); });
+  for (const double dropout : {-0.1, 1.0})
+    expect_usage({"[lora] dropout ", "; it is a rate from 0 to below 1"},
+                 [&] { with({.rank = 2, .dropout = dropout}); });
   expect_usage({"[minimize] trainable: no parameter is named like '*.lora_a'"},
                [&] { train(small(true), {"*.lora_a"}); });
 }

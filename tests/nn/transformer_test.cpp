@@ -337,8 +337,24 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
           [](auto& o) { o.encoder_layers = 2; });
   refused({"a model with an encoder is causal, has norms before its parts"}, [](auto& o) {
     o.encoder_layers = 2, o.target_length = 4;
-    o.packed = true;
+    o.learned_positions = true;
   });
+  const auto refused_image = [&](const std::vector<std::string>& parts, auto change) {
+    refused(parts, [&](auto& o) {
+      o.image.classes = 10;
+      o.causal = false;
+      o.length = 197;
+      change(o);
+    });
+  };
+  refused_image({"images of 224 x 224 with 3 channels, 10 classes, patches of 15", "divides rows"},
+                [](auto& o) { o.image.patch = 15; });
+  refused_image({"length 128 for images of 197 tokens"}, [](auto& o) { o.length = 128; });
+  refused_image({"2 means or deviations for 3 channels"}, [](auto& o) {
+    o.image.mean = {0.5, 0.5};
+  });
+  refused_image({"a channel with the deviation 0"}, [](auto& o) { o.image.deviation = {1, 0, 1}; });
+  refused_image({"a model of images is not causal"}, [](auto& o) { o.causal = true; });
   refused({"[relative_bias] 2 buckets and max_distance 128"}, [](auto& o) {
     o.causal = false;
     o.relative_buckets = 2;

@@ -24,10 +24,11 @@ struct Run {
 
 inline nn::TransformerOptions options_of(const ModelFolder& folder, bool scan) {
   nn::TransformerOptions o = folder.options();
-  o.length = 40;
-  o.target_length = o.encoder_layers > 0 ? 24 : 0;
   o.batch = 2;
   o.scan = scan && o.can_scan();
+  if (o.image.classes > 0) return o;
+  o.length = 40;
+  o.target_length = o.encoder_layers > 0 ? 24 : 0;
   return o;
 }
 

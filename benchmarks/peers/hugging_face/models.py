@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tiny random models of each family, made by Hugging Face transformers, and what transformers computes with them.
 
-    models.py record tests/models             writes the fixtures that the tests read
+    models.py record tests/models [NAME...]   writes the fixtures that the tests read
     models.py beams tests/models              adds what transformers finds by beam search with some of them
     models.py tiny data                       writes the models of the manual's examples, which read bytes
     models.py compare TESSERA tests/models    lets the program train each model for a step with learning rate 0 and
@@ -12,6 +12,7 @@ more and attention is far from uniform, and sequences are longer than windows an
 transformers draws, a wrong base of the rotary positions passes any tolerance.
 """
 
+import gzip
 import json
 import pathlib
 import re
@@ -19,17 +20,19 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
 import safetensors.torch
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, BertConfig, DeepseekV3Config,
-                          Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig, MistralConfig, MixtralConfig, Qwen2Config,
-                          Qwen3Config, Qwen3MoeConfig, T5Config)
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM,
+                          AutoModelForSeq2SeqLM, BertConfig, DeepseekV3Config, Gemma2Config, Gemma3TextConfig, GPT2Config, LlamaConfig,
+                          MistralConfig, MixtralConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig, T5Config, ViTConfig)
 
 BATCH, LENGTH, TARGET_LENGTH, VOCAB = 2, 40, 24, 96
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=64, bos_token_id=None, eos_token_id=None,
              attn_implementation="eager")
+PIXELS = {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.3, 0.4]}  # of preprocessor_config.json
 
 
 def llama3(theta=5000.0):
@@ -81,11 +84,15 @@ def models():
     yield "deepseek-v3-plain", DeepseekV3Config(**dict(latent, num_hidden_layers=2), q_lora_rank=None, norm_topk_prob=False,
                                                 rope_interleave=False, rope_parameters={
         "rope_type": "default", "rope_theta": 100.0}), torch.bfloat16, "1GB"
+    yield "vit", ViTConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48, image_size=12, patch_size=4,
+                           num_labels=5, attn_implementation="eager"), torch.bfloat16, "1GB"
 
 
 def class_of(config):
     if config.model_type == "t5":
         return AutoModelForSeq2SeqLM
+    if config.model_type == "vit":
+        return AutoModelForImageClassification
     return AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
 
 
@@ -100,6 +107,10 @@ def scale(model, dtype):
             is_embedding = name.startswith("shared") or any(k in name for k in ("wte", "wpe", "embed", "relative_attention_bias"))
             size = 1.5 if name.startswith("shared") else 1.0 if is_embedding else gain / fan**0.5
             p.data = torch.randn(p.shape) * size
+        elif "cls_token" in name or "position_embeddings" in name:
+            p.data = torch.randn(p.shape)
+        elif p.dim() == 4:  # a convolution
+            p.data = torch.randn(p.shape) * (1.2 / p[0].numel()**0.5)
         elif p.dim() == 3:  # of all experts
             p.data = torch.randn(p.shape) * (1.2 / p.shape[2]**0.5)
         elif "norm" in name.lower() or "ln_" in name:
@@ -128,6 +139,10 @@ def examples(config):
     """Inputs of the model, by the names that Tessera gives them."""
     def tokens(length):
         return torch.randint(0, VOCAB, (BATCH, length))
+    if config.model_type == "vit":
+        side = config.image_size
+        images = torch.randint(0, 256, (BATCH, config.num_channels, side, side)) / 255
+        return {"images": images, "labels": torch.randint(0, config.num_labels, (BATCH,))}
     if config.model_type == "t5":
         return {"inputs": tokens(LENGTH), "decoder_inputs": tokens(TARGET_LENGTH), "targets": tokens(TARGET_LENGTH)}
     made = {"inputs": tokens(LENGTH), "targets": tokens(LENGTH)}
@@ -138,6 +153,9 @@ def examples(config):
 
 
 def run(model, fed, **more):
+    if "images" in fed:
+        mean, deviation = (torch.tensor(PIXELS[k]).reshape(1, -1, 1, 1) for k in ("image_mean", "image_std"))
+        return model(pixel_values=(fed["images"] - mean) / deviation, **more)
     if "decoder_inputs" in fed:
         more["decoder_input_ids"] = fed["decoder_inputs"].long()
     return model(fed["inputs"].long(), **more)
@@ -146,6 +164,10 @@ def run(model, fed, **more):
 def outputs(model, fed):
     model.zero_grad()
     logits = run(model, fed).logits
+    if "labels" in fed:
+        loss = torch.nn.functional.cross_entropy(logits, fed["labels"].long())
+        loss.backward()
+        return logits.detach(), loss.detach()
     losses = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), fed["targets"].reshape(-1), reduction="none")
     weights = fed.get("weights", torch.ones_like(fed["targets"])).reshape(-1)
     loss = (losses * weights).sum() / weights.sum()
@@ -161,6 +183,13 @@ def is_of_later_layer(key, config):
 
 def on_disk(key, tensor):
     """The tensors of the files that one in memory is: transformers 5 joins those of the experts."""
+    if key.startswith("vit.layers."):  # transformers 5 has other names in memory
+        for ours, theirs in (("vit.layers.", "vit.encoder.layer."), ("attention.q_proj", "attention.attention.query"),
+                             ("attention.k_proj", "attention.attention.key"), ("attention.v_proj", "attention.attention.value"),
+                             ("attention.o_proj", "attention.output.dense"), ("mlp.fc1", "intermediate.dense"),
+                             ("mlp.fc2", "output.dense")):
+            key = key.replace(ours, theirs)
+        return [(key, tensor)]
     mixtral = tensor.shape[0] == 3
     if key.endswith(".mlp.gate.weight") and mixtral:
         return [(key.replace(".mlp.", ".block_sparse_moe."), tensor)]
@@ -173,8 +202,10 @@ def on_disk(key, tensor):
     return [(f"{scope}.experts.{e}.{name}.weight", part[e]) for name, part in parts for e in range(len(part))]
 
 
-def record(folder):
+def record(folder, wanted):
     for seed, (name, config, dtype, shard) in enumerate(models()):
+        if wanted and name not in wanted:
+            continue
         torch.manual_seed(seed)
         model = class_of(config).from_config(config).float().eval()
         if name == "t5":  # transformers 5 ties this head unless its values differ
@@ -190,10 +221,10 @@ def record(folder):
         print(f"{name}: loss {float(loss):.4f}, logits deviate by {float(logits.std()):.3f}, mean largest weight of a query "
               f"{sharpness:.2f}")
         assert float(logits.detach().std()) >= 1 and sharpness > 0.3, name
-        expected = {k: v if k == "weights" else v.int() for k, v in fed.items()} | {"logits": logits, "loss": loss.reshape(1)}
+        expected = {k: v if k in ("weights", "images") else v.int() for k, v in fed.items()} | {"logits": logits, "loss": loss.reshape(1)}
         for key, p in model.named_parameters():
             # That of BERT's key biases is 0.
-            if not is_of_later_layer(key, config) and p.grad is not None and not key.endswith("self.key.bias"):
+            if not is_of_later_layer(key, config) and p.grad is not None and not key.endswith(("self.key.bias", "k_proj.bias")[:2 if name == "vit" else 1]):
                 expected |= {"grad." + k: g.clone() for k, g in on_disk(key, p.grad)}  # to() below rounds gradients, too
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
@@ -201,6 +232,8 @@ def record(folder):
             old.unlink()
         model.to(dtype).save_pretrained(out, max_shard_size=shard)
         (out / "generation_config.json").unlink(missing_ok=True)
+        if name == "vit":
+            (out / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": "ViTImageProcessor", **PIXELS}) + "\n")
         if name == "llama-old":
             old_keys(out / "config.json")
         if name == "t5":  # as files of T5 1.1 have it
@@ -252,6 +285,17 @@ def tiny(folder):
         (folder / name / "generation_config.json").unlink(missing_ok=True)
 
 
+def write_images(folder, config):
+    """A data set of random images, in IDX files."""
+    folder.mkdir()
+    shape = (16, config["num_channels"], config["image_size"], config["image_size"])
+    for part in ("train", "test"):
+        pixels, labels = numpy.random.randint(0, 256, shape), numpy.random.randint(0, 5, shape[:1])
+        for file, array in ((f"{part}-images-idx4-ubyte.gz", pixels), (f"{part}-labels-idx1-ubyte.gz", labels)):
+            header = bytes([0, 0, 8, array.ndim]) + numpy.array(array.shape, ">u4").tobytes()
+            (folder / file).write_bytes(gzip.compress(header + array.astype(numpy.uint8).tobytes()))
+
+
 def tensors_of(folder):
     found = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -266,8 +310,12 @@ def compare(tessera, folder):
             work = pathlib.Path(work)
             (work / "text").write_bytes(bytes(range(VOCAB - 8)) * 40)
             special = {"t5": [f"first_sentinel={VOCAB - 1}"], "bert": [f"mask_token={VOCAB - 1}"]}.get(case.name.split("-")[0], [])
-            train = [tessera, "train", case, "--data", work / "text", "--steps", "1", "--checkpoint", work / "run",
-                     "--set", "length=16", "lr=0", *special]
+            data, length = work / "text", ["length=16"]
+            if case.name == "vit":
+                data, length = work / "images", []
+                write_images(data, json.loads((case / "config.json").read_text()))
+            train = [tessera, "train", case, "--data", data, "--steps", "1", "--batch", "8", "--checkpoint", work / "run",
+                     "--set", "lr=0", *length, *special]
             subprocess.run(train, check=True, stdout=subprocess.DEVNULL)
             subprocess.run([tessera, "export", "--checkpoint", work / "run", "--like", case, work / "out"], check=True,
                            stdout=subprocess.DEVNULL)
@@ -288,8 +336,8 @@ def compare(tessera, folder):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    if len(sys.argv) == 3 and sys.argv[1] == "record":
-        record(pathlib.Path(sys.argv[2]))
+    if len(sys.argv) >= 3 and sys.argv[1] == "record":
+        record(pathlib.Path(sys.argv[2]), sys.argv[3:])
     elif len(sys.argv) == 3 and sys.argv[1] == "beams":
         beams(pathlib.Path(sys.argv[2]))
     elif len(sys.argv) == 3 and sys.argv[1] == "tiny":

@@ -55,7 +55,7 @@ struct Family {
 };
 
 extern const Family kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kMixtral, kQwen3Moe,
-    kT5, kBert, kDeepseekV3;
+    kT5, kBert, kDeepseekV3, kVit;
 
 /// All families.
 const std::vector<const Family*>& families();
