@@ -158,8 +158,9 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds,
   const double matrix =
       double(dims.of[kRow].elements()) * dims.of[kColumn].elements() * dims.of[kSum].elements();
   const bool vector = dims.of[kRow].elements() == 1 || dims.of[kColumn].elements() == 1;
-  const bool thin = dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
-                    (vector && (is_narrow(dtype) || matrix == double(dims.of[kSum].elements())));
+  const bool thin =
+      dims.of[kSum].elements() <= 1 || matrix < (vector ? 4096 : 256) ||
+      (vector && ((is_narrow(dtype) && !by_bfloat) || matrix == double(dims.of[kSum].elements())));
   plan.loops = !is_floating(dtype) || thin;
   plan.by_bfloat = by_bfloat;
   const ContractPlan start = plan;

@@ -28,7 +28,7 @@ struct ContractPlan {
 };
 
 /// sizes and strides: of the step's views A, B, C, all with the dims of `kinds`. by_bfloat: for
-/// bfloat16 only, if BfloatGemm is fast; the workspace is then never larger than without it.
+/// bfloat16 only, if BfloatGemm takes the product.
 ContractPlan plan_contract(const std::vector<int64_t>& kinds,
                            const std::vector<int64_t> (&sizes)[3],
                            const std::vector<int64_t> (&strides)[3], DType dtype,

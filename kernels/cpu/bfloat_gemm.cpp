@@ -1,10 +1,12 @@
-// bfloat16 matrix products with oneDNN, if the processor multiplies pairs of them and adds in
-// float32: twice the rate of float32. Otherwise operands are widened and go to gemm().
+// bfloat16 matrix products: thin ones by our own loops, others with oneDNN, if the processor
+// multiplies pairs of them and adds in float32: twice the rate of float32. Otherwise operands are
+// widened and go to gemm().
 #include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/thin_gemm.h"
 
 #ifdef TESSERA_HAVE_DNNL
 #include <dnnl.hpp>
@@ -60,6 +62,7 @@ struct BfloatGemm::State {
     if (result == DType::float32)
       add = dnnl::matmul(product(engine, a.get_desc(), b.get_desc(), c.get_desc(), true));
   }
+  void run(const void* x, const void* y, void* z, bool overwrite);
 };
 
 bool BfloatGemm::is_fast() {
@@ -71,46 +74,64 @@ bool BfloatGemm::is_fast() {
 #endif
 }
 
-std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm& g, DType result) {
+/// Nothing if the library declines.
+std::unique_ptr<BfloatGemm::State> BfloatGemm::library(const Gemm& g, DType result) {
   const OneOpenMpThread one;
-  BfloatGemm product;
-  Gemm rows = g;
-  product.swapped_ = g.c_column != 1;
-  if (product.swapped_)
-    rows = {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
   try {
-    product.state_ = std::make_unique<State>(rows, result);
+    return std::make_unique<State>(g, result);
   } catch (const dnnl::error&) {
-    return {};
+    return nullptr;
   }
-  return product;
 }
 
-void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
+void BfloatGemm::State::run(const void* x, const void* y, void* z, bool overwrite) {
   const OneOpenMpThread one;
-  State& s = *state_;
-  if (swapped_) std::swap(a, b);
-  s.a.set_data_handle(const_cast<void*>(a));
-  s.b.set_data_handle(const_cast<void*>(b));
-  s.c.set_data_handle(c);
+  a.set_data_handle(const_cast<void*>(x));
+  b.set_data_handle(const_cast<void*>(y));
+  c.set_data_handle(z);
   // The C++ wrapper would allocate in every run.
   const dnnl_exec_arg_t args[] = {
-      {DNNL_ARG_SRC, s.a.get()}, {DNNL_ARG_WEIGHTS, s.b.get()}, {DNNL_ARG_DST, s.c.get()}};
+      {DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}};
   const dnnl_status_t status =
-      dnnl_primitive_execute((overwrite ? s.set : s.add).get(), s.stream.get(), 3, args);
+      dnnl_primitive_execute((overwrite ? set : add).get(), stream.get(), 3, args);
   check(status == dnnl_success, "oneDNN ended a matmul with status {}", static_cast<int>(status));
-  s.stream.wait();
+  stream.wait();
 }
 
 #else
 
-struct BfloatGemm::State {};
+struct BfloatGemm::State {
+  void run(const void*, const void*, void*, bool) {}
+};
 
 bool BfloatGemm::is_fast() { return false; }
-std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm&, DType) { return {}; }
-void BfloatGemm::run(const void*, const void*, void*, bool) {}
+std::unique_ptr<BfloatGemm::State> BfloatGemm::library(const Gemm&, DType) { return nullptr; }
 
 #endif
+
+std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm& g, DType result) {
+  BfloatGemm product;
+  product.thin_ = g;
+  product.result_ = result;
+  if (is_thin(g, true)) return product;
+  if (!is_fast()) return {};
+  Gemm rows = g;
+  product.swapped_ = g.c_column != 1;
+  if (product.swapped_)
+    rows = {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+  product.state_ = library(rows, result);
+  if (!product.state_) return {};
+  return product;
+}
+
+void BfloatGemm::run(const void* a, const void* b, void* c, bool overwrite) {
+  if (swapped_) std::swap(a, b);
+  if (state_) return state_->run(a, b, c, overwrite);
+  const auto* x = static_cast<const BFloat16*>(a);
+  const auto* y = static_cast<const BFloat16*>(b);
+  if (result_ == DType::float32) return thin_gemm(thin_, x, y, static_cast<float*>(c), overwrite);
+  thin_gemm(thin_, x, y, static_cast<BFloat16*>(c));
+}
 
 BfloatGemm::BfloatGemm() = default;
 BfloatGemm::BfloatGemm(BfloatGemm&&) noexcept = default;

@@ -1,5 +1,6 @@
 // Matrix products by CBLAS. A row-major C with unit column stride is computed directly, one with
-// unit row stride as its transpose. Vectors use gemv, which reads its matrix once.
+// unit row stride as its transpose. Vectors use gemv, which reads its matrix once. Products of
+// float32 with few rows or columns are our own where both operands are dense along the sum.
 #include "kernels/cpu/blas.h"
 
 #include <cblas.h>
@@ -13,6 +14,8 @@
 #include <algorithm>
 #include <mutex>
 #include <utility>
+
+#include "kernels/cpu/thin_gemm.h"
 
 namespace tessera::cpu {
 
@@ -130,6 +133,7 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
 }  // namespace
 
 void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {
+  if (is_thin(g, false)) return thin_gemm(g, a, b, c, overwrite);
   gemm_of(g, a, b, c, overwrite);
 }
 void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overwrite) {

@@ -30,7 +30,7 @@ class BfloatGemm {
  public:
   /// True if this processor has instructions for it and the build has a library that uses them.
   static bool is_fast();
-  /// Nothing if the library declines.
+  /// Nothing if the product is not thin, and is_fast() is false or the library declines.
   static std::optional<BfloatGemm> prepare(const Gemm& g, DType result);
   BfloatGemm(BfloatGemm&&) noexcept;
   ~BfloatGemm();
@@ -39,8 +39,11 @@ class BfloatGemm {
  private:
   BfloatGemm();
   struct State;
-  std::unique_ptr<State> state_;
-  bool swapped_ = false;  ///< C^T = B^T A^T, so that C has contiguous rows
+  static std::unique_ptr<State> library(const Gemm& g, DType result);
+  Gemm thin_;  ///< of thin_gemm(), if there is no state
+  DType result_ = DType::float32;
+  std::unique_ptr<State> state_;  ///< of the library
+  bool swapped_ = false;          ///< C^T = B^T A^T, so that C has contiguous rows
 };
 
 }  // namespace tessera::cpu

@@ -12,6 +12,7 @@
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
+#include "kernels/cpu/thin_gemm.h"
 
 namespace tessera::cpu {
 
@@ -295,7 +296,10 @@ Sharing share_contract(const Step& step, int threads) {
   }
   const int dim = outermost_dim(out, batch, threads);
   const bool even = dim >= 0 && out.sizes[static_cast<size_t>(dim)] % threads == 0;
-  return {even ? dim : outermost_dim(out, free, threads), products * 0.03};
+  double bytes = 0;
+  for (const View* v : {&step.in[0], &step.in[1], &out})
+    bytes += static_cast<double>(v->elements() * size_of(v->dtype));
+  return {even ? dim : outermost_dim(out, free, threads), std::max(products * 0.03, bytes * 0.05)};
 }
 
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
@@ -305,14 +309,17 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   if (empty(step.out[0])) return std::make_unique<Nothing>();
   if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
   ContractPlan plan = plan_of(step);
-  if (plan.loops) return std::make_unique<ContractLoops>(args);
-  if (step.out[0].dtype == DType::bfloat16 && BfloatGemm::is_fast()) {
+  if (step.out[0].dtype == DType::bfloat16) {
     ContractPlan narrow = plan_of(step, true);
-    auto products =
-        BfloatGemm::prepare(narrow.gemm, narrow.packed[kC] ? DType::float32 : DType::bfloat16);
-    if (products)
-      return std::make_unique<ContractGemm>(args, std::move(narrow), std::move(products));
+    const bool fits = !narrow.loops && narrow.workspace <= plan.workspace;
+    if (fits && (!plan.loops || is_thin(narrow.gemm, true))) {
+      auto products =
+          BfloatGemm::prepare(narrow.gemm, narrow.packed[kC] ? DType::float32 : DType::bfloat16);
+      if (products)
+        return std::make_unique<ContractGemm>(args, std::move(narrow), std::move(products));
+    }
   }
+  if (plan.loops) return std::make_unique<ContractLoops>(args);
   return std::make_unique<ContractGemm>(args, std::move(plan));
 }
 

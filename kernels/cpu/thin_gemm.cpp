@@ -1,0 +1,54 @@
+#include "kernels/cpu/thin_gemm.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/pointwise_ops.h"
+
+namespace tessera::cpu {
+
+namespace {
+
+constexpr int64_t kLeastTerms = 16, kLeastColumns = 16;
+
+/// C^T = B^T A^T.
+Gemm transposed(const Gemm& g) {
+  return {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+}
+
+template <class T, class C, class... More>
+void multiply(void (*loops)(const Gemm&, const T*, const T*, C*, More...), const Gemm& g,
+              const T* a, const T* b, C* c, More... more) {
+  if (g.m <= g.n) return loops(g, a, b, c, more...);
+  loops(transposed(g), b, a, c, more...);
+}
+
+const ThinOps& best() {
+  static const ThinOps& ops = *usable_thin_ops().back();
+  return ops;
+}
+
+}  // namespace
+
+std::span<const ThinOps* const> usable_thin_ops() {
+  static constexpr const ThinOps* kAll[] = {&kThinBaseOps, &kThinAvx2Ops, &kThinAvx512Ops};
+  return {kAll, usable_block_ops().size()};
+}
+
+bool is_thin(const Gemm& g, bool narrow) {
+  if (g.m > g.n) return is_thin(transposed(g), narrow);
+  const bool along_sums = g.a_column == 1 && g.b_row == 1,
+             along_columns = narrow && g.b_column == 1 && g.n >= kLeastColumns;
+  return g.m <= kFewRows && g.k >= kLeastTerms && (along_sums || along_columns);
+}
+
+void thin_gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {
+  multiply(best().float32, g, a, b, c, overwrite);
+}
+void thin_gemm(const Gemm& g, const BFloat16* a, const BFloat16* b, float* c, bool overwrite) {
+  multiply(best().bfloat16, g, a, b, c, overwrite);
+}
+void thin_gemm(const Gemm& g, const BFloat16* a, const BFloat16* b, BFloat16* c) {
+  multiply(best().rounded, g, a, b, c);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,30 @@
+// The loops of thin products for AVX2 and FMA. Standard headers come before the target pragma, so
+// that none of their inline functions is compiled for it.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/common/types.h"
+#include "kernels/cpu/thin_gemm.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#pragma GCC target("avx2,fma")
+#endif
+#include "kernels/cpu/fused_multiply_add.h"
+
+namespace tessera::cpu {
+
+using namespace kernels;
+
+namespace {
+constexpr int kThinVectorBytes = 32;
+// Columns of B and rows of A of a block, whose sums are in registers; rows of B that are streams.
+constexpr int kThinColumns = 2, kThinRows = 2, kThinDepth = 4;
+}  // namespace
+
+#include "kernels/cpu/thin_gemm.inc"
+
+const ThinOps kThinAvx2Ops = {"avx2", product_float, product_bfloat, product_rounded};
+
+}  // namespace tessera::cpu
