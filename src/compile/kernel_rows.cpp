@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "cost/work.h"
 #include "program/loop_runs.h"
 
 namespace tessera {
@@ -41,7 +42,7 @@ double roofline(const Step& step, const Machine& machine) {
   const KernelCost cost = info_of(step.kernel).cost;
   if (cost == KernelCost::pointwise || step.in.empty()) return memory;
   const double rate = matmul_rate(machine, step.in[0].dtype);
-  return std::max(memory, rate > 0 ? static_cast<double>(step.flops) / rate : 0);
+  return std::max(memory, rate > 0 ? flops_done(step) / rate : 0);
 }
 
 using Key = std::tuple<std::string, std::string, std::string>;
@@ -85,7 +86,7 @@ class Rows {
   }
   void add(const Step& step, int64_t times, KernelReport& row) {
     row.times += times;
-    row.flops += times * step.flops;
+    row.flops += times * static_cast<int64_t>(flops_done(step));
     row.bytes += times * bytes_touched(step);
     row.seconds += static_cast<double>(times) * costs_.compute(step);
     row.roofline += static_cast<double>(times) * roofline(step, costs_.machine());
