@@ -199,8 +199,8 @@ struct AttentionOptions {
 ///
 /// What the options hide costs neither time nor memory where there is a kernel, while a mask stores
 /// all logits. A query from which the options hide all keys gets zeros. Segments that go back are
-/// an error at the end of the step where the kernel of the CPU finds them in a rank's slice;
-/// elsewhere ids are only compared.
+/// an error at the end of the step where a kernel finds them in a rank's slice; elsewhere ids are
+/// only compared.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 

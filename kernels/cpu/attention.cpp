@@ -205,24 +205,17 @@ class Attention final : public Kernel {
 
   /// The keys that query i may attend to.
   Span seen(int64_t i) const {
-    const int64_t own = first_query_ + i - first_key_;  // the key at the query's position
-    Span keys{0, plan_.all_keys >= 0 ? plan_.all_keys - first_key_ : plan_.memory};
-    const auto within = [&](int64_t begin, int64_t end) {
-      keys = {std::max<int64_t>(keys.begin, begin), std::min<int64_t>(keys.end, end)};
-    };
-    within(0, plan_.memory);
-    if (plan_.causal) within(0, own + 1);
-    if (plan_.window > 0) within(own - plan_.window + 1, own + plan_.window);
+    Interval keys = keys_seen(plan_.sight, i, first_query_, first_key_);
     if (plan_.segments) {
       const Span segment = work<Span>(plan_.spans)[i];
-      within(segment.begin, segment.end);
+      keys = intersection(keys, {segment.begin, segment.end});
     }
-    return keys.end > keys.begin ? keys : Span{};
+    return keys.end > keys.begin ? Span{keys.begin, keys.end} : Span{};
   }
 
   /// The block of queries from `first` on.
   Block block(int64_t first) const {
-    const bool limited = plan_.window > 0 || plan_.segments;
+    const bool limited = plan_.sight.window > 0 || plan_.segments;
     const int64_t most = std::min(limited ? plan_.most_rows : plan_.rows, plan_.length - first);
     Block b{first, 0, {}};
     if (!limited) return {first, most, {0, seen(first + most - 1).end}};

@@ -9,29 +9,27 @@ namespace {
 constexpr int64_t kBlockElements = 32768;  // logits per block
 constexpr int64_t kLeastRows = 8, kMostRows = 64;
 constexpr int64_t kManyQueries = 64;  // with so many, a copy of the keys pays
-constexpr size_t kInputs = 3, kGradInputs = 7, kSegmentInputs = 2;
+constexpr size_t kSegmentInputs = 2;
 
 /// With a causal mask half of a block is wasted, so blocks are smaller.
 int64_t most_causal_rows(int64_t memory) { return memory < 512 ? 16 : 32; }
 
 }  // namespace
 
-AttentionPlan::AttentionPlan(const Step& step)
-    : length_dim(step.attrs.get<int64_t>("length")),
-      memory_dim(step.attrs.get<int64_t>("memory_length")),
-      key_dim(step.attrs.get<int64_t>("key_dim")),
-      value_dim(step.attrs.get<int64_t>("value_dim", key_dim)),
-      causal(step.attrs.get<int64_t>("causal") != 0),
-      backward(step.out.size() > 2),
-      starts(step.in.size() - (backward ? kGradInputs : kInputs)),
-      window(step.attrs.get<int64_t>("window", 0)),
-      soft_cap(step.attrs.get<double>("soft_cap", 0)),
-      segments(step.attrs.get<int64_t>("segments", 0) != 0) {
-  if (segments) starts -= kSegmentInputs;
+AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
+    : length_dim(static_cast<int64_t>(attention.length_dim)),
+      memory_dim(static_cast<int64_t>(attention.memory_dim)),
+      key_dim(static_cast<int64_t>(attention.key_dim)),
+      value_dim(static_cast<int64_t>(attention.value_dim)),
+      causal(attention.sight.causal),
+      backward(attention.backward),
+      starts(attention.start_inputs),
+      length(attention.sight.queries),
+      memory(attention.sight.keys),
+      sight(attention.sight),
+      soft_cap(attention.soft_cap),
+      segments(attention.has_segments) {
   const View& q = step.in.at(0);
-  length = q.sizes[length_dim];
-  memory = step.in.at(1).sizes[memory_dim];
-  all_keys = step.attrs.get<int64_t>("memory", -1);
   width = q.sizes[key_dim];
   value_width = step.in.at(2).sizes[value_dim];
   narrow = is_narrow(q.dtype);

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/pointwise_ops.h"
 #include "kernels/cpu/tables.h"
+#include "program/attention_step.h"
 
 namespace tessera::cpu {
 
@@ -18,7 +19,7 @@ namespace tessera::cpu {
 inline int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes * kRowLanes; }
 
 struct AttentionPlan {
-  explicit AttentionPlan(const Step& step);
+  explicit AttentionPlan(const Step& step) : AttentionPlan(step, AttentionStep(step)) {}
 
   enum class Operand { by_length, by_memory, row, start, ids, unused };
   enum class Form { any, rows_of_many, columns };
@@ -52,12 +53,11 @@ struct AttentionPlan {
                   ///< too
   int64_t length = 0, memory = 0, rows = 1;
   int64_t width = 0, value_width = 0;  ///< of queries and keys; of values and results
-  int64_t window = 0;                  ///< 0: none
+  Sight sight;                         ///< what positions hide
   double soft_cap = 0;                 ///< 0: none
   bool segments = false;               ///< the last two operands are ids of queries and keys
   int64_t most_rows = 1;               ///< of a block of queries that see few keys
   int64_t capacity = 0;                ///< logits of a block
-  int64_t all_keys = -1;  ///< global number of keys; keys from there on are padding; -1: no padding
   int64_t logits = 0, back = 0, workspace = 0;
   int64_t squashed = 0;  ///< with a soft cap: one row of logits
   int64_t spans = 0;     ///< with segments: for each query its first key, and the end of its keys
@@ -69,6 +69,7 @@ struct AttentionPlan {
   std::vector<Used> matrices;  ///< one per operand; for a gradient also the keys transposed
 
  private:
+  AttentionPlan(const Step& step, const AttentionStep& attention);
   void list_operands();
   void choose_forms();
   bool is_copied(const Step& step, const Used& m) const;

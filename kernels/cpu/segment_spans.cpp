@@ -1,10 +1,10 @@
-// Ids ascend, so one pass over both sides finds the keys of each segment. Zeros at the end are
-// padding.
+// Ids ascend, so the keys of each segment are found by bisection. Zeros at the end are padding.
 #include "kernels/cpu/segment_spans.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "kernels/common/segments.h"
+#include "kernels/common/segments_fault.h"
 
 namespace tessera::cpu {
 
@@ -23,10 +23,7 @@ bool ascends(const SegmentIds& ids, int64_t end, const char* what, DataFault* fa
     if (ids[i] >= ids[i - 1]) continue;
     if (fault != nullptr && !fault->set) {
       fault->set = true;
-      fault->message = fmt::format(
-          "the segments of the {} go back from {} to {} at position {}; number the documents of a "
-          "row upwards, with 0 only for padding at its end",
-          what, ids[i - 1], ids[i], ids.first + i);
+      fault->message = kernels::segments_go_back(what, ids[i - 1], ids[i], ids.first + i);
     }
     return false;
   }
@@ -40,18 +37,13 @@ void find_segment_spans(const SegmentIds& queries, const SegmentIds& keys, Span*
   std::fill(spans, spans + queries.size, Span{});
   const int64_t last = end_of(queries), end = end_of(keys);
   if (!ascends(queries, last, "queries", fault) || !ascends(keys, end, "keys", fault)) return;
-  Span segment;
   for (int64_t i = 0; i < last; ++i) {
-    const int32_t id = queries[i];
-    if (i > 0 && id == queries[i - 1]) {
+    if (i > 0 && queries[i] == queries[i - 1]) {
       spans[i] = spans[i - 1];
       continue;
     }
-    segment.begin = segment.end;
-    while (segment.begin < end && keys[segment.begin] < id) ++segment.begin;
-    segment.end = segment.begin;
-    while (segment.end < end && keys[segment.end] == id) ++segment.end;
-    if (id != 0) spans[i] = segment;
+    const Interval segment = kernels::positions_of(keys, end, queries[i]);
+    spans[i] = {segment.begin, segment.end};
   }
 }
 

@@ -6,12 +6,16 @@
 // (256 / kBlock)-th column of that row's sums in registers. Softmax is kept as the maximum score
 // and the sum of exponentials so far. Every sum has one order and one writer.
 //
+// Causal order, a window, segments and padding leave each row an interval of the other side. A
+// block walks from the first to the last row that one of its own sees.
+//
 // The gradient computes the scores twice: once by queries, which also leaves two numbers per row in
 // the workspace (the log of the sum of exponentials, and the dot product of the result with its
 // gradient), and once by keys, which reads them.
 #pragma once
 
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/segment_spans.h"
+#include "program/sight.h"
 
 namespace tessera::device {
 
@@ -28,8 +32,8 @@ struct Positions {
 };
 
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
-/// kLength and kMemory (queries and keys on this rank), kAllKeys (global number of keys; 0: kMemory
-/// is all), kCausal, scale().
+/// kLength and kMemory (queries and keys on this rank), kCausal, kWindow and kAllKeys as in Sight,
+/// kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale() / soft_cap().
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -118,14 +122,55 @@ struct RowSums {
   }
 };
 
-/// The number of keys that query `i` may attend to.
+enum class Side { queries, keys };
+
+/// What the rows that a kernel's blocks own, queries or keys, see of the other side.
+template <class C, Side kSide>
+struct Sees {
+  static constexpr bool kOfKeys = kSide == Side::keys, kByPlace = C::kCausal || C::kAllKeys != 0,
+                        kBoth = C::kWindow != 0 || C::kSegments, kHides = kByPlace || kBoth;
+  /// Whether there are rows in front of, and behind, those that are seen.
+  static constexpr bool kBegins = kBoth || (kOfKeys && kByPlace),
+                        kEnds = kBoth || (!kOfKeys && kByPlace);
+  static constexpr int kOwn = kOfKeys ? C::kMemory : C::kLength,
+                       kOther = kOfKeys ? C::kLength : C::kMemory;
+
+  long long first_query, first_key;  ///< positions in the whole sequence
+  const Span* spans;                 ///< of the rows, by segments; null without kSegments
+
+  /// What a row sees; nothing: {kOther, 0}.
+  __device__ __forceinline__ Span of(long long row) const {
+    if constexpr (!kHides) {
+      return {0, kOther};
+    } else {
+      if (row >= kOwn) return {kOther, 0};
+      constexpr Sight sight = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
+      Interval seen = kOfKeys ? queries_seeing(sight, row, first_query, first_key)
+                              : keys_seen(sight, row, first_query, first_key);
+      if constexpr (C::kSegments) seen = intersection(seen, {spans[row].begin, spans[row].end});
+      if (seen.begin >= seen.end) return {kOther, 0};
+      return {kBegins ? static_cast<int>(seen.begin) : 0,
+              kEnds ? static_cast<int>(seen.end) : kOther};
+    }
+  }
+};
+
+/// A logit, and its slope by the scaled score.
 template <class C>
-__device__ __forceinline__ long long keys_seen(long long i, long long first_query,
-                                               long long first_key) {
-  long long n = C::kAllKeys == 0 ? C::kMemory : C::kAllKeys - first_key;
-  if (C::kCausal && first_query + i + 1 - first_key < n) n = first_query + i + 1 - first_key;
-  return n < 0 ? 0 : n > C::kMemory ? C::kMemory : n;
-}
+struct Logit {
+  typename C::Wide x, slope;
+  __device__ __forceinline__ explicit Logit(typename C::Wide score) {
+    using W = typename C::Wide;
+    if constexpr (C::kCapped) {
+      const W t = formula::Tanh::apply(score * C::squeeze());
+      x = t * C::soft_cap();
+      slope = W(1) - t * t;
+    } else {
+      x = score * C::scale();
+      slope = W(1);
+    }
+  }
+};
 
 /// The softmax of a block's rows so far.
 template <class C>
@@ -133,20 +178,23 @@ struct Softmax {
   using W = typename C::Wide;
   W greatest = Max::identity<W>(), total = W(0);
 
-  /// Turns a row's scores into weights relative to the maximum so far. Returns the factor for
-  /// earlier sums.
-  __device__ __forceinline__ W add(AttentionScores<C>& scores, long long visible) {
+  /// Turns a row's scores with keys from `key` on into weights relative to the maximum so far.
+  /// Returns the factor for earlier sums.
+  __device__ __forceinline__ W add(AttentionScores<C>& scores, int key, const Span& seen) {
     using R = RowSums<C>;
     W top = Max::identity<W>();
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
-      if (c < visible) top = Max::apply(top, scores.x[R::row()][c] * C::scale());
+      W& score = scores.x[R::row()][c];
+      score = Logit<C>(score).x;
+      if (key + c >= seen.begin && key + c < seen.end) top = Max::apply(top, score);
     }
     top = Max::apply(greatest, R::template over_row<Max>(top));
     const bool none = top == Max::identity<W>();
     W sum = W(0);
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
-      score = c < visible && !none ? formula::Exp::apply(score * C::scale() - top) : W(0);
+      const bool sees = key + c >= seen.begin && key + c < seen.end;
+      score = sees && !none ? formula::Exp::apply(score - top) : W(0);
       sum += score;
     }
     const W shrink = none ? W(1) : formula::Exp::apply(greatest - top);
@@ -156,23 +204,35 @@ struct Softmax {
   }
 };
 
-/// Attends one block of queries to all keys; fills `sums` and `softmax`.
+/// The rows that one of a block's rows sees, given what the thread's row does. Every thread must
+/// call it.
+template <class C, Side kSide>
+__device__ __forceinline__ Span seen_by_block(const Sees<C, kSide>&, const Span& own) {
+  if constexpr (!Sees<C, kSide>::kHides) {
+    return own;
+  } else {
+    __shared__ int shared[kAttentionThreads / 32];
+    const int begin = reduce_threads<Min, kAttentionThreads>(own.begin, shared);
+    return {begin, reduce_threads<Max, kAttentionThreads>(own.end, shared)};
+  }
+}
+
+/// Attends one block of queries to the keys that they see; fills `sums` and `softmax`.
 template <class C, class K, class V>
-__device__ __forceinline__ void attend(long long first, long long first_query, long long first_key,
+__device__ __forceinline__ void attend(long long first, const Sees<C, Side::queries>& sees,
                                        const K& k, const V& v, const AttentionTile<C>& queries,
                                        AttentionTile<C>& other, AttentionScores<C>& scores,
                                        RowSums<C>& sums, Softmax<C>& softmax) {
-  const long long seen = keys_seen<C>(first + RowSums<C>::row(), first_query, first_key);
-  const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
-  for (long long j = 0; j < last; j += C::kBlock) {
+  const Span seen = sees.of(first + RowSums<C>::row());
+  const Span all = seen_by_block(sees, seen);
+  for (int j = all.begin; j < all.end; j += C::kBlock) {
     __syncthreads();
     load_tile<C>(k, j, C::kMemory, other);
     __syncthreads();
     multiply_rows<C>(queries, other, scores);
     __syncthreads();
     load_tile<C>(v, j, C::kMemory, other);
-    const long long here = C::kMemory < seen ? C::kMemory : seen;
-    sums.scale(softmax.add(scores, here - j));
+    sums.scale(softmax.add(scores, j, seen));
     __syncthreads();
     sums.add(scores, other);
   }
@@ -195,16 +255,16 @@ __device__ __forceinline__ W log_of(W greatest, W total) {
 
 /// The result of one block of queries, and log_sum.
 template <class C, class Q, class K, class V, class O, class L>
-__device__ __forceinline__ void attention(long long block, long long first_query,
-                                          long long first_key, const Q& q, const K& k, const V& v,
-                                          const O& out, const L& log_sum) {
+__device__ __forceinline__ void attention(long long block, const Sees<C, Side::queries>& sees,
+                                          const Q& q, const K& k, const V& v, const O& out,
+                                          const L& log_sum) {
   __shared__ AttentionTile<C> queries, other;
   __shared__ AttentionScores<C> scores;
   const long long first = block * C::kBlock;
   load_tile<C>(q, first, C::kLength, queries);
   RowSums<C> sums;
   Softmax<C> softmax;
-  attend<C>(first, first_query, first_key, k, v, queries, other, scores, sums, softmax);
+  attend<C>(first, sees, k, v, queries, other, scores, sums, softmax);
   sums.store(out, first, C::kLength);
   const long long row = first + RowSums<C>::row();
   if (RowSums<C>::lane() == 0 && row < C::kLength)
@@ -214,10 +274,11 @@ __device__ __forceinline__ void attention(long long block, long long first_query
 /// The gradient of one block of queries. `dot`: the dot products of the result with its gradient,
 /// by row.
 template <class C, class Q, class K, class V, class G, class D, class L>
-__device__ __forceinline__ void attention_grad_queries(long long block, long long first_query,
-                                                       long long first_key, const Q& q, const K& k,
-                                                       const V& v, const G& g, const D& dq,
-                                                       const L& log_sum, const L& dot) {
+__device__ __forceinline__ void attention_grad_queries(long long block,
+                                                       const Sees<C, Side::queries>& sees,
+                                                       const Q& q, const K& k, const V& v,
+                                                       const G& g, const D& dq, const L& log_sum,
+                                                       const L& dot) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> queries, grads, other;
@@ -228,9 +289,9 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
   R sums;
   const W logarithm = row < C::kLength ? log_sum.at(row) : W(0);
   const W inner = row < C::kLength ? dot.at(row) : W(0);
-  const long long seen = keys_seen<C>(row, first_query, first_key);
-  const long long last = keys_seen<C>(first + C::kBlock - 1, first_query, first_key);
-  for (long long j = 0; j < last; j += C::kBlock) {
+  const Span seen = sees.of(row);
+  const Span all = seen_by_block(sees, seen);
+  for (int j = all.begin; j < all.end; j += C::kBlock) {
     __syncthreads();
     load_tile<C>(v, j, C::kMemory, other);
     __syncthreads();
@@ -242,8 +303,10 @@ __device__ __forceinline__ void attention_grad_queries(long long block, long lon
     __syncthreads();
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
-      const W p = j + c < seen ? formula::Exp::apply(score * C::scale() - logarithm) : W(0);
-      score = p * (back.x[R::row()][c] - inner) * C::scale();
+      const Logit<C> logit(score);
+      const bool is_seen = j + c >= seen.begin && j + c < seen.end;
+      const W p = is_seen ? formula::Exp::apply(logit.x - logarithm) : W(0);
+      score = p * (back.x[R::row()][c] - inner) * logit.slope * C::scale();
     }
     __syncthreads();
     sums.add(scores, other);
@@ -262,10 +325,10 @@ struct Queries {
 
 /// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s.
 template <class C, class K, class V, class Of, class DK, class DV>
-__device__ __forceinline__ void attention_grad_keys(long long block, long long first_query,
-                                                    long long first_key, const K& k, const V& v,
-                                                    long long sharers, const Of& of, const DK& dk,
-                                                    const DV& dv) {
+__device__ __forceinline__ void attention_grad_keys(long long block,
+                                                    const Sees<C, Side::keys>& sees, const K& k,
+                                                    const V& v, long long sharers, const Of& of,
+                                                    const DK& dk, const DV& dv) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> keys, values, other;
@@ -273,12 +336,12 @@ __device__ __forceinline__ void attention_grad_keys(long long block, long long f
   const long long first = block * C::kBlock;
   load_tile<C>(k, first, C::kMemory, keys);
   load_tile<C>(v, first, C::kMemory, values);
-  long long from = C::kCausal ? first + first_key - first_query : 0;
-  from = from < 0 ? 0 : from / C::kBlock * C::kBlock;
+  const Span seen = sees.of(first + R::row());
+  const Span all = seen_by_block(sees, seen);
   R key_sums, value_sums;
   for (long long s = 0; s < sharers; ++s) {
     const auto queries = of(s);
-    for (long long i = from; i < C::kLength; i += C::kBlock) {
+    for (int i = all.begin; i < all.end; i += C::kBlock) {
       __syncthreads();
       load_tile<C>(queries.g, i, C::kLength, other);
       __syncthreads();
@@ -289,14 +352,14 @@ __device__ __forceinline__ void attention_grad_keys(long long block, long long f
       multiply_rows<C>(keys, other, scores);
       __syncthreads();
       for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
-        const long long query = i + c;
-        const bool sees =
-            query < C::kLength && first + R::row() < keys_seen<C>(query, first_query, first_key);
+        const int query = i + c;
+        const bool is_seen = query >= seen.begin && query < seen.end;
         W &score = scores.x[R::row()][c], &gradient = back.x[R::row()][c];
-        const W p =
-            sees ? formula::Exp::apply(score * C::scale() - queries.log_sum.at(query)) : W(0);
+        const Logit<C> logit(score);
+        const W p = is_seen ? formula::Exp::apply(logit.x - queries.log_sum.at(query)) : W(0);
         score = p;
-        gradient = sees ? p * (gradient - queries.dot.at(query)) * C::scale() : W(0);
+        gradient =
+            is_seen ? p * (gradient - queries.dot.at(query)) * logit.slope * C::scale() : W(0);
       }
       __syncthreads();
       key_sums.add(back, other);

@@ -142,10 +142,9 @@ __device__ __forceinline__ void fetch(const M& from, int first, int rows,
 
 /// Calls use(first, stage) for the tiles that begin at rows from, from + kTile, ... below `end`.
 /// fetch(first, stage) starts to load a tile into one of two stages, one tile ahead. Every thread
-/// must call it.
+/// must call it; between two walks they have to wait for each other.
 template <int kTile, class Fetch, class Use>
 __device__ __forceinline__ void walk_tiles(int from, int end, const Fetch& fetch, const Use& use) {
-  __syncthreads();
   if (from < end) fetch(from, 0);
   for (int first = from, stage = 0; first < end; first += kTile, stage ^= 1) {
     wait_copies();
@@ -242,37 +241,98 @@ struct Greater {
   static __device__ __forceinline__ float apply(float a, float b) { return ::fmaxf(a, b); }
 };
 
-/// The number of keys that query `i` may attend to; rows beyond the last query count as the last.
-template <class C>
-__device__ __forceinline__ int keys_of(int i, long long first_query, long long first_key) {
-  return static_cast<int>(
-      keys_seen<C>(i < C::kLength ? i : C::kLength - 1, first_query, first_key));
-}
+/// What the rows of a warp see of the other side.
+template <class C, Side kSide>
+struct WarpSees {
+  using S = Sees<C, kSide>;
+  Span seen[2];  ///< by the thread's two rows
+  Span some;     ///< by one of the rows at least
+  Span all;      ///< by every row
 
-/// How many keys the rows of a warp may attend to.
-template <class C>
-struct Sight {
-  int least, most;  ///< of the first and of the last row of the warp
-  int seen[2];      ///< of the thread's two rows
-  __device__ __forceinline__ Sight(int first, long long first_query, long long first_key)
-      : least(keys_of<C>(first, first_query, first_key)),
-        most(first < C::kLength ? keys_of<C>(first + 15, first_query, first_key) : 0),
-        seen{keys_of<C>(first + warp_row(), first_query, first_key),
-             keys_of<C>(first + warp_row() + 8, first_query, first_key)} {}
+  __device__ __forceinline__ WarpSees(int first, const S& sees)
+      : seen{sees.of(first + warp_row()), sees.of(first + warp_row() + 8)},
+        some(seen[0]),
+        all(seen[0]) {
+    if constexpr (S::kHides) {
+      // Rows that are not there hide nothing.
+      const bool there[2] = {first + warp_row() < S::kOwn, first + warp_row() + 8 < S::kOwn};
+      const Span whole = {0, S::kOther},
+                 own[2] = {there[0] ? seen[0] : whole, there[1] ? seen[1] : whole};
+      some = {S::kBegins ? over_warp<Min>(least(seen[0].begin, seen[1].begin)) : 0,
+              S::kEnds ? over_warp<Max>(most(seen[0].end, seen[1].end)) : S::kOther};
+      all = {S::kBegins ? over_warp<Max>(most(own[0].begin, own[1].begin)) : 0,
+             S::kEnds ? over_warp<Min>(least(own[0].end, own[1].end)) : S::kOther};
+    }
+  }
 
-  /// Masks keys of the tile that starts at `key`, for rows that must not attend to them.
-  __device__ __forceinline__ void hide(int key, Scores<C>& scores) const {
-    if (key + C::kTile <= least) return;
-    const int visible[2] = {seen[0] - key - warp_column(), seen[1] - key - warp_column()};
+  /// By one of the rows of the block at least. Every thread must call it.
+  __device__ __forceinline__ Span of_block() const {
+    if constexpr (!S::kHides) {
+      return some;
+    } else {
+      __shared__ Span warps[C::kWarps];
+      if (warp_lane() == 0) warps[threadIdx.x / 32] = some;
+      __syncthreads();
+      Span block = warps[0];
 #pragma unroll
-    for (int n = 0; n < C::kTile / 8; ++n) {
+      for (int w = 1; w < C::kWarps; ++w)
+        block = {least(block.begin, warps[w].begin), most(block.end, warps[w].end)};
+      return block;
+    }
+  }
+  __device__ __forceinline__ bool sees_tile(int first) const {
+    return first + C::kTile > some.begin && first < some.end;
+  }
+
+  /// Masks rows of the tile that starts at `first`, for rows of the warp that do not see them.
+  __device__ __forceinline__ void hide(int first, Scores<C>& scores) const {
+    if (!S::kHides || (first >= all.begin && first + C::kTile <= all.end)) return;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (n * 8 + i % 2 >= visible[i / 2]) scores[n][i] = Max::identity<float>();
+    for (int r = 0; r < 2; ++r) {
+      const int begin = seen[r].begin - first - warp_column(),
+                end = seen[r].end - first - warp_column();
+#pragma unroll
+      for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int c = n * 8 + i;
+          if ((S::kBegins && c < begin) || (S::kEnds && c >= end))
+            scores[n][2 * r + i] = Max::identity<float>();
+        }
       }
     }
   }
+
+ private:
+  static __device__ __forceinline__ int least(int a, int b) { return a < b ? a : b; }
+  static __device__ __forceinline__ int most(int a, int b) { return a > b ? a : b; }
+  /// Over the rows of a warp.
+  template <class F>
+  static __device__ __forceinline__ int over_warp(int x) {
+    return reduce_threads<F, 32>(x, static_cast<int*>(nullptr));
+  }
 };
+
+/// With a soft cap, scores become tanh(scaled score / soft cap).
+template <class C>
+__device__ __forceinline__ void squash(Scores<C>& scores) {
+  if constexpr (C::kCapped) {
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] = formula::Tanh::apply(scores[n][i] * C::squeeze());
+    }
+  }
+}
+/// What a logit is of its score.
+template <class C>
+__device__ __forceinline__ float logit_unit() {
+  if constexpr (C::kCapped) {
+    return C::soft_cap();
+  } else {
+    return C::scale();
+  }
+}
 
 /// The softmax of a thread's rows so far: the maximum score of each row, and this thread's part of
 /// the sum of exponentials.
@@ -280,7 +340,7 @@ template <class C>
 struct RowSoftmax {
   float greatest[2] = {Max::identity<float>(), Max::identity<float>()};
   float total[2] = {0.0f, 0.0f};
-  static __device__ __forceinline__ float unit() { return C::scale() * kLog2E; }
+  static __device__ __forceinline__ float unit() { return logit_unit<C>() * kLog2E; }
 
   /// Turns scores into weights relative to the maximum so far. Sets the factors for earlier sums.
   __device__ __forceinline__ void add(Scores<C>& scores, float (&shrink)[2]) {
@@ -319,28 +379,30 @@ struct RowSoftmax {
 
 /// The result of one block of queries, and log_sum.
 template <class C, class Q, class K, class V, class O, class L>
-__device__ __forceinline__ void tensor_attention(int block, long long first_query,
-                                                 long long first_key, const Q& q, const K& k,
-                                                 const V& v, const O& out, const L& log_sum) {
+__device__ __forceinline__ void tensor_attention(int block, const Sees<C, Side::queries>& sees,
+                                                 const Q& q, const K& k, const V& v, const O& out,
+                                                 const L& log_sum) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
-  const Sight<C> sight(first, first_query, first_key);
+  const WarpSees<C, Side::queries> sight(first, sees);
+  const Span walked = sight.of_block();
   OwnRows<C> queries;
   queries.load(q, first, C::kLength);
   Sums<C> sums = {};
   RowSoftmax<C> softmax;
   walk_tiles<C::kTile>(
-      0, keys_of<C>((block + 1) * kOwn<C> - 1, first_query, first_key),
+      walked.begin, walked.end,
       [&](int key, int stage) {
         fetch<C>(k, key, C::kMemory, keys[stage]);
         fetch<C>(v, key, C::kMemory, values[stage]);
       },
       [&](int key, int stage) {
-        if (key >= sight.most) return;
+        if (!sight.sees_tile(key)) return;
         Scores<C> scores;
         Weights<C> weights;
         float shrink[2];
         score_rows<C>(queries, keys[stage], scores);
+        squash<C>(scores);
         sight.hide(key, scores);
         softmax.add(scores, shrink);
         round_weights<C>(scores, weights);
@@ -358,7 +420,7 @@ __device__ __forceinline__ void tensor_attention(int block, long long first_quer
   for (int r = 0; r < 2; ++r) {
     const int row = first + warp_row() + r * 8;
     if (warp_column() == 0 && row < C::kLength)
-      log_sum.at(row) = log_of(softmax.greatest[r] * C::scale(), softmax.total[r]);
+      log_sum.at(row) = log_of(softmax.greatest[r] * logit_unit<C>(), softmax.total[r]);
   }
 }
 

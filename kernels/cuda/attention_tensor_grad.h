@@ -25,6 +25,16 @@ struct RowNumbers {
   }
 };
 
+/// A weight times the slope of its logit. Without weight the score may be masked, that is infinite.
+template <class C>
+__device__ __forceinline__ float times_slope(float weight, float score) {
+  if constexpr (!C::kCapped) {
+    return weight;
+  } else {
+    return weight == 0.0f ? 0.0f : weight * (1.0f - score * score);
+  }
+}
+
 /// Turns `scores` into score gradients. `back`: the dot products of the result's gradient with the
 /// values.
 template <class C>
@@ -36,39 +46,40 @@ __device__ __forceinline__ void weigh(const RowNumbers<C>& numbers, Scores<C>& s
     for (int i = 0; i < 4; ++i) {
       const float weight =
           exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), -numbers.logarithm[i / 2]));
-      scores[n][i] = weight * (back[n][i] - numbers.inner[i / 2]);
+      scores[n][i] = times_slope<C>(weight, scores[n][i]) * (back[n][i] - numbers.inner[i / 2]);
     }
   }
 }
 
 /// The gradient of one block of queries.
 template <class C, class Q, class K, class V, class G, class D, class L>
-__device__ __forceinline__ void tensor_attention_grad_queries(int block, long long first_query,
-                                                              long long first_key, const Q& q,
-                                                              const K& k, const V& v, const G& g,
-                                                              const D& dq, const L& log_sum,
-                                                              const L& dot) {
+__device__ __forceinline__ void tensor_attention_grad_queries(int block,
+                                                              const Sees<C, Side::queries>& sees,
+                                                              const Q& q, const K& k, const V& v,
+                                                              const G& g, const D& dq,
+                                                              const L& log_sum, const L& dot) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
-  const Sight<C> sight(first, first_query, first_key);
-  const int end = keys_of<C>((block + 1) * kOwn<C> - 1, first_query, first_key);
+  const WarpSees<C, Side::queries> sight(first, sees);
+  const Span walked = sight.of_block();
   OwnRows<C> queries, grads;
   queries.load(q, first, C::kLength);
   grads.load(g, first, C::kLength);
   const RowNumbers<C> numbers(first, log_sum, dot);
   Sums<C> sums = {};
   walk_tiles<C::kTile>(
-      0, end,
+      walked.begin, walked.end,
       [&](int key, int stage) {
         fetch<C>(k, key, C::kMemory, keys[stage]);
         fetch<C>(v, key, C::kMemory, values[stage]);
       },
       [&](int key, int stage) {
-        if (key >= sight.most) return;
+        if (!sight.sees_tile(key)) return;
         Scores<C> scores, back;
         Weights<C> weights;
         score_rows<C>(queries, keys[stage], scores);
         score_rows<C>(grads, values[stage], back);
+        squash<C>(scores);
         sight.hide(key, scores);
         weigh<C>(numbers, scores, back);
         round_weights<C>(scores, weights);
@@ -96,43 +107,10 @@ struct alignas(16) TileNumbers {
   }
 };
 
-/// The first query that attends to each of a warp's keys: queries before `least` attend to none,
-/// from `most` on to all.
-template <class C>
-struct SeenFrom {
-  static constexpr bool kHides = C::kCausal || C::kAllKeys != 0;
-  static constexpr int kNever = C::kLength + C::kTile;
-  int least, most, from[2];
-  __device__ __forceinline__ SeenFrom(int first, long long first_query, long long first_key)
-      : least(of(first, first_query, first_key)),
-        most(of(first + 15, first_query, first_key)),
-        from{of(first + warp_row(), first_query, first_key),
-             of(first + warp_row() + 8, first_query, first_key)} {}
-
-  static __device__ __forceinline__ int of(int key, long long first_query, long long first_key) {
-    if (C::kAllKeys != 0 && first_key + key >= C::kAllKeys) return kNever;
-    const long long query = C::kCausal ? first_key + key - first_query : 0;
-    return query < 0 ? 0 : query > kNever ? kNever : static_cast<int>(query);
-  }
-
-  /// Masks queries of the tile that starts at `query`, for keys that they must not attend to.
-  __device__ __forceinline__ void hide(int query, Scores<C>& scores) const {
-    if (!kHides || query >= most) return;
-    const int hidden[2] = {from[0] - query - warp_column(), from[1] - query - warp_column()};
-#pragma unroll
-    for (int n = 0; n < C::kTile / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (n * 8 + i % 2 < hidden[i / 2]) scores[n][i] = Max::identity<float>();
-      }
-    }
-  }
-};
-
 /// Adds the contribution of one tile of queries to the gradients of a warp's keys and values.
 template <class C, class Keys, class Values>
 __device__ __forceinline__ void add_queries(const Keys& keys, const Values& values,
-                                            const SeenFrom<C>& seen, int query,
+                                            const WarpSees<C, Side::keys>& seen, int query,
                                             const NarrowTile<C>& queries,
                                             const NarrowTile<C>& grads,
                                             const TileNumbers<C>& numbers, Sums<C>& key_sums,
@@ -140,17 +118,20 @@ __device__ __forceinline__ void add_queries(const Keys& keys, const Values& valu
   Scores<C> scores, back;
   Weights<C> weights;
   score_rows<C>(keys, queries, scores);
+  squash<C>(scores);
   seen.hide(query, scores);
 #pragma unroll
   for (int n = 0; n < C::kTile / 8; ++n) {
     const auto logarithm = device::load<2>(&numbers.logarithm[n * 8 + warp_column()]);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scores[n][i] =
+      const float weight =
           exp2_fast(math::fma(scores[n][i], RowSoftmax<C>::unit(), logarithm.x[i % 2] * -kLog2E));
+      scores[n][i] = times_slope<C>(weight, scores[n][i]);
+      back[n][i] = weight;
     }
   }
-  round_weights<C>(scores, weights);
+  round_weights<C>(back, weights);
   add_rows<C>(weights, grads, value_sums);
   score_rows<C>(values, grads, back);
 #pragma unroll
@@ -166,29 +147,30 @@ __device__ __forceinline__ void add_queries(const Keys& keys, const Values& valu
 /// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s. C::kFree: the
 /// block's keys and values are in registers; otherwise in shared memory.
 template <class C, class K, class V, class Of, class DK, class DV>
-__device__ __forceinline__ void tensor_attention_grad_keys(long long block, long long first_query,
-                                                           long long first_key, const K& k,
-                                                           const V& v, long long sharers,
-                                                           const Of& of, const DK& dk,
-                                                           const DV& dv) {
+__device__ __forceinline__ void tensor_attention_grad_keys(long long block,
+                                                           const Sees<C, Side::keys>& sees,
+                                                           const K& k, const V& v,
+                                                           long long sharers, const Of& of,
+                                                           const DK& dk, const DV& dv) {
   __shared__ NarrowTile<C> queries[2], grads[2];
   __shared__ TileNumbers<C> numbers[2];
   const int first = first_of_warp<C>(block);
-  const SeenFrom<C> seen(first, first_query, first_key);
-  const int from = SeenFrom<C>::of(block * kOwn<C>, first_query, first_key) / C::kTile * C::kTile;
+  const WarpSees<C, Side::keys> seen(first, sees);
+  const Span walked = seen.of_block();
   Sums<C> key_sums = {}, value_sums = {};
   const auto walk = [&](const auto& keys, const auto& values) {
     for (long long s = 0; s < sharers; ++s) {
+      if (s > 0) __syncthreads();
       const auto theirs = of(s);
       walk_tiles<C::kTile>(
-          from, C::kLength,
+          walked.begin, walked.end,
           [&](int query, int stage) {
             fetch<C>(theirs.q, query, C::kLength, queries[stage]);
             fetch<C>(theirs.g, query, C::kLength, grads[stage]);
             numbers[stage].fetch(theirs.log_sum, theirs.dot, query);
           },
           [&](int query, int stage) {
-            if (first >= C::kMemory || query + C::kTile <= seen.least) return;
+            if (first >= C::kMemory || !seen.sees_tile(query)) return;
             add_queries<C>(keys, values, seen, query, queries[stage], grads[stage], numbers[stage],
                            key_sums, value_sums);
           });

@@ -196,6 +196,7 @@ __device__ __forceinline__ long long local_row(long long i, long long first, lon
                                                unsigned long long step, Fault* fault) {
   if (i < 0 || i >= n) {
     if (kRule == 0 && atomicCAS(&fault->step, 0ull, step) == 0) {
+      fault->kind = kIndexFault;
       fault->index = i;
       fault->position = position;
       fault->size = n;

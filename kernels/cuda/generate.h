@@ -74,9 +74,12 @@ struct GpuKernel {
   std::vector<Source> (*generate)(const KernelArgs& args) = nullptr;
   bool (*can)(const Step& step) = nullptr;  ///< null: supports every step
   GpuLibrary library = GpuLibrary::none;
-  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< of library or kernel; null: none
+  int64_t (*workspace_bytes)(const Step& step) = nullptr;  ///< of the kernels; null: none
+  int64_t (*library_bytes)(const Step& step) = nullptr;    ///< workspace of the library
   bool clears_result = false;                              ///< cleared before the first launch
 };
 const GpuKernel& gpu_kernel(KernelKind kind);
+/// Of whatever may compute the step where the kernel's library is there, or is not.
+int64_t workspace_bytes(const Step& step, bool has_library);
 
 }  // namespace tessera::cuda

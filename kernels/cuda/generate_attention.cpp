@@ -1,9 +1,11 @@
 // Instantiates the kernels of kernels/cuda/attention.h for the sizes and strides of a step; for
-// bfloat16 and float16 those on tensor cores, which every supported GPU has.
+// bfloat16 and float16 those on tensor cores, which every supported GPU has. With segments the
+// kernel of kernels/cuda/segment_spans.h runs first.
 #include <algorithm>
 #include <array>
 
 #include "kernels/cuda/codegen.h"
+#include "program/attention_step.h"
 
 namespace tessera::cuda {
 
@@ -11,6 +13,7 @@ namespace {
 
 constexpr int64_t kSharedBytes = 47 << 10;
 constexpr int kThreads = 256;
+constexpr int64_t kSpanChunk = 1024;  ///< as in kernels/cuda/segment_spans.h
 
 int64_t wide_size(DType t) { return t == DType::float64 ? 8 : 4; }
 
@@ -44,39 +47,102 @@ TensorPlan tensor_plan(Which which, int64_t width) {
   return {};
 }
 
+/// The rows of ids: the indices of the dims that segments have besides their positions. And where
+/// the workspace has the spans of each: those of all rows' queries, then (in a gradient) of the
+/// keys.
+class SpanRows {
+ public:
+  template <class Operands>
+  SpanRows(const AttentionStep& attention, const Operands& in)
+      : has_(attention.has_segments),
+        queries_(attention.sight.queries),
+        keys_(attention.sight.keys),
+        has_keys_(attention.backward) {
+    if (!has_) return;
+    const auto &own = in[in.size() - 2].strides, &theirs = in[in.size() - 1].strides;
+    const auto& sizes = in[0].sizes;
+    strides_.resize(sizes.size());
+    for (size_t d = sizes.size(); d-- > 0;) {
+      if (d == attention.length_dim || d == attention.memory_dim || d == attention.key_dim ||
+          sizes[d] == 1 || (own[d] == 0 && theirs[d] == 0))
+        continue;
+      strides_[d] = count_;
+      count_ *= sizes[d];
+    }
+  }
+  bool is_row(size_t dim) const { return has_ && strides_[dim] != 0; }
+  /// Of the number of a row, by dim of the views.
+  int64_t stride(size_t dim) const { return has_ ? strides_[dim] : 0; }
+  int64_t count() const { return count_; }
+  int64_t first_of_keys() const { return count_ * queries_; }
+  int64_t bytes() const {
+    return has_ ? count_ * (queries_ + (has_keys_ ? keys_ : 0)) * kSpanBytes : 0;
+  }
+
+ private:
+  static constexpr int64_t kSpanBytes = 8;
+  bool has_;
+  int64_t queries_, keys_, count_ = 1;
+  bool has_keys_;
+  std::vector<int64_t> strides_;
+};
+
 class Text {
  public:
-  explicit Text(const KernelArgs& args) : args_(args), arguments_(args) {
-    const Attrs& a = args.step->attrs;
-    length_dim_ = static_cast<size_t>(a.get<int64_t>("length"));
-    memory_dim_ = static_cast<size_t>(a.get<int64_t>("memory_length"));
-    key_dim_ = static_cast<size_t>(a.get<int64_t>("key_dim"));
-    length_ = args.in.at(0).sizes[length_dim_];
-    memory_ = args.in.at(1).sizes[memory_dim_];
-    width_ = args.in[0].sizes[key_dim_];
-    backward_ = args.out.size() > 2;
-    loops_.strides.resize(operands());
+  explicit Text(const KernelArgs& args)
+      : args_(args), attention_(*args.step), rows_(attention_, args.in), arguments_(args) {
+    length_ = attention_.sight.queries;
+    memory_ = attention_.sight.keys;
+    width_ = args.in[0].sizes[attention_.key_dim];
+    backward_ = attention_.backward;
     const std::vector<int64_t>& sizes = args.in[0].sizes;
-    for (size_t d = sizes.size(); d-- > 0;) {
-      if (d == length_dim_ || d == memory_dim_ || d == key_dim_) continue;
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (d == attention_.length_dim || d == attention_.memory_dim || d == attention_.key_dim)
+        continue;
       std::vector<int64_t> strides;
       for (size_t x = 0; x < operands(); ++x) strides.push_back(operand(x).strides[d]);
-      dims_.push_back({sizes[d], strides});
+      strides.push_back(rows_.stride(d));
+      dims_.push_back({sizes[d], strides, rows_.is_row(d)});
     }
-    std::reverse(dims_.begin(), dims_.end());
-    for (const auto& [size, strides] : dims_) loops_.add_dim(size, strides);
+    loops_ = nest_of([](const LoopDim&) { return true; });
     loops_.drop_ones();
     loops_.merge();
     tensor_ = fits_tensor_cores();
+  }
+
+  bool has_spans() const { return attention_.has_segments; }
+
+  /// A block for each chunk of positions of each row of ids.
+  Source spans() {
+    const kernels::Nest rows = nest_of([](const LoopDim& dim) { return dim.is_row; });
+    const int64_t longest = backward_ ? std::max(length_, memory_) : length_;
+    const int64_t chunks = (longest + kSpanChunk - 1) / kSpanChunk;
+    const size_t own = args_.in.size() - 2, theirs = own + 1;
+    std::string body = dims_text(rows, fmt::format("blockIdx.x / {}ll", chunks), "long long", 1);
+    body += fmt::format(
+        "  const long long row = {};\n  Span* const spans = {};\n"
+        "  find_spans<{}>(static_cast<int>(blockIdx.x % {}ll), {}, {}, {}, {}, {}, {}, spans + row "
+        "* "
+        "{}ll, spans + {}ll + row * {}ll, static_cast<unsigned long long>({}), {});\n",
+        offset_text(rows, row_operand(), 1, true), spans_address(), backward_, chunks,
+        ids(own, attention_.length_dim, rows), length_, ids(theirs, attention_.memory_dim, rows),
+        memory_, first_query(rows), first_key(rows), length_, rows_.first_of_keys(), memory_,
+        arguments_.number(args_.number + 1), arguments_.fault());
+    Source source;
+    source.threads = kThreads;
+    source.text = unit(arguments_, kThreads, body, "", "kernels/cuda/segment_spans.h");
+    source.words = arguments_.words();
+    source.blocks = chunks * rows_.count();
+    return source;
   }
 
   Source forward() {
     choose(Which::forward);
     std::string body = by_block(length_, loops_);
     const size_t out = args_.in.size();
-    body += fmt::format("  {}attention<C>(block, {}, {}, {}, {}, {}, {}, {});\n", kind(),
-                        first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
-                        matrix(out), numbers(out + 1));
+    body += fmt::format("  {}attention<C>(block, {}, {}, {}, {}, {}, {});\n", kind(),
+                        sees("queries", loops_), matrix(0), matrix(1), matrix(2), matrix(out),
+                        numbers(out + 1));
     return finish(body, length_, loops_);
   }
 
@@ -84,26 +150,25 @@ class Text {
     choose(Which::by_queries);
     std::string body = by_block(length_, loops_);
     body +=
-        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {}, {});\n",
-                    kind(), first_query(loops_), first_key(loops_), matrix(0), matrix(1), matrix(2),
-                    matrix(kGrad), matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct));
+        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {});\n",
+                    kind(), sees("queries", loops_), matrix(0), matrix(1), matrix(2), matrix(kGrad),
+                    matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct));
     return finish(body, length_, loops_);
   }
 
   Source by_keys() {
     choose(Which::by_keys);
     const size_t dk = args_.in.size() + 1, dv = dk + 1;
-    kernels::Nest kept, shared;
-    kept.strides.resize(operands());
-    shared.strides.resize(operands());
-    for (const auto& [size, strides] : dims_) {
-      const bool is_shared = strides[dk] == 0 && size > 1;
-      check(!is_shared || strides[dv] == 0, "attention shares keys, but not values");
-      for (size_t x = starts(); x < args_.in.size(); ++x)
-        check(!is_shared || strides[x] == 0,
+    for (const LoopDim& dim : dims_) {
+      if (!is_shared(dim)) continue;
+      check(dim.strides[dv] == 0, "attention shares keys, but not values");
+      check(!dim.is_row, "attention shares keys, but not their segments");
+      for (size_t x = attention_.starts; x < attention_.starts + attention_.start_inputs; ++x)
+        check(dim.strides[x] == 0,
               "attention shares keys, but not where they or the queries begin");
-      (is_shared ? shared : kept).add_dim(size, strides);
     }
+    kernels::Nest kept = nest_of([this](const LoopDim&dim) { return !is_shared(dim); }),
+                  shared = nest_of([this](const LoopDim&dim) { return is_shared(dim); });
     kept.drop_ones();
     kept.merge();
     shared.merge();
@@ -122,14 +187,32 @@ class Text {
         dims_text(shared, "s", "long long", 1), places);
     body += fmt::format("    return Queries<{}, {}, {}, {}>{{{}}};\n  }};\n", type(0), type(kGrad),
                         numbers_type(kLogSum), numbers_type(kProduct), of);
-    body += fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}, {}ll, of, {}, {});\n",
-                        kind(), first_query(kept), first_key(kept), matrix(1, kept),
-                        matrix(2, kept), shared.elements(), matrix(dk, kept), matrix(dv, kept));
+    body += fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}ll, of, {}, {});\n",
+                        kind(), sees("keys", kept), matrix(1, kept), matrix(2, kept),
+                        shared.elements(), matrix(dk, kept), matrix(dv, kept));
     return finish(body, memory_, kept);
   }
 
  private:
+  struct LoopDim {
+    int64_t size = 1;
+    std::vector<int64_t> strides;  ///< of the operands, and of the number of a row of ids
+    bool is_row = false;           ///< rows of ids differ along it
+  };
+  template <class Takes>
+  kernels::Nest nest_of(const Takes& takes) const {
+    kernels::Nest nest;
+    nest.strides.resize(operands() + 1);
+    for (const LoopDim& dim : dims_) {
+      if (takes(dim)) nest.add_dim(dim.size, dim.strides);
+    }
+    return nest;
+  }
+  bool is_shared(const LoopDim& dim) const {
+    return dim.size > 1 && dim.strides[args_.in.size() + 1] == 0;
+  }
   size_t operands() const { return args_.in.size() + args_.out.size(); }
+  int row_operand() const { return static_cast<int>(operands()); }
   const TensorArg& operand(size_t x) const {
     return x < args_.in.size() ? args_.in[x] : args_.out[x - args_.in.size()];
   }
@@ -151,18 +234,35 @@ class Text {
       }
     }
     return is_narrow(dtype) && width_ <= (backward_ ? kTensorGradWidth : kTensorWidth) &&
-           std::max(length_, memory_) < (int64_t{1} << 30) &&
-           args_.step->attrs.get<double>("scale") > 0;
+           std::max(length_, memory_) < (int64_t{1} << 30) && attention_.scale > 0;
   }
   const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
   std::string first_query(const kernels::Nest& nest) {
     const std::string own = arguments_.expr(0);
-    return args_.in.size() > starts() ? own + " + " + start(starts(), nest) : own;
+    return attention_.start_inputs > 0 ? own + " + " + start(attention_.starts, nest) : own;
   }
   std::string first_key(const kernels::Nest& nest) {
     const std::string own = arguments_.expr(1);
-    return args_.in.size() > starts() + 1 ? own + " + " + start(starts() + 1, nest) : own;
+    return attention_.start_inputs > 1 ? own + " + " + start(attention_.starts + 1, nest) : own;
+  }
+  std::string spans_address() { return arguments_.workspace(rows_.bytes(), "Span"); }
+  /// What the block's rows, "queries" or "keys", see.
+  std::string sees(const std::string& side, const kernels::Nest& nest) {
+    std::string spans = "nullptr";
+    if (has_spans()) {
+      const bool is_queries = side == "queries";
+      spans = fmt::format(
+          "{} + {}ll + ({}) * {}ll", spans_address(), is_queries ? 0 : rows_.first_of_keys(),
+          offset_text(nest, row_operand(), 1, true), is_queries ? length_ : memory_);
+    }
+    return fmt::format("Sees<C, Side::{}>{{{}, {}, {}}}", side, first_query(nest), first_key(nest),
+                       spans);
+  }
+  std::string ids(size_t x, size_t positions, const kernels::Nest& nest) {
+    const auto in = static_cast<int>(x);
+    return fmt::format("SegmentIds<{}ll>{{{} + {}}}", args_.in[x].strides[positions],
+                       arguments_.in(in), offset_text(nest, in, 1, true));
   }
   std::string start(size_t x, const kernels::Nest& nest) {
     const auto in = static_cast<int>(x);
@@ -171,8 +271,6 @@ class Text {
 
   /// Further inputs of a gradient; input 4 is the result.
   static constexpr size_t kGrad = 3, kLogSum = 5, kProduct = 6;
-  /// The first position input.
-  size_t starts() const { return backward_ ? 7 : 3; }
 
   /// The C++ type of operand x with one number per query: "Numbers<const float, 1>".
   std::string numbers(size_t x) {
@@ -184,18 +282,18 @@ class Text {
   }
   std::string numbers_type(size_t x) const {
     return fmt::format("Numbers<{}{}, {}ll>", x < args_.in.size() ? "const " : "", wide(),
-                       operand(x).strides[length_dim_]);
+                       operand(x).strides[attention_.length_dim]);
   }
 
   size_t row_dim(size_t x) const {
     const bool is_query = x == 0 || x == args_.in.size() || (backward_ && x == kGrad);
-    return is_query ? length_dim_ : memory_dim_;
+    return is_query ? attention_.length_dim : attention_.memory_dim;
   }
 
   /// Neighbouring columns of operand x per access of at most 16 bytes: 8, 4, 2 or 1.
   int64_t vector(size_t x) const {
     const TensorArg& arg = operand(x);
-    if (arg.strides[key_dim_] != 1) return 1;
+    if (arg.strides[attention_.key_dim] != 1) return 1;
     int64_t vector = 8;
     auto limit = [&](int64_t to) {
       while (to % vector != 0) vector /= 2;
@@ -203,7 +301,7 @@ class Text {
     limit(width_);
     limit(arg.strides[row_dim(x)]);
     limit(static_cast<int64_t>(reinterpret_cast<uintptr_t>(arg.data) / 2 % 8));
-    for (const auto& [size, strides] : dims_) limit(size > 1 ? strides[x] : 0);
+    for (const LoopDim& dim : dims_) limit(dim.size > 1 ? dim.strides[x] : 0);
     return vector;
   }
 
@@ -212,7 +310,8 @@ class Text {
     const TensorArg& arg = operand(x);
     const std::string kind = tensor_ ? "Rows" : "Positions";
     return fmt::format("{}<{}{}, {}ll, {}ll{}>", kind, x < args_.in.size() ? "const " : "",
-                       memory_type(arg.dtype), arg.strides[row_dim(x)], arg.strides[key_dim_],
+                       memory_type(arg.dtype), arg.strides[row_dim(x)],
+                       arg.strides[attention_.key_dim],
                        tensor_ ? fmt::format(", {}", vector(x)) : "");
   }
   std::string matrix(size_t x) { return matrix(x, loops_); }
@@ -235,22 +334,30 @@ class Text {
 
   /// The kernel's template argument C, and the header that the kernel is in.
   std::string configuration() const {
-    const Attrs& a = args_.step->attrs;
     const std::string own =
         tensor_ ? fmt::format(
                       "  using Type = {};\n  static constexpr int kWarps = {}, kTile = {};\n"
                       "  static constexpr bool kFree = {};\n",
                       memory_type(args_.in[0].dtype), plan_.warps, plan_.tile, plan_.free)
                 : fmt::format("  static constexpr int kBlock = {};\n", block_);
-    return fmt::format(
+    const Sight& sight = attention_.sight;
+    std::string text = fmt::format(
         "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
-        "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {};\n"
-        "  static constexpr bool kCausal = {};\n"
-        "  static __device__ __forceinline__ Wide scale() {{ return {}; }}\n}};\n",
-        wide(), own, width_, length_, memory_, a.get<int64_t>("memory", 0),
-        a.get<int64_t>("causal") != 0,
-        literal(args_.in[0].dtype == DType::float64 ? DType::float64 : DType::float32,
-                a.get<double>("scale")));
+        "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {}, kWindow = {};\n"
+        "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {};\n",
+        wide(), own, width_, length_, memory_, sight.all_keys, sight.window, sight.causal,
+        has_spans(), attention_.soft_cap > 0);
+    text += number("scale", attention_.scale);
+    if (attention_.soft_cap > 0) {
+      text += number("soft_cap", attention_.soft_cap);
+      text += number("squeeze", attention_.scale / attention_.soft_cap);
+    }
+    return text + "};\n";
+  }
+  std::string number(const char* name, double value) const {
+    const DType dtype = args_.in[0].dtype == DType::float64 ? DType::float64 : DType::float32;
+    return fmt::format("  static __device__ __forceinline__ Wide {}() {{ return {}; }}\n", name,
+                       literal(dtype, value));
   }
   const char* header() const {
     return !tensor_                   ? "kernels/cuda/attention.h"
@@ -270,29 +377,47 @@ class Text {
   }
 
   const KernelArgs& args_;
+  AttentionStep attention_;
+  SpanRows rows_;
   Arguments arguments_;
-  size_t length_dim_ = 0, memory_dim_ = 0, key_dim_ = 0;
   bool backward_ = false, tensor_ = false;
   Which which_ = Which::forward;
   TensorPlan plan_;
   int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0;
-  std::vector<std::pair<int64_t, std::vector<int64_t>>> dims_;
+  std::vector<LoopDim> dims_;
   kernels::Nest loops_;
 };
+
+std::vector<Source> behind_spans(const KernelArgs& args, std::vector<Source> sources) {
+  if (Text text(args); text.has_spans()) sources.insert(sources.begin(), text.spans());
+  return sources;
+}
 
 }  // namespace
 
 bool can_attend(const Step& step) {
-  for (const char* of_cpu : {"window", "segments", "soft_cap", "value_dim"}) {
-    if (step.attrs.has(of_cpu)) return false;
-  }
+  const AttentionStep attention(step);
+  if (attention.value_dim != attention.key_dim) return false;
   const View& q = step.in.at(0);
-  return block_of(q.sizes[static_cast<size_t>(step.attrs.get<int64_t>("key_dim"))], q.dtype) > 0;
+  if (block_of(q.sizes[attention.key_dim], q.dtype) == 0) return false;
+  if (!attention.backward) return true;
+  // Queries that share keys have to share their segments too.
+  const SpanRows rows(attention, step.in);
+  for (size_t d = 0; d < q.sizes.size(); ++d) {
+    if (q.sizes[d] > 1 && step.out[1].strides[d] == 0 && rows.is_row(d)) return false;
+  }
+  return true;
 }
 
-Source generate_attention(const KernelArgs& args) { return Text(args).forward(); }
+int64_t attention_gpu_workspace(const Step& step) {
+  return SpanRows(AttentionStep(step), step.in).bytes();
+}
+
+std::vector<Source> generate_attention(const KernelArgs& args) {
+  return behind_spans(args, {Text(args).forward()});
+}
 std::vector<Source> generate_attention_grad(const KernelArgs& args) {
-  return {Text(args).by_queries(), Text(args).by_keys()};
+  return behind_spans(args, {Text(args).by_queries(), Text(args).by_keys()});
 }
 
 }  // namespace tessera::cuda

@@ -29,7 +29,7 @@ constexpr GpuKernel kTable[] = {
 #define CLEARS_RESULT .clears_result = true,
 #define LIBRARY(name) .library = GpuLibrary::name,
 #define WORKSPACE(f) .workspace_bytes = f,
-#define PLAN(f) .workspace_bytes = workspace_of<f>,
+#define PLAN(f) .library_bytes = workspace_of<f>,
 #define NO_GPU .generate = nullptr,
 #define KERNEL(id, ops, info, cpu, gpu) {.kind = KernelKind::id, gpu},
 #include "program/kernel_table.inc"
@@ -41,6 +41,12 @@ int64_t contract_workspace(const Step& step) {
   const std::optional<Step> sums = sums_of_epilogue(step);
   return std::max(plan_matmul(step).workspace, plan_float8(step).workspace) +
          (sums ? reduce_workspace(*sums) : 0);
+}
+
+int64_t workspace_bytes(const Step& step, bool has_library) {
+  const GpuKernel& kernel = gpu_kernel(step.kernel);
+  const int64_t own = kernel.workspace_bytes ? kernel.workspace_bytes(step) : 0;
+  return has_library && kernel.library_bytes ? std::max(own, kernel.library_bytes(step)) : own;
 }
 
 const GpuKernel& gpu_kernel(KernelKind kind) { return kTable[static_cast<size_t>(kind)]; }

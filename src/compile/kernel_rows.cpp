@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "cost/work.h"
 #include "program/loop_runs.h"
 
 namespace tessera {
@@ -36,12 +37,13 @@ double matmul_rate(const Machine& machine, DType dtype) {
 }
 
 /// Operands from memory at its bandwidth, or the flops of matmuls at their rate.
-double roofline(const Step& step, const Machine& machine) {
+double roofline(const Step& step, const Costs& costs) {
+  const Machine& machine = costs.machine();
   const double memory = machine.memory_seconds(static_cast<double>(bytes_touched(step)));
   const KernelCost cost = info_of(step.kernel).cost;
   if (cost == KernelCost::pointwise || step.in.empty()) return memory;
   const double rate = matmul_rate(machine, step.in[0].dtype);
-  return std::max(memory, rate > 0 ? static_cast<double>(step.flops) / rate : 0);
+  return std::max(memory, rate > 0 ? flops_done(step, costs.mesh()) / rate : 0);
 }
 
 using Key = std::tuple<std::string, std::string, std::string>;
@@ -66,10 +68,10 @@ class Rows {
     if (!step.body.empty() || step.kind != StepKind::compute) return;
     KernelReport& row = of(step);
     row.times += times;
-    row.flops += times * step.flops;
+    row.flops += times * static_cast<int64_t>(flops_done(step, costs_.mesh()));
     row.bytes += times * bytes_touched(step);
     row.seconds += static_cast<double>(times) * costs_.compute(step);
-    row.roofline += static_cast<double>(times) * roofline(step, costs_.machine());
+    row.roofline += static_cast<double>(times) * roofline(step, costs_);
     if (const auto at = measured.find(&step); at != measured.end()) row.measured += at->second;
   }
 

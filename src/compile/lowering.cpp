@@ -42,10 +42,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 std::function<int64_t(const Step&)> workspace_on(const std::string& device, int threads) {
   if (!device.starts_with("cuda"))
     return [threads](const Step& step) { return workspace_bytes(step, std::max(1, threads)); };
-  return [](const Step& step) {
-    const cuda::GpuKernel& kernel = cuda::gpu_kernel(step.kernel);
-    return kernel.workspace_bytes ? kernel.workspace_bytes(step) : 0;
-  };
+  return [](const Step& step) { return cuda::workspace_bytes(step, true); };
 }
 
 void fuse_for_gpu(LowerOptions& lowering) {

@@ -168,8 +168,7 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, in
 
 int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int threads) {
   if (!choice.cuda) return workspace_bytes(step, threads);
-  const cuda::GpuKernel& kernel = cuda::gpu_kernel(step.kernel);
-  return kernel.workspace_bytes && has_library(kernel.library) ? kernel.workspace_bytes(step) : 0;
+  return cuda::workspace_bytes(step, has_library(cuda::gpu_kernel(step.kernel).library));
 }
 
 int threads_for(int asked, const Cluster& cluster) {

@@ -1,6 +1,7 @@
 // Predicted times: collectives by hand, where groups lie, and the two kinds of lanes.
 #include "compile/kernel_info.h"
 #include "cost/function_time.h"
+#include "cost/work.h"
 #include "lower/lower.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -259,6 +260,34 @@ TEST_CASE("a lowered GPT is priced on every profile", "[cost]") {
     CHECK(exposed == Approx(t.exposed));
     for (const CollectiveTime& c : t.collectives) CHECK(c.exposed <= c.seconds * 1.2 + 1e-12);
   }
+}
+
+TEST_CASE("attention's work is that of the pairs that causal order and a window leave", "[fast]") {
+  const auto work = [](int64_t causal, int64_t window) {
+    Step step;
+    step.kernel = KernelKind::attention;
+    step.attrs = {{"length", int64_t{0}},
+                  {"memory_length", int64_t{1}},
+                  {"key_dim", int64_t{2}},
+                  {"causal", causal},
+                  {"scale", 1.0}};
+    if (window > 0) step.attrs.set("window", window);
+    const View query = {0, DType::float32, {1000, 1, 8}, {8, 0, 1}, 0, {}},
+               keys = {0, DType::float32, {1, 1000, 8}, {0, 8, 1}, 0, {}};
+    step.in = {query, keys, keys};
+    step.out = {query};
+    step.flops = 32'000'000;
+    return flops_done(step, Mesh());
+  };
+  CHECK(work(0, 0) == 32e6);
+  CHECK(work(1, 0) == 16e6);
+  CHECK(work(1, 50) == Approx(1.6e6));
+  CHECK(work(0, 50) == Approx(99 * 32e3));
+  CHECK(work(1, 900) == 16e6);
+  Step other;
+  other.kernel = KernelKind::fill;
+  other.flops = 5;
+  CHECK(flops_done(other, Mesh()) == 5);
 }
 
 }  // namespace tessera::test

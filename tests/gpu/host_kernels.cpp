@@ -64,15 +64,16 @@ class HostKernels {
 
   std::string body(const std::string& original) {
     std::string text = original;
-    const bool waits = text.find("__syncthreads") != std::string::npos ||
-                       text.find("__shfl") != std::string::npos ||
-                       text.find("attention") != std::string::npos ||
-                       text.find("_threads<") != std::string::npos;
+    const bool waits =
+        text.find("__syncthreads") != std::string::npos ||
+        text.find("__shfl") != std::string::npos || text.find("attention") != std::string::npos ||
+        text.find("find_spans") != std::string::npos || text.find("_threads<") != std::string::npos;
     for (const char* without :
          {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
           "#include \"kernels/cuda/attention_tensor.h\"\n",
           "#include \"kernels/cuda/attention_tensor_grad.h\"\n",
-          "#include \"kernels/cuda/float8.h\"\n", "extern \"C\" "}) {
+          "#include \"kernels/cuda/segment_spans.h\"\n", "#include \"kernels/cuda/float8.h\"\n",
+          "extern \"C\" "}) {
       if (const size_t at = text.find(without); at != std::string::npos)
         text.erase(at, std::strlen(without));
     }

@@ -1,5 +1,6 @@
 // Where there is a toolkit: NVRTC compiles every kernel of the op cases and models for sm_80 and
-// sm_90 without local memory, and what it makes is kept on disk.
+// sm_90 without local memory, and attention with structure for sm_100 too. What it makes is kept on
+// disk.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -71,6 +72,15 @@ std::vector<std::string> texts_of_models() {
   return gpu.texts();
 }
 
+std::vector<std::string> texts_of(const std::vector<AttentionCase>& cases) {
+  std::vector<std::string> texts;
+  for (const AttentionCase& c : cases) {
+    const AttentionRun run(c);
+    for (const cuda::Source& source : run.sources()) texts.push_back(source.text);
+  }
+  return texts;
+}
+
 using Compile = bool (*)(const std::string& text, const std::string& arch,
                          const std::string& folder, std::string& cubin, std::string& log);
 Compile compiler() {
@@ -95,26 +105,37 @@ bool has_words(const std::string& text, const std::string& log) {
              std::string::npos;
 }
 
-/// Compiles each for sm_80 and sm_90: what is reported of those that use local memory or give
+const std::vector<std::string> kArchs = {"sm_80", "sm_90"};
+
+/// sm_80, sm_90, and sm_100 if this NVRTC knows it.
+std::vector<std::string> known_archs() {
+  std::vector<std::string> known = kArchs;
+  std::string cubin, log;
+  if (compiler()("extern \"C\" __global__ void tessera_kernel() {}\n", "sm_100", "", cubin, log))
+    known.emplace_back("sm_100");
+  return known;
+}
+
+/// Compiles each for each architecture: what is reported of those that use local memory or give
 /// warnings.
-std::string problems_of(const std::vector<std::string>& texts) {
+std::string problems_of(const std::vector<std::string>& texts,
+                        const std::vector<std::string>& archs = kArchs) {
   const Compile compile = compiler();
   std::atomic<size_t> next{0};
   std::mutex mutex;
   std::string errors;
   auto work = [&] {
-    for (size_t i; (i = next++) < 2 * texts.size();) {
-      const std::string arch = i % 2 == 0 ? "sm_80" : "sm_90";
+    for (size_t i; (i = next++) < archs.size() * texts.size();) {
+      const std::string &arch = archs[i % archs.size()], &text = texts[i / archs.size()];
       std::string cubin, log;
-      const bool ok = compile(texts[i / 2], arch, "", cubin, log);
+      const bool ok = compile(text, arch, "", cubin, log);
       const bool clean =
           log.find("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads") !=
           std::string::npos;
       const bool quiet = log.find("warning") == std::string::npos;
-      if (ok && (clean || may_spill(texts[i / 2], log) || has_words(texts[i / 2], log)) && quiet)
-        continue;
+      if (ok && (clean || may_spill(text, log) || has_words(text, log)) && quiet) continue;
       const std::lock_guard lock(mutex);
-      if (errors.size() < 8000) errors += fmt::format("\n{}: {}\n{}", arch, log, texts[i / 2]);
+      if (errors.size() < 8000) errors += fmt::format("\n{}: {}\n{}", arch, log, text);
     }
   };
   std::vector<std::thread> threads;
@@ -153,12 +174,29 @@ TEST_CASE("NVRTC compiles attention on tensor cores for sm_80 and sm_90, without
     part.all_keys = 4000;
     cases.push_back(part);
   }
-  std::vector<std::string> texts;
-  for (const AttentionCase& c : cases) {
-    const AttentionRun run(c);
-    for (const cuda::Source& source : run.sources()) texts.push_back(source.text);
+  CHECK(problems_of(texts_of(cases)) == "");
+}
+
+TEST_CASE("NVRTC compiles attention with structure for every architecture, without local memory",
+          "[cuda][nvrtc][slow]") {
+  std::vector<AttentionCase> cases;
+  for (const DType type : {DType::bfloat16, DType::float16, DType::float32}) {
+    for (int64_t width : {64, 128}) {
+      AttentionCase window{type, width, 1000, 1000, true, 2, 2, Lie::rows_first}, part;
+      window.window = 256;
+      AttentionCase documents = window;
+      documents.window = 0;
+      documents.segments = 4;
+      AttentionCase all = part = documents;
+      all.window = 256;
+      all.soft_cap = 50;
+      part.causal = false;
+      part.all_keys = 4000;
+      part.lie = Lie::odd;
+      cases.insert(cases.end(), {window, documents, all, part});
+    }
   }
-  CHECK(problems_of(texts) == "");
+  CHECK(problems_of(texts_of(cases), known_archs()) == "");
 }
 
 /// Takes minutes: ctest leaves it out.

@@ -99,8 +99,8 @@ struct Planted {
   std::string unseen;
 };
 struct Which {
-  size_t kernel = 0, line = 0;  ///< the first ones
-  size_t most = 8;              ///< about so many lines of a kernel
+  size_t kernel = 0;  ///< the first one
+  size_t most = 8;    ///< about so many lines of a kernel
 };
 Planted plant(AttentionRun& run, const std::string& word,
               const std::function<std::string(const std::string&)>& change, const Which& which) {
@@ -109,7 +109,7 @@ Planted plant(AttentionRun& run, const std::string& word,
     const std::string good = ptx::compile(run.sources()[k].text);
     const std::vector<std::string> all = variants(good, word, change);
     const size_t step = std::max<size_t>(1, all.size() / which.most);
-    for (size_t v = which.line; v < all.size(); v += step) {
+    for (size_t v = 0; v < all.size(); v += step) {
       ++planted.all;
       if (fault_of(run, k, all[v]).empty())
         planted.unseen += fmt::format("\nkernel {}, '{}' number {} of {}", k, word, v, all.size());
@@ -140,13 +140,11 @@ TEST_CASE("planted in attention on tensor cores: operands, fragments and lanes",
 }
 
 TEST_CASE("planted in attention on tensor cores: barriers and waits", "[cuda][ptx]") {
-  // The first barrier of a walk over tiles is for those who walk again: the kernel of the keys
-  // does, where queries share them.
   for (const int64_t group : {1, 2}) {
     AttentionRun run({.width = 64, .length = 130, .memory = 130, .group = group});
     CHECK(run.errors(KernelsAs::ptx) == "");
     const Planted planted =
-        plant(run, "bar.sync", without, group == 1 ? Which{.line = 1} : Which{.kernel = 2});
+        plant(run, "bar.sync", without, group == 1 ? Which{} : Which{.kernel = 2});
     CHECK(planted.unseen == "");
     CHECK(planted.all >= 2);
     const Planted waits = plant(run, "cp.async.wait_all", without, {});
@@ -164,6 +162,32 @@ TEST_CASE("planted in attention on tensor cores: one key, or one query, too many
       const std::string wrong = replaced(text, size, std::string(size, 10) + "41");
       CHECK(fault_of(run, k, ptx::compile(wrong)).find("bytes outside of the memory") != npos);
     }
+  }
+}
+
+TEST_CASE("planted in attention with structure: a window too wide, a neighbour's segment, no cap",
+          "[cuda][ptx]") {
+  AttentionRun run({.width = 16,
+                    .length = 90,
+                    .memory = 90,
+                    .causal = false,
+                    .lie = Lie::rows_first,
+                    .window = 20,
+                    .segments = 2,
+                    .soft_cap = 1.5});
+  CHECK(run.errors(KernelsAs::ptx) == "");
+  for (size_t k = 0; k < run.sources().size(); ++k) {
+    const std::string& text = run.sources()[k].text;
+    const bool finds_spans = text.find("find_spans") != npos;
+    INFO("kernel " << k);
+    if (finds_spans) {
+      CHECK(fault_of(run, k, ptx::compile(replaced(text, "spans + row", "spans + 1 + row"))) != "");
+    } else {
+      CHECK(fault_of(run, k, ptx::compile(replaced(text, "kWindow = 20", "kWindow = 21"))) != "");
+      CHECK(fault_of(run, k, ptx::compile(replaced(text, "kCapped = true", "kCapped = false"))) !=
+            "");
+    }
+    if (k == 0) CHECK(finds_spans);
   }
 }
 

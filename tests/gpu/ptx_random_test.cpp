@@ -108,6 +108,9 @@ AttentionCase draw(Random& random) {
   c.heads = 1 + below(random, 2);
   c.group = 1 + below(random, 2);
   c.lie = static_cast<Lie>(random() % 4);
+  if (random() % 2 == 0) c.window = 1 + below(random, 60);
+  if (random() % 2 == 0) c.segments = 1 + below(random, 4);
+  if (random() % 3 == 0) c.soft_cap = 1.5;
   return c;
 }
 

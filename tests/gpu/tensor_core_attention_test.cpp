@@ -26,7 +26,9 @@ std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) 
     runs.push_back(std::make_unique<AttentionRun>(c));
     const bool as_ptx = has_ptx() && (runs.size() - 1) % step == 0;
     for (const cuda::Source& s : runs.back()->sources()) {
-      CHECK(s.text.find("tensor_attention") != std::string::npos);
+      const bool is_scalar = runs.back()->type() == DType::float32,
+                 finds_spans = s.text.find("find_spans") != std::string::npos;
+      CHECK((s.text.find("tensor_attention") != std::string::npos) == (!is_scalar && !finds_spans));
       announce_host_kernel(s.text, KernelsAs::cpp);
       if (as_ptx) announce_host_kernel(s.text, KernelsAs::ptx);
     }
@@ -41,7 +43,48 @@ std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) 
   return errors;
 }
 
-constexpr DType kBrain = DType::bfloat16, kHalf = DType::float16;
+constexpr DType kBrain = DType::bfloat16, kHalf = DType::float16, kFloat = DType::float32;
+
+/// Each structure and all of them, of uneven lengths.
+std::vector<AttentionCase> structured_cases() {
+  std::vector<AttentionCase> cases;
+  const auto add = [&](AttentionCase c, int64_t window, int64_t segments, double soft_cap) {
+    c.window = window;
+    c.segments = segments;
+    c.soft_cap = soft_cap;
+    cases.push_back(c);
+  };
+  for (const DType type : {kBrain, kHalf, kFloat}) {
+    AttentionCase c{type, 40, 150, 150, true, 2, 1};
+    add(c, 30, 0, 0);
+    add(c, 0, 4, 0);
+    add(c, 0, 0, 1.5);
+    c.causal = false;
+    c.group = 2;
+    c.lie = Lie::rows_first;
+    add(c, 20, 0, 0.8);
+    add(c, 0, 3, 0);
+    c.memory = 70;
+    add(c, 9, 3, 0.8);
+    c.width = 128;
+    c.causal = true;
+    add(c, 25, 2, 2);
+    c.first_query = 50;  // a part, whose last keys are nobody's
+    c.first_key = 30;
+    c.all_keys = 90;
+    add(c, 0, 3, 0);
+    add(c, 40, 3, 0.8);
+    c.first_key = 140;  // few queries see a key
+    c.all_keys = 300;
+    add(c, 40, 0, 0);
+    add(c, 1000, 1, 0);
+    AttentionCase decode{type, 64, 1, 200, true, 2, 2};  // one query behind a cache
+    decode.first_query = 180;
+    add(decode, 50, 0, 0);
+    add(decode, 0, 3, 0.8);
+  }
+  return cases;
+}
 
 }  // namespace
 
@@ -95,6 +138,11 @@ TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[c
     cases.push_back(c);
   }
   CHECK(errors_of(cases, 3) == "");
+}
+
+TEST_CASE("attention with a window, segments and a soft cap has the values of float64",
+          "[cuda][slow]") {
+  CHECK(errors_of(structured_cases(), 4) == "");
 }
 
 TEST_CASE("attention of a Program on tensor cores has the CPU's values", "[cuda][slow]") {

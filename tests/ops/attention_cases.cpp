@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "base/float16.h"
@@ -15,17 +17,39 @@ namespace {
 constexpr double kScale = 0.25;
 constexpr int kLength = 2, kMemory = 3, kWidth = 4;  // the dims; before them heads and group
 
-double number_of(uint16_t bits, DType type) {
+double number_of(const unsigned char* at, DType type) {
+  if (type == DType::float32) {
+    float x;
+    std::memcpy(&x, at, sizeof(x));
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
   return type == DType::bfloat16 ? to_float(BFloat16{bits}) : to_float(Float16{bits});
+}
+
+void put_number(float x, DType type, unsigned char* at) {
+  if (type == DType::float32) {
+    std::memcpy(at, &x, sizeof(x));
+    return;
+  }
+  const uint16_t bits = type == DType::bfloat16 ? to_bfloat16(x).bits : to_float16(x).bits;
+  std::memcpy(at, &bits, sizeof(bits));
+}
+
+/// Half a unit in the last place, or what sums in float32 lose.
+double unit_of(DType type) {
+  return type == DType::bfloat16 ? 0x1p-7 : type == DType::float16 ? 0x1p-10 : 0x1p-18;
 }
 
 }  // namespace
 
 std::string AttentionCase::name() const {
   return fmt::format(
-      "{} width {} length {} memory {} causal {} heads {} group {} lie {} from {}, {} of {}",
+      "{} width {} length {} memory {} causal {} heads {} group {} lie {} from {}, {} of {} "
+      "window {} segments {} soft cap {}",
       to_string(type), width, length, memory, causal, heads, group, static_cast<int>(lie),
-      first_query, first_key, all_keys);
+      first_query, first_key, all_keys, window, segments, soft_cap);
 }
 
 AttentionRun::AttentionRun(const AttentionCase& c)
@@ -48,11 +72,19 @@ AttentionRun::AttentionRun(const AttentionCase& c)
   add(forward_args_, false);
   forward_ = step(false, forward_args_);
   forward_args_.step = &forward_;
-  sources_.push_back(cuda::generate_attention(forward_args_));
+  sources_ = cuda::generate_attention(forward_args_);
+  forward_sources_ = sources_.size();
+  const auto reserve = [&](const Step& step) {
+    const auto bytes = static_cast<size_t>(cuda::attention_gpu_workspace(step));
+    workspace_.resize(std::max(workspace_.size(), (bytes + 7) / 8));
+    forward_args_.workspace = backward_args_.workspace = workspace_.data();
+  };
+  reserve(forward_);
   if (c.width > 128) return;
   add(backward_args_, true);
   backward_ = step(true, backward_args_);
   backward_args_.step = &backward_;
+  reserve(backward_);
   for (cuda::Source& s : cuda::generate_attention_grad(backward_args_))
     sources_.push_back(std::move(s));
 }
@@ -77,24 +109,24 @@ AttentionRun::Matrix AttentionRun::make(bool by_query, bool grouped, unsigned se
     m.column = rows;
   }
   if (!grouped) m.of_group = 0;
-  m.bits.resize(static_cast<size_t>(m.offset + case_.heads * group * rows * (width + m.offset)));
+  const auto item = static_cast<size_t>(size_of(case_.type));
+  m.bytes.resize(item *
+                 static_cast<size_t>(m.offset + case_.heads * group * rows * (width + m.offset)));
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  for (uint16_t& x : m.bits) {
-    const float value = seed == 0 ? NAN : normal(random);
-    x = case_.type == DType::bfloat16 ? to_bfloat16(value).bits : to_float16(value).bits;
-  }
+  for (size_t at = 0; at < m.bytes.size(); at += item)
+    put_number(seed == 0 ? NAN : normal(random), case_.type, &m.bytes[at]);
   return m;
 }
 
 double AttentionRun::at(const Matrix& m, int64_t h, int64_t g, int64_t row, int64_t column) const {
   const int64_t i = m.offset + h * m.head + g * m.of_group + row * m.row + column * m.column;
-  return number_of(m.bits.at(static_cast<size_t>(i)), case_.type);
+  return number_of(&m.bytes.at(static_cast<size_t>(i * size_of(case_.type))), case_.type);
 }
 
 TensorArg AttentionRun::argument(Matrix& m) const {
   const AttentionCase& c = case_;
-  return {m.bits.data() + m.offset,
+  return {m.bytes.data() + m.offset * size_of(c.type),
           c.type,
           {c.heads, c.group, m.by_query ? c.length : 1, m.by_query ? 1 : c.memory, c.width},
           {m.head, m.of_group, m.by_query ? m.row : 0, m.by_query ? 0 : m.row, m.column}};
@@ -108,10 +140,41 @@ TensorArg AttentionRun::numbers(std::vector<float>& values) const {
           {c.group * c.length, c.length, 1, 0, 0}};
 }
 
-bool AttentionRun::sees(int64_t query, int64_t key) const {
+/// Ids differ between heads, in two orders of memory.
+TensorArg AttentionRun::argument(std::vector<int32_t>& ids, bool by_query) const {
   const AttentionCase& c = case_;
-  return (c.all_keys == 0 || c.first_key + key < c.all_keys) &&
-         (!c.causal || c.first_query + query >= c.first_key + key);
+  const int64_t first = by_query ? c.first_query : c.first_key;
+  const int64_t rows = by_query ? c.length : c.memory;
+  ids.clear();
+  if (by_query) {
+    for (int64_t h = 0; h < c.heads; ++h) {
+      for (int64_t i = 0; i < rows; ++i) ids.push_back(segment(h, first + i));
+    }
+    return {ids.data(), DType::int32, {c.heads, c.group, rows, 1, 1}, {rows, 0, 1, 0, 0}};
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t h = 0; h < c.heads; ++h) ids.push_back(segment(h, first + i));
+  }
+  return {ids.data(), DType::int32, {c.heads, c.group, 1, rows, 1}, {1, 0, 0, c.heads, 0}};
+}
+
+/// Documents of equal length, the second number left out, with padding at both ends.
+int32_t AttentionRun::segment(int64_t head, int64_t position) const {
+  const int64_t all =
+      std::max({case_.length + case_.first_query, case_.memory + case_.first_key, case_.all_keys});
+  const int64_t begin = 2 * head, end = all - all / 10;
+  if (position < begin || position >= end) return 0;
+  const int64_t id = 1 + (position - begin) * case_.segments / std::max<int64_t>(end - begin, 1);
+  return static_cast<int32_t>(id > 1 ? id + 1 : id);
+}
+
+bool AttentionRun::sees(int64_t head, int64_t query, int64_t key) const {
+  const AttentionCase& c = case_;
+  const int64_t at = c.first_query + query, from = c.first_key + key;
+  if (c.all_keys != 0 && from >= c.all_keys) return false;
+  if (c.causal && at < from) return false;
+  if (c.window > 0 && std::abs(at - from) >= c.window) return false;
+  return c.segments == 0 || (segment(head, at) != 0 && segment(head, at) == segment(head, from));
 }
 
 void AttentionRun::add(KernelArgs& args, bool backward) {
@@ -123,6 +186,8 @@ void AttentionRun::add(KernelArgs& args, bool backward) {
     args.in.push_back(
         {&start_[i], DType::int32, {case_.heads, case_.group, 1, 1, 1}, {0, 0, 0, 0, 0}});
   }
+  if (case_.segments > 0)
+    args.in.insert(args.in.end(), {argument(query_ids_, true), argument(key_ids_, false)});
   if (backward)
     args.out = {argument(dq_), argument(dk_), argument(dv_)};
   else
@@ -141,6 +206,9 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
   s.attrs.set("causal", int64_t{case_.causal});
   s.attrs.set("scale", kScale);
   if (part) s.attrs.set("memory", case_.all_keys);
+  if (case_.window > 0) s.attrs.set("window", case_.window);
+  if (case_.segments > 0) s.attrs.set("segments", int64_t{1});
+  if (case_.soft_cap > 0) s.attrs.set("soft_cap", case_.soft_cap);
   s.exprs.resize(2);
   if (!part) {
     s.exprs[0].constant = case_.first_query;
@@ -155,17 +223,20 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
 void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) const {
   const AttentionCase& c = case_;
   std::vector<int64_t> keys;
-  std::vector<double> logits, back;
+  std::vector<double> logits, slopes, back;
   double sum = 0;
   for (int64_t key = 0; key < c.memory; ++key) {
-    if (!sees(query, key)) continue;
+    if (!sees(h, query, key)) continue;
     double logit = 0, b = 0;
     for (int64_t d = 0; d < c.width; ++d) {
       logit += at(q_, h, g, query, d) * at(k_, h, g, key, d) * kScale;
       b += at(grad_, h, g, query, d) * at(v_, h, g, key, d);
     }
+    const double t = c.soft_cap > 0 ? std::tanh(logit / c.soft_cap) : 0;
+    if (c.soft_cap > 0) logit = c.soft_cap * t;
     keys.push_back(key);
     logits.push_back(logit);
+    slopes.push_back(1 - t * t);
     back.push_back(b);
     sum += std::exp(logit);
   }
@@ -174,7 +245,7 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
   // The gradient is given the sums of a whole where other keys had as much weight as these.
   for (size_t i = 0; i < keys.size(); ++i) {
     const double share = std::exp(logits[i]) / sum, weight = share / 2;
-    const double slope = weight * (back[i] - product_[row]) * kScale;
+    const double slope = weight * (back[i] - product_[row]) * slopes[i] * kScale;
     for (int64_t d = 0; d < c.width; ++d) {
       const size_t of_query = row * static_cast<size_t>(c.width) + static_cast<size_t>(d);
       const auto of_key = static_cast<size_t>((h * c.memory + keys[i]) * c.width + d);
@@ -229,7 +300,7 @@ std::string AttentionRun::compare(const char* what, const Matrix& got,
       }
     }
   }
-  const double unit = c.type == DType::bfloat16 ? 0x1p-7 : 0x1p-10;
+  const double unit = unit_of(c.type);
   const double floor = 1e-3 * std::sqrt(static_cast<double>(i));
   const bool good = std::sqrt(error) <= unit / 2 * (std::sqrt(norm) + floor) &&
                     worst <= 2 * unit * (greatest + 1e-3);
@@ -248,8 +319,9 @@ std::string AttentionRun::errors(KernelsAs as) {
 std::string AttentionRun::errors(const std::vector<const HostKernel*>& kernels) {
   const Expected e = expect();
   for (size_t s = 0; s < sources_.size(); ++s) {
-    const GivenKernel g(sources_[s], s == 0 ? forward_args_ : backward_args_);
+    const GivenKernel g(sources_[s], s < forward_sources_ ? forward_args_ : backward_args_);
     kernels.at(s)->run(g.words.data(), sources_[s].blocks, sources_[s].threads, &g.memory);
+    if (g.fault->step != 0) return fmt::format("\n{}: the segments go back", case_.name());
   }
   std::string errors = compare("out", out_, e.out, case_.group);
   for (size_t i = 0; i < log_sum_.size(); ++i) {
@@ -257,7 +329,7 @@ std::string AttentionRun::errors(const std::vector<const HostKernel*>& kernels) 
       errors +=
           fmt::format("\n{}: log_sum {} is {}, not {}", case_.name(), i, log_sum_[i], e.log_sum[i]);
   }
-  if (sources_.size() == 1) return errors;
+  if (sources_.size() == forward_sources_) return errors;
   return errors + compare("dq", dq_, e.dq, case_.group) + compare("dk", dk_, e.dk, 1) +
          compare("dv", dv_, e.dv, 1);
 }

@@ -26,6 +26,9 @@ struct AttentionCase {
   Lie lie = Lie::heads_first;
   int64_t first_query = 0, first_key = 0;
   int64_t all_keys = 0;  ///< of all parts, if this is a part
+  int64_t window = 0;    ///< 0: none
+  int64_t segments = 0;  ///< documents in a row, between padding; 0: there are none
+  double soft_cap = 0;   ///< 0: none
   std::string name() const;
 };
 
@@ -34,7 +37,8 @@ class AttentionRun {
   explicit AttentionRun(const AttentionCase& c);
   AttentionRun(const AttentionRun&) = delete;
 
-  /// The kernels in the order that they run in; the first is that of the result.
+  DType type() const { return case_.type; }
+  /// The kernels in the order that they run in: of the result, then of the gradient.
   const std::vector<cuda::Source>& sources() const { return sources_; }
   /// Runs them by the host, and says what is not as expected: "dq is off by 0.3".
   std::string errors(KernelsAs as = kernels_by_default());
@@ -43,7 +47,7 @@ class AttentionRun {
 
  private:
   struct Matrix {
-    std::vector<uint16_t> bits;
+    std::vector<unsigned char> bytes;
     int64_t row = 0, head = 0, of_group = 0, column = 0, offset = 0;
     bool by_query = true;
   };
@@ -55,7 +59,9 @@ class AttentionRun {
   double at(const Matrix& m, int64_t h, int64_t g, int64_t row, int64_t column) const;
   TensorArg argument(Matrix& m) const;
   TensorArg numbers(std::vector<float>& values) const;
-  bool sees(int64_t query, int64_t key) const;
+  TensorArg argument(std::vector<int32_t>& ids, bool by_query) const;
+  int32_t segment(int64_t head, int64_t position) const;
+  bool sees(int64_t head, int64_t query, int64_t key) const;
   Step step(bool backward, const KernelArgs& args) const;
   void add(KernelArgs& args, bool backward);
   void add_row(Expected& expected, int64_t h, int64_t g, int64_t query) const;
@@ -67,9 +73,12 @@ class AttentionRun {
   Matrix q_, k_, v_, grad_, out_, dq_, dk_, dv_;
   std::vector<float> log_sum_, given_log_sum_, product_;
   int32_t start_[2] = {0, 0};
+  std::vector<int32_t> query_ids_, key_ids_;
   Step forward_, backward_;
   KernelArgs forward_args_, backward_args_;
   std::vector<cuda::Source> sources_;
+  size_t forward_sources_ = 0;
+  std::vector<uint64_t> workspace_;
 };
 
 }  // namespace tessera::test

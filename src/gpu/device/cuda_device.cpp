@@ -7,8 +7,21 @@
 #include "gpu/device/staging.h"
 #include "gpu/device/steps.h"
 #include "gpu/device/timers.h"
+#include "kernels/common/segments_fault.h"
 
 namespace tessera {
+
+namespace {
+
+std::string message_of(const device::Fault& f) {
+  if (f.kind == device::kIndexFault)
+    return fmt::format("index {} at position {} (row-major) is outside [0, {})", f.index,
+                       f.position, f.size);
+  return kernels::segments_go_back(f.kind == device::kQuerySegmentsFault ? "queries" : "keys",
+                                   f.size, f.index, f.position);
+}
+
+}  // namespace
 
 /// Constructed in this order; later parts use earlier ones. end() releases them.
 struct CudaDevice::Parts {
@@ -166,8 +179,7 @@ int64_t CudaDevice::settle(DataFault& fault) {
   if (found.step == 0) return -1;
   gpu_.api.memory().clear(p.kernels.fault(), sizeof(found), p.streams.compute());
   fault.set = true;
-  fault.message = fmt::format("index {} at position {} (row-major) is outside [0, {})", found.index,
-                              found.position, found.size);
+  fault.message = message_of(found);
   return static_cast<int64_t>(found.step) - 1;
 }
 
