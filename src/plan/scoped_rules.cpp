@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/equal_work_rules.h"
+#include "plan/balanced_rules.h"
 #include "plan/segments.h"
 
 namespace tessera {
@@ -109,7 +109,7 @@ std::vector<PricedCandidate> ScopedRules::best_of_rounds(const PricedCandidate& 
   const Graph& graph = candidates_.few_layers();
   const Assignment& a = candidates_.assignment(plain.candidate);
   std::vector<SegmentRule> rules =
-      equal_work_rules(graph, candidates_.summary(), candidates_.space(), a);
+      balanced_rules(graph, candidates_.summary(), candidates_.space(), a);
   const std::vector<SegmentRule> of_segments =
       segment_rules(graph, candidates_.summary(), candidates_.space(), a);
   rules.insert(rules.end(), of_segments.begin(), of_segments.end());

@@ -21,8 +21,7 @@ namespace {
 struct Sizes {
   int64_t length = 8, memory = 8;
   bool causal = true, shared = false;
-  bool structured = false;  ///< with segments, soft cap and perhaps a window
-  bool window = true;
+  bool structured = false;  ///< with window, segments and soft cap
 };
 
 /// Weights of every element, so that no gradient is zero by symmetry.
@@ -55,7 +54,7 @@ struct Model {
         const Tensor id = where(i >= number(3), number(2), number(1));
         return where(i >= number(7), number(0), id);
       };
-      if (sizes.window) options.window = 4;
+      options.window = 4;
       options.soft_cap = 1.5;
       options.segments = ids(length);
       options.memory_segments = ids(memory);
@@ -122,11 +121,10 @@ const char* const kBalancedRing = "length?,memory_length?:a*2";
 }  // namespace
 
 TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
-  const std::vector<Sizes> cases = {{8, 8, true, false},       {8, 8, false, false},
-                                    {9, 9, true, true},        {7, 10, false, true},
-                                    {5, 3, true, false},       {3, 12, true, false},
-                                    {8, 8, true, false, true}, {9, 9, false, true, true},
-                                    {7, 10, true, true, true}, {9, 9, true, true, true, false}};
+  const std::vector<Sizes> cases = {
+      {8, 8, true, false},       {8, 8, false, false},      {9, 9, true, true},
+      {7, 10, false, true},      {5, 3, true, false},       {3, 12, true, false},
+      {8, 8, true, false, true}, {9, 9, false, true, true}, {7, 10, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
     const Values whole = model.run("a:1", "");
@@ -264,20 +262,6 @@ TEST_CASE("balanced: ranks see as many pairs, in each turn of a ring") {
   }
 }
 
-TEST_CASE("heads for the length, and back, are four all-to-alls") {
-  nn::GptOptions o = small_gpt(DType::float32);
-  o.layers = 1;
-  o.d_model = 256;
-  o.heads = 8;
-  o.length = 4096;
-  o.batch = 1;
-  Graph g;
-  const nn::Model model = nn::gpt(g, o);
-  auto found = sent(g, "a:4", "length:a;@/*attention*/ heads:a", {{"loss", {model.loss}, false}});
-  // Three quarters of a slice [batch 1, 4096 / 4, d_model 256] of query, key, value and result.
-  CHECK(found["all_to_all"] == Sent{4, 4 * (4096 / 4 * 256 * 4 / 4 * 3)});
-}
-
 TEST_CASE("balanced: a rule that no op needs is refused", "[errors]") {
   const auto refused = [](const Sizes& sizes, const char* mesh, const char* layout,
                           const std::vector<std::string>& parts) {
@@ -321,7 +305,6 @@ TEST_CASE("ring: a gpt trains alike with keys going round") {
              {"a:2", "length:a*2"},
              {"a:3", "length:a*2"},
              {"a:2", "length,memory_length:a*2"},
-             {"a:2", "length:a;@/*attention*/ heads:a"},
              {"data:2;a:2", "batch:data;length,memory_length:a*2;@params d_model:data"},
              {"data:2;a:2", "heads,ff,vocab:data;length,memory_length:a;@state d_model:a"}}) {
       INFO(to_string(dtype) << " " << mesh << " " << layout);

@@ -101,7 +101,6 @@ TEST_CASE("plan: tensor parallelism gets sequence parallelism where that pays", 
 TEST_CASE("plan: long causal queries get equal work where they are split", "[plan]") {
   nn::GptOptions o = options_of(2048, 65536);
   o.batch = 1;
-  o.heads = 4;
   const PlanModel model = gpt_model(2, o);
   const Mesh mesh = Mesh::parse("context:8");
   PlanOptions options;
@@ -116,12 +115,6 @@ TEST_CASE("plan: long causal queries get equal work where they are split", "[pla
   // The last of 8 slices of the queries sees 15/16 of all pairs, the two intervals of a rank 1/2.
   CHECK(seconds("length:context*2") < 0.75 * seconds("length:context"));
   CHECK(seconds("length,memory_length:context*2") < 0.75 * seconds("length,memory_length:context"));
-  // Heads for the length and back, where there are enough of them.
-  o.heads = 8;
-  options.layout = Layout::parse("length,heads:auto");
-  const Plan by_heads = plan(gpt_model(2, o), mesh, h100(), options);
-  INFO(to_string(by_heads));
-  CHECK(by_heads.best.layout == "length:context;@/*attention*/ heads:context");
   // Of a rule that is written nothing is changed.
   options.layout = Layout::parse("length:context;vocab:auto");
   CHECK(plan(model, mesh, h100(), options).best.layout.find("*2") == std::string::npos);
