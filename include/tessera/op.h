@@ -128,7 +128,10 @@ struct Op {
   /// = slices, the rest], in a way that sends or keeps less than a gather; or nothing if there is
   /// no such way. For a composite, `dim` is an `inside` dim of the first operand, or a dim of
   /// another operand; then `like` is the dim of the first operand that the same ranks have slices
-  /// of (else ""). Null: the dim is gathered, or the composite's body is used.
+  /// of (else ""). Where a rule asks for equal work (`dim:axes*2`), `dim` is any dim of the first
+  /// operand and `like` that of another operand which the same ranks have slices of, or `dim`
+  /// itself: if the work grows along it, the results are made with the same work on each rank.
+  /// Null: the dim is gathered, or the composite's body is used.
   std::vector<Tensor> (*by_slices)(const OpCall& call, const std::vector<Tensor>& in,
                                    const std::string& dim, const std::string& like,
                                    int64_t slices) = nullptr;

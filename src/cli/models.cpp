@@ -148,6 +148,9 @@ std::vector<ModelSpec> make_models() {
                               "batch:data;heads,ff,vocab:model;@params d_model:data",
                               "length:context",
                               "length,memory_length:context",
+                              "length:context*2",
+                              "length,memory_length:context*2",
+                              "length:context;@/*attention*/ heads:context",
                               "batch:data;length,memory_length:context;heads,ff,vocab:model"};
   models.back().transformer = [](const Config& c) { return nn::transformer_of(gpt_options(c)); };
   models.push_back({"mlp",

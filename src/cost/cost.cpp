@@ -39,11 +39,26 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
          over(hard * elements, machine.kernel(kInstructionRates[1], dtype).flops);
 }
 
-/// Causal attention needs half of all pairs; a window, the keys in it. What segments hide is known
-/// in the step only.
-double attention_flops(const Step& step) {
+/// The share of all pairs that is left by a causal structure: half, or that of the last slice of
+/// the queries, if ranks have slices of them. All wait for the rank that has it.
+double causal_share(const Step& step, const Mesh& mesh) {
+  if (step.exprs.empty() || step.exprs[0].axis_terms.empty()) return 0.5;
+  const auto size = [&](size_t operand, const char* dim) {
+    const auto at = static_cast<size_t>(step.attrs.get<int64_t>(dim));
+    return static_cast<double>(step.in.at(operand).sizes[at]);
+  };
+  double before = 0;
+  for (const auto& [axis, factor] : step.exprs[0].axis_terms)
+    before += static_cast<double>(factor * (mesh.axes()[static_cast<size_t>(axis)].size - 1));
+  const double seen = before + size(0, "length") / 2;
+  return std::min(1.0, seen / std::max(1.0, size(1, "memory_length")));
+}
+
+/// Causal attention needs half of all pairs, or what is said of a part; a window, the keys in it.
+/// What segments hide is known in the step only.
+double attention_flops(const Step& step, const Mesh& mesh) {
   const bool causal = step.attrs.get<int64_t>("causal", 0) != 0;
-  double share = causal ? 0.5 : 1;
+  double share = step.attrs.get<double>("visible", causal ? causal_share(step, mesh) : 1);
   if (const int64_t window = step.attrs.get<int64_t>("window", 0); window > 0) {
     const View& key = step.in.at(1);
     const auto keys = static_cast<double>(
@@ -149,7 +164,7 @@ double Costs::compute(const Step& step) const {
   } else if (cost == KernelCost::grouped) {
     work = grouped_seconds(machine_, step);
   } else {
-    work = over(attention_flops(step), rate.flops);
+    work = over(attention_flops(step, mesh_), rate.flops);
   }
   return machine_.slower_in_context(name) *
          (machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes)));

@@ -123,10 +123,12 @@ class ClauseParser {
 
   void parse_axes(bool replaces) {
     skip_blank();
-    const std::string axes = word("");
+    std::string axes = word("");
+    const std::string written = axes;
     require(!axes.empty(),
             "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
             text_, names_.back().first, names_.back().first, names_.back().first);
+    take_factor(axes);
     for (const auto& [name, optional] : names_) {
       LayoutRule rule{purpose_, scope_, name, {}, optional, axes == "auto", replaces, ""};
       if (axes != "-" && axes != "auto") {
@@ -143,10 +145,27 @@ class ClauseParser {
       if (purpose_ != Purpose::none) rule.text += tessera::to_string(purpose_);
       if (!scope_.empty()) rule.text += fmt::format("/{}/", scope_);
       if (prefixed) rule.text += " ";
-      rule.text += fmt::format("{}{}{}{}", name, optional ? "?" : "", replaces ? "=" : ":", axes);
+      rule.text +=
+          fmt::format("{}{}{}{}", name, optional ? "?" : "", replaces ? "=" : ":", written);
       rules_.push_back(std::move(rule));
     }
     names_.clear();
+  }
+
+  /// Takes "*2" from the end of axes; it stays in the text of the rule (ir/equal_work.h).
+  void take_factor(std::string& axes) const {
+    const size_t star = axes.find('*');
+    if (star == std::string::npos) return;
+    const std::string factor = axes.substr(star + 1);
+    axes.resize(star);
+    require(factor == "2" && axes != "-" && axes != "auto" && !axes.empty(),
+            "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
+            "intervals with the same work, and there is no other number",
+            text_, axes, factor);
+    require(purpose_ == Purpose::none && scope_.empty(),
+            "layout clause '{}': '{}*2' balances the work of ops, not the storage of some "
+            "tensors; write it in a clause without '@'",
+            text_, axes);
   }
 
   const std::string& text_;

@@ -14,7 +14,8 @@ namespace tessera {
 std::vector<ValueType> infer_attention(const OpCall& call);
 
 /// Attributes length, memory_length, key_dim, causal, scale. If there are any: window, soft_cap,
-/// and segments = 1, which are then the last two operands.
+/// and segments = 1, which are then the last two operands. A part may have `visible`: the share of
+/// its pairs of queries and keys that a causal structure leaves to the rank which has most of them.
 Attrs attention_attrs(const Tensor& query, const AttentionOptions& options);
 /// Checks window, segments and soft cap.
 void require_structure(const Tensor& query, const AttentionOptions& options, Loc at);
@@ -74,13 +75,20 @@ extern const Op kAttentionPart;
 /// the attribute `memory`. All three ops: then segments of queries and keys, if there are any.
 extern const Op kAttentionGrad;
 
-/// Op::by_slices of attention and its gradient: ring attention, which passes keys and values round
-/// the ranks. The gradient also supports ranks with slices of the queries and all keys.
+/// Op::by_slices of attention and its gradient. Where the same ranks have slices
+/// of queries and keys: ring_attention(). Where they have slices of the queries and all keys, a
+/// form that tells the kernel where the queries begin.
 std::vector<Tensor> attention_by_slices(const OpCall& call, const std::vector<Tensor>& in,
                                         const std::string& dim, const std::string& like,
                                         int64_t slices);
 std::vector<Tensor> attention_grad_by_slices(const OpCall& call, const std::vector<Tensor>& in,
                                              const std::string& dim, const std::string& like,
                                              int64_t slices);
+
+/// Ring attention: keys and values pass round the ranks. `balanced`: see AttentionCut.
+std::vector<Tensor> ring_attention(const OpCall& call, const std::vector<Tensor>& in,
+                                   int64_t slices, bool balanced);
+std::vector<Tensor> ring_attention_grad(const OpCall& call, const std::vector<Tensor>& in,
+                                        int64_t slices, bool balanced);
 
 }  // namespace tessera

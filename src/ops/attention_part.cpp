@@ -175,7 +175,9 @@ void emit_attention(EmitCall& call) {
   for (const char* known : {"memory", "window", "segments"}) {
     if (attrs.has(known)) call.step.attrs.set(known, attrs.get<int64_t>(known));
   }
-  if (attrs.has("soft_cap")) call.step.attrs.set("soft_cap", attrs.get<double>("soft_cap"));
+  for (const char* known : {"soft_cap", "visible"}) {
+    if (attrs.has(known)) call.step.attrs.set(known, attrs.get<double>(known));
+  }
   if (segment_operands(attrs) > 0) call.step.attrs.set("faults", int64_t{1});
   for (const char* dim : {"length", "memory_length"})
     call.step.exprs.push_back(call.offset[call.factor(attrs.get<std::string>(dim))]);

@@ -134,13 +134,15 @@ void emit_window(EmitCall& call) {
   for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? IntExpr{} : call.offset[f]);
 }
 
-/// Wrapping is a rotation, whose transpose is the inverse rotation.
+/// Wrapping is a rotation, whose transpose is the inverse rotation. A reversal is its own.
 std::vector<Tensor> window_gradient(const GradCall& c) {
-  if (c.attrs.get<int64_t>("wrap") == 0)
+  const bool reverses = c.attrs.get<int64_t>("stride") < 0;
+  if (c.attrs.get<int64_t>("wrap") == 0 && !reverses)
     return c.graph.add(kFold, {c.grads[0]}, c.attrs, Loc::current());
   WindowOptions o;
-  o.lo = -c.attrs.get<int64_t>("lo");
-  o.wrap = true;
+  o.stride = c.attrs.get<int64_t>("stride");
+  o.lo = o.stride * -c.attrs.get<int64_t>("lo");
+  o.wrap = !reverses;
   return {window(c.grads[0], c.attrs.get<std::string>("out_name"),
                  Dim(c.attrs.get<std::string>("dim"), c.attrs.get<int64_t>("size")), o)};
 }
@@ -168,6 +170,9 @@ extern const Op kFold = {.name = "fold",
 Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& o, Loc at) {
   check(!o.wrap || (o.stride == 1 && o.window.empty() && out.size == x.dim(dim).size),
         "a window of '{}' that wraps is a rotation", dim);
+  check(o.stride >= 1 || (o.stride == -1 && o.window.empty() && out.size == x.dim(dim).size &&
+                          o.lo == 1 - out.size),
+        "a window of '{}' with stride {} is a reversal", dim, o.stride);
   Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size}, {"out_name", out.name},
                  {"out_size", out.size}, {"stride", o.stride},      {"dilation", o.dilation},
                  {"lo", o.lo},           {"wrap", int64_t{o.wrap}}, {"fill", o.fill}};
@@ -202,6 +207,13 @@ Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, doub
     return window(with_fixed(x, dim, value, at), dim,
                   Dim(dim, checked_size(size, "dim '" + dim + "' with its padding")), o, at);
   });
+}
+
+Tensor reversed(Tensor x, const std::string& dim, Loc at) {
+  WindowOptions o;
+  o.stride = -1;
+  o.lo = 1 - x.dim(dim).size;
+  return window(x, dim, Dim(dim, x.dim(dim).size), o, at);
 }
 
 namespace {

@@ -1,12 +1,14 @@
-// Each of the best few plans gets rules one after the other: in each round, the rule with the best
-// plan. A first rule that does not pay is kept: it may pay together with a second one. The memory
-// that rules save is then spent on fewer microbatches, less recompute or a lower ZeRO stage. At the
-// end the best plan is tried without those global rules that scoped ones replace.
+// Each of the best few plans gets rules one after the other, those with equal work (`length:a*2`)
+// among them: in each round, the rule with the best plan. A first rule that does not pay is kept:
+// it may pay together with a second one. The memory that rules save is then spent on fewer
+// microbatches, less recompute or a lower ZeRO stage. At the end the best plan is tried without
+// those global rules that scoped ones replace.
 #include "plan/scoped_rules.h"
 
 #include <algorithm>
 #include <set>
 
+#include "plan/balanced_rules.h"
 #include "plan/segments.h"
 
 namespace tessera {
@@ -103,9 +105,13 @@ void ScopedRules::drop_dims(double until) {
 /// segments by the same dim and axes.
 std::vector<PricedCandidate> ScopedRules::best_of_rounds(const PricedCandidate& plain, double scale,
                                                          double until) {
-  const std::vector<SegmentRule> rules =
-      segment_rules(candidates_.few_layers(), candidates_.summary(), candidates_.space(),
-                    candidates_.assignment(plain.candidate));
+  const Graph& graph = candidates_.few_layers();
+  const Assignment& a = candidates_.assignment(plain.candidate);
+  std::vector<SegmentRule> rules =
+      balanced_rules(graph, candidates_.summary(), candidates_.space(), a);
+  const std::vector<SegmentRule> of_segments =
+      segment_rules(graph, candidates_.summary(), candidates_.space(), a);
+  rules.insert(rules.end(), of_segments.begin(), of_segments.end());
   std::vector<PricedCandidate> chosen;
   PricedCandidate last = plain;
   std::string split;

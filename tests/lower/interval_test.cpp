@@ -2,6 +2,7 @@
 // lacks, with the reason of the move.
 #include <functional>
 
+#include "ops/window.h"
 #include "support/catch.h"
 #include "tessera/explain.h"
 #include "tessera/ops.h"
@@ -46,6 +47,11 @@ TEST_CASE("a shift by a slice sends a slice, and a rotation too", "[interval]") 
                3 * 4 * kRow / 4, "height:p, window: elements [4*p+-4, +4) of 'height'");
   one_exchange(moves("p:4", "height:p", [](Tensor x) { return shift(x, "height", 8, true); }),
                4 * kRow, "height:p");
+}
+
+TEST_CASE("a reversal sends slices to the mirrored rank", "[interval]") {
+  one_exchange(moves("p:4", "height:p", [](Tensor x) { return reversed(x, "height"); }), 4 * kRow,
+               "height:p, window: elements [-4*p+12, +4) of 'height'");
 }
 
 TEST_CASE("a convolution gets its halo", "[interval]") {

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "ops/op_cases.h"
+#include "ops/window.h"
 
 namespace tessera::test {
 
@@ -32,6 +33,16 @@ void add_slices(std::vector<OpCase>& rows) {
     return {shift(exp(t[0]), "n", 2), shift(t[0], "n", -3, true), shift(t[0], "a", -1),
             shift(t[0], "c", 9, true)};
   }));
+  rows.push_back(row("reversed", {x}, splits, [](const Tensors& t) -> Tensors {
+    return {reversed(exp(t[0]), "n"), reversed(t[0], "a"), reversed(reversed(t[0], "c"), "n")};
+  }));
+  rows.back().expect = [](const std::vector<Whole>& in) {
+    Whole y = in[0];
+    each_index(y.sizes, [&](const std::vector<int64_t>& i) {
+      y.data[(i[0] * 7 + i[1]) * 4 + i[2]] = std::exp(in[0].data[(i[0] * 7 + 6 - i[1]) * 4 + i[2]]);
+    });
+    return y;
+  };
   const CaseInput at = integers("i", {a}, -2, 8), single = integers("j", {}, -2, 8);
   rows.push_back(row("windows", {x}, splits, [](const Tensors& t) -> Tensors {
     return {windows(exp(t[0]), "n", Dim("w", 3), {2, 2, 1, 3, 0.5}),

@@ -1,4 +1,5 @@
 // What every row of op_cases.h must fulfil: values, gradients, and that no layout changes them.
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -128,6 +129,22 @@ std::string check_layout(const BuiltCase& built, const std::array<std::vector<Wh
   return errors;
 }
 
+/// With equal work along every dim whose work grows.
+std::vector<MeshLayout> balanced(const BuiltCase& built, const std::vector<MeshLayout>& layouts) {
+  const auto& nodes = built.graph().nodes();
+  std::vector<MeshLayout> result;
+  if (std::none_of(nodes.begin(), nodes.end(),
+                   [](const Node& n) { return n.op->body && n.op->by_slices; }))
+    return result;
+  for (const MeshLayout& at : layouts) {
+    MeshLayout& same = result.emplace_back(MeshLayout{at.mesh, ""});
+    const Layout layout = Layout::parse(at.layout);
+    for (const LayoutRule& rule : layout.rules())
+      same.layout += fmt::format("{}?:{}*2;", rule.dim, fmt::join(rule.axes, "+"));
+  }
+  return result;
+}
+
 std::string check_layouts(const OpCase& row, size_t limit, std::mt19937_64& random,
                           Clusters& clusters, LayoutCount& count) {
   const BuiltCase built(row, DType::float64);
@@ -139,6 +156,7 @@ std::string check_layouts(const OpCase& row, size_t limit, std::mt19937_64& rand
   }
   std::shuffle(layouts.begin(), layouts.end(), random);
   if (layouts.size() > limit) layouts.resize(limit);
+  for (MeshLayout& layout : balanced(built, layouts)) layouts.push_back(std::move(layout));
   ++count.rows;
   std::string errors;
   for (const MeshLayout& at : layouts) errors += check_layout(built, expected, at, clusters, count);

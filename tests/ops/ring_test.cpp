@@ -1,10 +1,13 @@
 // Attention whose queries and keys are split over the same ranks: equal to the unsplit one in
-// values and gradients, and what goes round is asserted on the Program.
+// values and gradients, and what goes round is asserted on the Program. The same where each rank
+// has two intervals with equal work (`length:a*2`).
 #include <cmath>
 #include <map>
 
 #include "base/fail.h"
+#include "ops/attention_cut.h"
 #include "support/catch.h"
+#include "support/expect_error.h"
 #include "support/gpt_run.h"
 #include "support/program_run.h"
 #include "support/reference.h"
@@ -112,6 +115,8 @@ std::map<std::string, Sent> sent(const Graph& g, const std::string& mesh, const 
 }
 
 const char* const kRing = "length,memory_length:a";
+const char* const kBalanced = "length?:a*2";
+const char* const kBalancedRing = "length?,memory_length?:a*2";
 
 }  // namespace
 
@@ -130,8 +135,19 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
              {"b:2;a:2", "length,memory_length:b+a"},
              {"b:2;a:2", "batch:b;length,memory_length:a"},
              {"b:2;a:3", "heads:b;length,memory_length:a"},
+             {"a:2", kBalancedRing},
+             {"a:3", kBalancedRing},
+             {"a:4", kBalancedRing},
+             {"b:2;a:2", "length?,memory_length?:b+a*2"},
+             {"b:2;a:3", "heads:b;length?,memory_length?:a*2"},
              {"a:2", "length:a"},
              {"a:3;b:2", "length:a;batch:b"},
+             {"a:2", kBalanced},
+             {"a:3", kBalanced},
+             {"a:4", kBalanced},
+             {"a:2;b:2", "length?:a*2;memory_length:b"},
+             {"a:2;b:2", "length?:b+a*2"},
+             {"a:3;b:2", "length?:a*2;batch:b"},
              {"a:2", "memory_length:a"}}) {
       INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
                         << ", shared " << sizes.shared << ", structured " << sizes.structured
@@ -153,6 +169,113 @@ TEST_CASE("ring: what goes round is keys and values, and once more with their gr
   // Forward alone.
   const std::vector<FunctionSpec> forward = {{"run", {model.functions[0].outputs[0]}, false}};
   CHECK(sent(model.g, "a:4", kRing, forward).begin()->second == Sent{6, 6 * slice});
+}
+
+TEST_CASE("balanced: second halves of the queries are sent, and nothing else is added") {
+  const Model model({16, 16, true, false}, DType::float32);
+  const int64_t half = 2 * 2 * 2 * 4 * 4;  // [batch 2, heads 2, 16 / 4 / 2, d_head 4] float32
+  const std::vector<FunctionSpec> forward = {{"run", {model.functions[0].outputs[0]}, false}};
+  auto found = sent(model.g, "a:4", "length:a*2", forward);
+  const auto plain = sent(model.g, "a:4", "length:a", forward);
+  CHECK(found["exchange"] == Sent{2, 2 * half});  // the query, and the result
+  found.erase("exchange");
+  CHECK(found == plain);
+  // Keys and values go round in two intervals each.
+  auto ring = sent(model.g, "a:4", "length,memory_length:a*2", forward);
+  CHECK(ring["exchange"] == Sent{2 + 2 + 2 * 2 * 3, (2 + 2 + 2 * 2 * 3) * half});
+  CHECK(ring.size() == 1);
+}
+
+namespace {
+
+/// By rank: pairs of queries and keys that a causal structure leaves of `length` in intervals,
+/// after each of so many turns of the keys.
+std::vector<std::vector<int64_t>> visible_pairs(int64_t length, int64_t ranks, bool balanced,
+                                                bool ring) {
+  Graph g;
+  const Dim whole("length", length), slices("length", ranks);
+  const AttentionCut cut(whole, slices, balanced);
+  const int64_t inner = (length + ranks - 1) / ranks;
+  const auto size = [&](size_t i) {
+    return i == 0 && cut.intervals() == 2 ? (inner + 1) / 2
+           : cut.intervals() == 2         ? inner / 2
+                                          : inner;
+  };
+  std::vector<Tensor> starts;
+  for (int64_t turns = 0; turns < ranks; ++turns) {
+    for (size_t i = 0; i < cut.intervals(); ++i)
+      starts.push_back(cut.start(g, i, turns).named(fmt::format("start{}", starts.size())));
+  }
+  Cluster one = Cluster::threads(1);
+  Session session(g, one, {Mesh(), Layout(), {{"starts", starts, false}}});
+  session.run("starts");
+  const auto start = [&](int64_t rank, size_t i, int64_t turns) {
+    const Tensor& t = starts[static_cast<size_t>(turns) * cut.intervals() + i];
+    return static_cast<int64_t>(session.fetch(t.name()).at(rank));
+  };
+  std::vector<std::vector<int64_t>> pairs(static_cast<size_t>(ranks));
+  for (int64_t r = 0; r < ranks; ++r) {
+    for (int64_t turns = 0; turns < (ring ? ranks : 1); ++turns) {
+      int64_t seen = 0;
+      for (size_t q = 0; q < cut.intervals(); ++q) {
+        for (int64_t i = start(r, q, 0); i < std::min(length, start(r, q, 0) + size(q)); ++i) {
+          if (!ring) seen += i + 1;
+          for (size_t k = 0; ring && k < cut.intervals(); ++k) {
+            const int64_t first = start(r, k, turns);
+            seen += std::clamp<int64_t>(i + 1 - first, 0, size(k));
+          }
+        }
+      }
+      pairs[static_cast<size_t>(r)].push_back(seen);
+    }
+  }
+  return pairs;
+}
+
+double spread(const std::vector<std::vector<int64_t>>& pairs, size_t turn) {
+  int64_t least = pairs[0][turn], most = least;
+  for (const auto& of_rank : pairs) {
+    least = std::min(least, of_rank[turn]);
+    most = std::max(most, of_rank[turn]);
+  }
+  return static_cast<double>(most) / static_cast<double>(least);
+}
+
+}  // namespace
+
+TEST_CASE("balanced: ranks see as many pairs, in each turn of a ring") {
+  for (const int64_t ranks : {2, 3, 4}) {
+    INFO(ranks);
+    const int64_t length = 240;
+    CHECK(spread(visible_pairs(length, ranks, true, false), 0) < 1.05);
+    // The last of n slices sees 2n - 1 times what the first one sees.
+    CHECK(spread(visible_pairs(length, ranks, false, false), 0) >
+          0.9 * static_cast<double>(2 * ranks - 1));
+    const auto ring = visible_pairs(length, ranks, true, true);
+    int64_t sum = 0;
+    for (size_t turn = 0; turn < static_cast<size_t>(ranks); ++turn)
+      CHECK(spread(ring, turn) < 1.05);
+    for (const auto& of_rank : ring) {
+      for (const int64_t seen : of_rank) sum += seen;
+    }
+    CHECK(sum == length * (length + 1) / 2);
+  }
+}
+
+TEST_CASE("balanced: a rule that no op needs is refused", "[errors]") {
+  const auto refused = [](const Sizes& sizes, const char* mesh, const char* layout,
+                          const std::vector<std::string>& parts) {
+    const Model model(sizes);
+    expect_usage(parts, [&] {
+      explain(model.g, {Mesh::parse(mesh), Layout::parse(layout), model.functions});
+    });
+  };
+  refused({8, 8, false}, "a:2", "length:a*2",
+          {"layout rule 'length:a*2': no op has more work towards the end of 'length'",
+           "2 * 2 intervals", "causal attention without a window", "without '*2', or 'length?'"});
+  refused({8, 8, true}, "a:2", "heads:a*2", {"layout rule 'heads:a*2'", "of 'heads'"});
+  refused({5, 5, true}, "a:3", "length:a*2",
+          {"layout rule 'length:a*2'", "each of the 3 ranks has 2 or more"});
 }
 
 TEST_CASE("ring: no rank has all keys") {
@@ -179,6 +302,10 @@ TEST_CASE("ring: a gpt trains alike with keys going round") {
              {"a:2", kRing},
              {"a:4", kRing},
              {"data:2;a:3", "batch:data;length,memory_length:a"},
+             {"a:2", "length:a*2"},
+             {"a:3", "length:a*2"},
+             {"a:2", "length,memory_length:a*2"},
+             {"data:2;a:2", "batch:data;length,memory_length:a*2;@params d_model:data"},
              {"data:2;a:2", "heads,ff,vocab:data;length,memory_length:a;@state d_model:a"}}) {
       INFO(to_string(dtype) << " " << mesh << " " << layout);
       Cluster ranks = Cluster::threads(Mesh::parse(mesh).size());
@@ -243,6 +370,10 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
                {"b:2;a:2", "length,memory_length:b+a"},
                {"b:2;a:2", "heads:b;length,memory_length:a"},
                {"a:2", "length:a"},
+               {"a:2", kBalanced},
+               {"a:3", kBalanced},
+               {"a:2", kBalancedRing},
+               {"a:3", kBalancedRing},
                {"a:2", "memory_length:a"}}) {
         const std::vector<Values> split = values(mesh, layout, causal, one_length, runs);
         for (size_t i = 0; i < runs.size(); ++i) {

@@ -98,6 +98,28 @@ TEST_CASE("plan: tensor parallelism gets sequence parallelism where that pays", 
   CHECK(plan(model, kModel, h100(), fixed).scoped == 0);
 }
 
+TEST_CASE("plan: long causal queries get equal work where they are split", "[plan]") {
+  nn::GptOptions o = options_of(2048, 65536);
+  o.batch = 1;
+  const PlanModel model = gpt_model(2, o);
+  const Mesh mesh = Mesh::parse("context:8");
+  PlanOptions options;
+  options.seconds = 100;
+  options.layout = Layout::parse("length:auto");
+  const Plan found = plan(model, mesh, h100(), options);
+  INFO(to_string(found));
+  CHECK(found.best.scoped == "length:context*2");
+  const auto seconds = [&](const std::string& layout) {
+    return price(model, mesh, Layout::parse(layout), {}, h100(), true).seconds;
+  };
+  // The last of 8 slices of the queries sees 15/16 of all pairs, the two intervals of a rank 1/2.
+  CHECK(seconds("length:context*2") < 0.75 * seconds("length:context"));
+  CHECK(seconds("length,memory_length:context*2") < 0.75 * seconds("length,memory_length:context"));
+  // Of a rule that is written nothing is changed.
+  options.layout = Layout::parse("length:context;vocab:auto");
+  CHECK(plan(model, mesh, h100(), options).best.layout.find("*2") == std::string::npos);
+}
+
 TEST_CASE("plan: where only scoped rules make a plan fit, they do", "[plan]") {
   const PlanModel model = long_model(2);
   PlanOptions options = tensor_parallel();

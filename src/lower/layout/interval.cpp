@@ -1,7 +1,8 @@
 // Solves the relation in = stride * out + dilation * window - lo for the interval of one factor.
 //
 // For `in`: slices [o, o + n) of out and [k, k + m) of the window need the elements from
-// stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo.
+// stride * o + dilation * k - lo to stride * (o + n - 1) + dilation * (k + m - 1) - lo. With a
+// stride below 0 the last element of out needs the first one of them.
 //
 // For `out`: slices [i, i + n) of in and [k, k + m) of the window need every element of out whose
 // window meets them, from ceil((i + lo - dilation * (k + m - 1)) / stride) to
@@ -10,6 +11,7 @@
 #include "lower/layout/interval.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <numeric>
 
 #include "base/fail.h"
@@ -114,7 +116,8 @@ class Solver {
     interval.begin.constant = -r.lo;
     add(interval.begin, out.begin, r.stride);
     add(interval.begin, window.begin, r.dilation);
-    interval.size = r.stride * (out.size - 1) + r.dilation * (window.size - 1) + 1;
+    if (r.stride < 0) interval.begin.constant += r.stride * (out.size - 1);
+    interval.size = std::abs(r.stride) * (out.size - 1) + r.dilation * (window.size - 1) + 1;
   }
 
   static void solve_out(const Relation& r, const Range& in, const Range& window,

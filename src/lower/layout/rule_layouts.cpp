@@ -9,15 +9,30 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "ir/equal_work.h"
 
 namespace tessera {
 
 RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout) : mesh_(mesh) {
   resolve(graph, layout);
+  require_growing_work(graph);
   tie_sizes(graph);
 }
 
 namespace {
+
+/// True if the op has a form with equal work where `dim` is split, alone or with another dim.
+bool balances_work(const OpCall& call, const std::string& dim, int64_t slices) {
+  const auto has_form = [&](const std::string& own, const std::string& like) {
+    return !body_by_slices(call, own, like, slices).out.empty();
+  };
+  const Shape& first = call.in[0].shape;
+  if (first.has(dim)) return has_form(dim, dim);
+  const auto has_dim = [&](const ValueType& in) { return in.shape.has(dim); };
+  return std::any_of(call.in.begin(), call.in.end(), has_dim) &&
+         std::any_of(first.begin(), first.end(),
+                     [&](const Dim& own) { return has_form(own.name, dim); });
+}
 
 /// True if the dim of a rule is a part of the name of a tensor: "gpt" of "gpt.block0.mlp.up.w".
 bool is_part_of_name(const Graph& graph, const LayoutRule& rule) {
@@ -71,6 +86,26 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
               other.source.text, source.text, source.dim);
     }
     rules_.push_back(std::move(rule));
+  }
+}
+
+void RuleLayouts::require_growing_work(const Graph& graph) const {
+  for (const Rule& rule : rules_) {
+    if (!asks_for_equal_work(rule.source) || rule.source.optional || rule.axes.empty()) continue;
+    int64_t slices = 1;
+    for (int axis : rule.axes) slices *= mesh_.axes()[axis].size;
+    const auto needs_it = [&](const Node& node) {
+      if (!node.op->body || !node.op->by_slices) return false;
+      const CallTypes types = call_types(graph, node);
+      return balances_work({*node.op, types.in, types.out, node.attrs}, rule.source.dim, slices);
+    };
+    require(
+        std::any_of(graph.nodes().begin(), graph.nodes().end(), needs_it),
+        "layout rule '{0}': no op has more work towards the end of '{1}' that could be cut into "
+        "2 * {2} intervals; causal attention without a window has, along its queries, if each "
+        "of the {2} ranks has 2 or more of them. Write the rule without '*2', or '{1}?' if this "
+        "may be",
+        rule.source.text, rule.source.dim, slices);
   }
 }
 
@@ -141,6 +176,12 @@ int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
     size /= mesh_.axes()[axis].size;
   }
   return size;
+}
+
+bool RuleLayouts::balances(const std::string& dim, const std::vector<int>& axes) const {
+  return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
+    return asks_for_equal_work(rule.source) && rule.source.dim == dim && rule.axes == axes;
+  });
 }
 
 bool RuleLayouts::depends_on_names() const {

@@ -45,6 +45,8 @@ class RuleLayouts {
   int64_t local_elements(const Shape& shape, const TensorLayout& layout) const;
 
   const Mesh& mesh() const { return mesh_; }
+  /// True if a rule asks for equal work (`dim:axes*2`) where the dim is split over these axes.
+  bool balances(const std::string& dim, const std::vector<int>& axes) const;
   /// True if a rule has a scope: tensors of the same dims may have different layouts.
   bool depends_on_names() const;
   /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none. Of several it
@@ -61,6 +63,7 @@ class RuleLayouts {
   };
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
+  void require_growing_work(const Graph& graph) const;
   void tie_sizes(const Graph& graph);
   void apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
                      const TensorLayout& compute, TensorLayout& layout) const;

@@ -1,7 +1,7 @@
 // A composite is computed as one op if the device has a kernel for it and its `inside` dims are
 // whole and unpadded. Otherwise, if its op has a blockwise form (Op::by_slices) and a dim it needs
-// is split, that form replaces it; else its body does. Both are walked by the same rules in a frame
-// of their own.
+// is split, that form replaces it; else its body does. Where a rule asks for equal work, the form
+// that has it comes first. All are walked by the same rules in a frame of their own.
 #include "lower/partition/composite_expander.h"
 
 #include <algorithm>
@@ -10,15 +10,17 @@ namespace tessera {
 
 bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& call,
                                const std::vector<int>& in) {
-  if (node.op->body && stays_whole(frame, node, call, in)) return false;
-  if (const auto body = by_slices(call, in)) {
-    // The nodes of the blockwise form prefer the split that the operand has now.
+  // The nodes of a form by slices prefer the split that the operand has now.
+  const auto add_form = [&](const Body& body) {
     const std::vector<std::string> split = split_dims(emit_.value(in[0]));
     std::vector<int> reduced;
     for (const int v : in) reduced.push_back(emit_.reduced(v, frame.origin(node)));
-    add_body(frame, node, *body, reduced, split);
+    add_body(frame, node, body, reduced, split);
     return true;
-  }
+  };
+  if (const auto body = balanced(call, in)) return add_form(*body);
+  if (node.op->body && stays_whole(frame, node, call, in)) return false;
+  if (const auto body = by_slices(call, in)) return add_form(*body);
   if (!node.op->body) return false;
   add_body(frame, node, body_of(call), in, {});
   return true;
@@ -49,8 +51,13 @@ bool CompositeExpander::stays_whole(const Frame& frame, const Node& node, const 
 
 void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& body,
                                  const std::vector<int>& in, std::vector<std::string> prefer) {
+  std::vector<size_t> made;  // results that nobody reads are not
   std::vector<int> roots;
-  for (const Tensor& t : body.out) roots.push_back(t.id());
+  for (size_t i = 0; i < node.out.size(); ++i) {
+    if (!frame.read[node.out[i]]) continue;
+    made.push_back(i);
+    roots.push_back(body.out[i].id());
+  }
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   for (int v : node.out) {
     const auto& own = frame.graph.value(v).prefer;
@@ -61,14 +68,14 @@ void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& bod
   inner.recompute_group = frame.recompute_group_of(node);
   inner.tensor = frame.tensor.empty() ? frame.graph.value(node.out[0]).name : frame.tensor;
   for (size_t i = 0; i < in.size(); ++i) inner.env[body.in[i].id()] = in[i];
-  std::vector<TensorLayout> targets;
-  for (size_t i = 0; i < node.out.size(); ++i) {
-    targets.push_back(layouts_.consumer_layout(frame, node.out[i]));
+  std::vector<TensorLayout> targets(node.out.size());
+  for (const size_t i : made) {
+    targets[i] = layouts_.consumer_layout(frame, node.out[i]);
     if (targets[i].dims != layouts_.rule_layout(frame, node.out[i]).dims)
       inner.result_layouts.emplace(body.out[i].id(), targets[i]);
   }
   walk_(inner);
-  for (size_t i = 0; i < node.out.size(); ++i) {
+  for (const size_t i : made) {
     const int v = node.out[i];
     frame.env[v] =
         emit_.settle(frame, v, inner.env[body.out[i].id()], targets[i], frame.origin(node));
@@ -97,18 +104,51 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       } else if (role != Role::whole && (role != Role::inside || i > 0)) {
         continue;
       }
-      int64_t slices = 1;
-      for (int axis : axes) slices *= rule_layouts_.mesh().axes()[axis].size;
-      // False if further axes split the dim in other tensors.
-      const auto is_split_once = [&](const std::string& name) {
-        return rule_layouts_.padded(Dim(name, slices)) == slices;
-      };
-      if (!is_split_once(dim.name) || (!like.empty() && !is_split_once(like))) continue;
+      const int64_t slices = slices_of(axes);
+      if (!is_split_once(dim.name, slices) || (!like.empty() && !is_split_once(like, slices)))
+        continue;
       Body body = body_by_slices(call, dim.name, like, slices);
       if (!body.out.empty()) return body;
     }
   }
   return std::nullopt;
+}
+
+/// The form with equal work, if a rule asks for it on a dim of the first operand. A dim of another
+/// operand that the first one lacks and that has the same axes goes with it.
+std::optional<Body> CompositeExpander::balanced(const OpCall& call, const std::vector<int>& in) {
+  if (!call.op.body || !call.op.by_slices) return std::nullopt;
+  const Shape& first = call.in[0].shape;
+  const std::vector<std::vector<int>> split = emit_.value(in[0]).layout.dims;
+  for (size_t d = 0; d < split.size(); ++d) {
+    const std::string& dim = first[static_cast<int>(d)].name;
+    const int64_t slices = slices_of(split[d]);
+    if (split[d].empty() || !rule_layouts_.balances(dim, split[d]) || !is_split_once(dim, slices))
+      continue;
+    std::string like = dim;
+    for (size_t i = 1; i < in.size(); ++i) {
+      const auto& layout = emit_.value(in[i]).layout.dims;
+      for (size_t e = 0; e < layout.size(); ++e) {
+        const std::string& other = call.in[i].shape[static_cast<int>(e)].name;
+        if (layout[e] == split[d] && !first.has(other) && is_split_once(other, slices))
+          like = other;
+      }
+    }
+    Body body = body_by_slices(call, dim, like, slices);
+    if (!body.out.empty()) return body;
+  }
+  return std::nullopt;
+}
+
+int64_t CompositeExpander::slices_of(const std::vector<int>& axes) const {
+  int64_t slices = 1;
+  for (int axis : axes) slices *= rule_layouts_.mesh().axes()[axis].size;
+  return slices;
+}
+
+/// False if further axes split the dim in other tensors.
+bool CompositeExpander::is_split_once(const std::string& dim, int64_t slices) const {
+  return rule_layouts_.padded(Dim(dim, slices)) == slices;
 }
 
 }  // namespace tessera

@@ -34,6 +34,9 @@ class CompositeExpander {
   bool stays_whole(const Frame& frame, const Node& node, const OpCall& call,
                    const std::vector<int>& in);
   std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in);
+  std::optional<Body> balanced(const OpCall& call, const std::vector<int>& in);
+  int64_t slices_of(const std::vector<int>& axes) const;
+  bool is_split_once(const std::string& dim, int64_t slices) const;
   void add_body(Frame& frame, const Node& node, const Body& body, const std::vector<int>& in,
                 std::vector<std::string> prefer);
 
