@@ -147,6 +147,21 @@ TEST_CASE("a folder is explained, planned and verified", "[cli]") {
   expect_success(explained);
   CHECK(explained.out.find("qwen3.block0.attention") != std::string::npos);
   expect_success(run_cli_in(f, "plan bare --devices 4 --machine h100"));
+  // What DeepSeek-V3 says of itself; the rest are the values of its family.
+  f.write("bare/config.json",
+          R"({"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432,
+              "max_position_embeddings": 163840, "num_attention_heads": 128,
+              "num_hidden_layers": 61, "rms_norm_eps": 1e-06, "vocab_size": 129280,
+              "rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                               "original_max_position_embeddings": 4096}})");
+  const CliResult large = run_cli_in(
+      f,
+      "explain bare --mesh \"data:64;model:8\" --layout \"batch,experts:data;heads:model\" "
+      "--fsdp data --machine h100 --set length=4096 batch=512 dtype=bfloat16");
+  expect_success(large);
+  CHECK(large.out.find("deepseek_v3 on mesh data:64;model:8 (512 ranks)") != std::string::npos);
+  CHECK(large.out.find("deepseek_v3.block3.mlp.experts") != std::string::npos);
+  CHECK(large.out.find("deepseek_v3.block4") == std::string::npos);
   for (const char* name : {"gpt2", "gemma2", "llama", "deepseek-v3", "vit"}) {
     const CliResult verified =
         run_cli_in(f, "verify " + kModels + name + " --mesh \"a:2\" --dtype float64");

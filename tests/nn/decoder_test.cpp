@@ -265,6 +265,11 @@ TEST_CASE("a decoder keeps latents, and no keys and values of heads", "[decoder]
   looped.pattern = {0};
   looped.scan = true;
   check(looped, kCases[0]);
+  TransformerOptions runs = latent_like(5);
+  runs.layers = 3, runs.pattern = {1, 0, 0};
+  runs.scan = true;
+  check(runs, kCases[0]);
+  check(runs, kCases[2]);
   Graph g;
   DecoderOptions decoding;
   decoding.rows = 2;

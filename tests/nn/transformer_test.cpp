@@ -1,4 +1,6 @@
 // The parts of nn_transformer.h by themselves, and gpt() as one of them.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <numbers>
 
@@ -216,6 +218,33 @@ TEST_CASE("an encoder of grouped heads with rotary positions, experts and relati
   has("transformer.encoder.block2.attention.key.w [d_model=16, heads=2, d_head=4]");
   has("transformer.block1.cross.query.w [d_model=16, heads=2, heads_per_key=2, d_head=4]");
   has("transformer.block1.norm_cross.scale [d_model=16]");
+}
+
+TEST_CASE("layers of one kind that follow one another are a loop", "[transformer]") {
+  TransformerOptions o;
+  o.layers = 5, o.d_model = 8, o.vocab = 5, o.length = 4, o.batch = 1;
+  o.spans = {{}, {.window = 2}};
+  o.pattern = {0, 0, 1};
+  o.scan = true;
+  const auto shown = [&] {
+    std::string text;
+    for (const nn::LayerRun& r : nn::layer_runs(o))
+      text += fmt::format("{} {}+{}{}, ", r.block, r.first, r.count, r.is_loop ? " loop" : "");
+    return text;
+  };
+  CHECK(shown() == "block0 0+2 loop, block2 2+1, block3 3+2 loop, ");
+  Graph g;
+  nn::transformer(g, o);
+  CHECK(g.find("transformer.block3.norm1.scale").shape().to_string() == "[layers=2, d_model=8]");
+  CHECK(g.find("transformer.block2.norm1.scale").shape().to_string() == "[d_model=8]");
+  o.scan = false;
+  CHECK(shown() == "block0 0+1, block1 1+1, block2 2+1, block3 3+1, block4 4+1, ");
+  o.pattern = {0, 1};
+  CHECK(!o.can_scan());
+  o.pattern = {1};
+  CHECK(o.can_scan());
+  o.scan = true;
+  CHECK(shown() == "block 0+5 loop, ");
 }
 
 TEST_CASE("a loss by blocks of the length is the same, in less memory", "[transformer]") {
