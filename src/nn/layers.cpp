@@ -35,10 +35,19 @@ Adapter adapter(Tensor x, const std::string& name, const std::vector<std::string
           parameter_for(x, name + ".lora_b", b, zeros(), at)};
 }
 
+void require_options(const LoraOptions& o, Loc at) {
+  require(o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
+          "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
+          o.rank, o.alpha, where(at));
+  require(o.dropout >= 0 && o.dropout < 1, "[lora] dropout {}; it is a rate from 0 to below 1 ({})",
+          o.dropout, where(at));
+}
+
 /// (x a) b, scaled. `inner` are the dims of the result that w has.
 Tensor adaptation(Tensor x, const std::string& name, const std::vector<std::string>& in,
                   const std::vector<Dim>& stacked, const std::vector<Dim>& inner,
                   const Shape& result, const LoraOptions& o, Loc at) {
+  require_options(o, at);
   const Dim rank("rank", o.rank);
   std::vector<Dim> a = stacked, b = stacked, low;
   for (const std::string& d : in) a.push_back(x.dim(d));
@@ -91,11 +100,7 @@ bool LoraOptions::adapts(const std::string& name) const {
 }
 
 void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, Loc at) {
-  require(o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
-          "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
-          o.rank, o.alpha, where(at));
-  require(o.dropout >= 0 && o.dropout < 1, "[lora] dropout {}; it is a rate from 0 to below 1 ({})",
-          o.dropout, where(at));
+  require_options(o, at);
   if (o.rank == 0) return;
   std::vector<std::string> layers, adapted;
   for (const Tensor& p : g.parameters()) {

@@ -406,7 +406,7 @@ TEST_CASE("configuration errors", "[errors]") {
   expect_usage({"f.toml: unknown table [trian]; did you mean 'train'?", "(line 1)"},
                [&] { c.load_toml_text("[trian]\nlr = 1", "f.toml"); });
   c.load_toml_text("\n[train]\nlr = 'slow'\ntied = 3", "f.toml");
-  expect_usage({"f.toml: key 'train.lr' is 'slow', which is not a number (line 3)"},
+  expect_usage({"f.toml: key 'lr' is 'slow', which is not a number (line 3)"},
                [&] { c.number("lr"); });
   expect_usage({"f.toml: key 'tied' is '3'", "(line 4)"}, [&] { c.flag("tied"); });
   c.set("lr", "fast");
