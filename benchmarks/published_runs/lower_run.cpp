@@ -175,7 +175,7 @@ std::string layout_of(const Run& run) {
     layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
     if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
   }
-  if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
+  if (run.cp > 1) layout += fmt::format("{}length:context*2", layout.empty() ? "" : "; ");
   return layout;
 }
 

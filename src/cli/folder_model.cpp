@@ -78,8 +78,10 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
 int token_bytes(int64_t vocabulary) { return vocabulary <= 256 ? 1 : vocabulary <= 65536 ? 2 : 4; }
 
 std::unique_ptr<DataSource> tokens_of(const ModelFolder& folder, const Config& c, bool held_out) {
-  if (folder.options().encoder_layers > 0 && is_of_samples(c))
-    return open_pairs(c, held_out, options_of(folder, c), folder.path());
+  if (folder.options().encoder_layers > 0) {
+    const nn::TransformerOptions model = options_of(folder, c);
+    if (is_of_samples(c)) return open_pairs(c, held_out, model, folder.path());
+  }
   TextOptions o;
   o.length = c.integer("model.length");
   if (folder.options().encoder_layers > 0) o.length = corrupted_lengths(folder.options(), c).text;

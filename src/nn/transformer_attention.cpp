@@ -111,7 +111,8 @@ Tensor cross_attention_of(Tensor x, const TransformerOptions& o, const SharedSpa
     options.dropout = o.dropout;
     options.soft_cap = o.heads.soft_cap;
     options.segments = span.segments;
-    options.memory_segments = span.memory_segments;
+    if (!span.memory_segments.empty())
+      options.memory_segments = rename(span.memory_segments, "length", "memory_length", at);
     Tensor query = query_of(x, o, at);
     if (cache) {
       query = rename(query, span.length, options.length, at);

@@ -325,9 +325,10 @@ TEST_CASE("a model with an encoder is tuned on prompts and completions, and writ
   CHECK(json_of(f, "after.json")["eval_loss"].get<double>() <
         json_of(f, "before.json")["eval_loss"].get<double>());
   f.write("text", std::string(4000, 5));
-  expect_failure(
-      run_cli_in(f, "train " + model + data + "--steps 1 --data 0.5:samples.jsonl,0.5:text"), 1,
-      {"'text' is no FILE.jsonl, and other data are"});
+  expect_failure(run_cli_in(f, "train " + model +
+                                   " --data 0.5:samples.jsonl,0.5:text --steps 1 --set length=20 "
+                                   "data.tokenizer=tokenizer.json answer_length=9 batch=4"),
+                 1, {"'text' is no FILE.jsonl, and other data are"});
   expect_failure(
       run_cli_in(f, run + "--steps 1 --set answer_length=2"), 1,
       {"'samples.jsonl' line 1: the prompt has 8 tokens and the completion 3, with their "

@@ -251,7 +251,7 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
       {"d_model = {key", "d_modl = {key",
        "line 6: there is no option 'd_modl'; did you mean 'd_model'?"},
       {"d_model = {key = \"hidden_size\"}", "", "[options] lacks 'd_model', which every family"},
-      {"heads.count", "heads.number", "there is no option 'heads.number'"},
+      {"mlp.gated = true", "mlp.gate = true", "there is no option 'mlp.gate'"},
       {"heads.count = {key", "heads.count = {from", "'from' is not known"},
       {"{key = \"head_dim\", default = 0}", "{default = 0}",
        "option 'heads.d_head' has a key of config.json or another option"},

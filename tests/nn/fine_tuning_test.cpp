@@ -228,10 +228,9 @@ TEST_CASE("LoRA of experts begins as the model without it, under every layout", 
     for (size_t i = 0; i < 4; ++i) CHECK(other[i] == Approx(one[i]).epsilon(1e-5));
   }
   o.lora.dropout = 0.1;
-  expect_usage(
-      {"[lora] dropout 0.1 with 'transformer.block.mlp.expert.up', whose product of LoRA is "
-       "added to its weights"},
-      [&] { losses("x:1", ""); });
+  expect_usage({"dropout 0.1 with 'transformer.block.mlp.expert.up', whose product of LoRA is "
+                "added to its weights"},
+               [&] { losses("x:1", ""); });
 }
 
 TEST_CASE("texts in one window are as texts of their own", "[fine_tuning]") {
@@ -370,7 +369,7 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
   expect_usage({"[lora] rank -1 and alpha 16"}, [&] { with({.rank = -1}); });
   expect_usage({"[lora] rank 2 and alpha 0"}, [&] { with({.rank = 2, .alpha = 0}); });
   for (const double dropout : {-0.1, 1.0})
-    expect_usage({"[lora] dropout ", "; it is a rate from 0 to below 1"},
+    expect_usage({"dropout ", "; it is a rate from 0 to below 1"},
                  [&] { with({.rank = 2, .dropout = dropout}); });
   expect_usage({"[minimize] trainable: no parameter is named like '*.lora_a'"},
                [&] { train(small(true), {"*.lora_a"}); });

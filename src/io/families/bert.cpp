@@ -77,8 +77,10 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 }  // namespace
 
 const Family kBert = {
-    "bert",  options,
-    weights, {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*"},
-    "",      {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}}};
+    .model_type = "bert",
+    .options = options,
+    .weights = weights,
+    .ignored = {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*"},
+    .old_ends = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}}};
 
 }  // namespace tessera

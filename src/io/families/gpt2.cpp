@@ -66,7 +66,10 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 }  // namespace
 
-const Family kGpt2 = {
-    "gpt2", options, weights, {"*h.*.attn.bias", "*h.*.attn.masked_bias"}, "transformer."};
+const Family kGpt2 = {.model_type = "gpt2",
+                      .options = options,
+                      .weights = weights,
+                      .ignored = {"*h.*.attn.bias", "*h.*.attn.masked_bias"},
+                      .optional_prefix = "transformer."};
 
 }  // namespace tessera
