@@ -175,13 +175,21 @@ std::string layout_of(const Run& run) {
     layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
     if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
   }
-  if (run.cp > 1) layout += fmt::format("{}length:context*2", layout.empty() ? "" : "; ");
+  if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
   return layout;
 }
 
 bool is_attention(KernelKind kind) {
   return kind == KernelKind::attention || kind == KernelKind::attention_grad ||
          kind == KernelKind::attention_part;
+}
+
+/// The frameworks give each context rank two intervals of the queries, so that causal attention is
+/// as much work on all of them.
+void balance_attention(Function& function) {
+  for (Step& step : function.steps) {
+    if (is_attention(step.kernel)) step.attrs.set("visible", 0.5);
+  }
 }
 
 std::set<const Op*> kernels_of(const Framework& framework) {
@@ -292,6 +300,7 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
   for (Function& f : program.functions) {
     if (f.name == "init") continue;
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
+    if (run.cp > 1) balance_attention(f);
     if (f.name == "backward") defer_gradients(program, f);
     join_kernels(program, framework.fusion, f);
     if (float8) quantize(f);

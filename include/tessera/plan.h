@@ -97,8 +97,8 @@ struct PlanTransfer {
 struct PricedPlan {
   Mesh mesh;
   std::string layout;  ///< all its rules
-  std::string rules;   ///< its compute rules: "batch:data;heads,ff,vocab:model"
-  std::string scoped;  ///< its scoped rules: "@/*norm*/ length:model"
+  std::string rules;   ///< its rules but for those of storage: "batch:data;heads,ff,vocab:model"
+  std::string scoped;  ///< the scoped ones of them: "@/*norm*/ length:model"
   int zero = 0;        ///< ZeRO stage, as in storage_rules()
   std::string over;    ///< the axes of ZeRO
   /// Of a pipeline: further settings that make it so, "scan=true pipeline_schedule=gpipe".

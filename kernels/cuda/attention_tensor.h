@@ -245,6 +245,8 @@ struct Greater {
 template <class C, Side kSide>
 struct WarpSees {
   using S = Sees<C, kSide>;
+  /// The last tile may have rows behind the other side's last one.
+  static constexpr bool kEnds = S::kEnds || S::kOther % C::kTile != 0;
   Span seen[2];  ///< by the thread's two rows
   Span some;     ///< by one of the rows at least
   Span all;      ///< by every row
@@ -286,7 +288,7 @@ struct WarpSees {
 
   /// Masks rows of the tile that starts at `first`, for rows of the warp that do not see them.
   __device__ __forceinline__ void hide(int first, Scores<C>& scores) const {
-    if (!S::kHides || (first >= all.begin && first + C::kTile <= all.end)) return;
+    if (!(S::kHides || kEnds) || (first >= all.begin && first + C::kTile <= all.end)) return;
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int begin = seen[r].begin - first - warp_column(),
@@ -296,7 +298,7 @@ struct WarpSees {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int c = n * 8 + i;
-          if ((S::kBegins && c < begin) || (S::kEnds && c >= end))
+          if ((S::kBegins && c < begin) || (kEnds && c >= end))
             scores[n][2 * r + i] = Max::identity<float>();
         }
       }

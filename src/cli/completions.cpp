@@ -187,9 +187,9 @@ void Completion::require_fits() const {
   for (const auto& prompt : prompts_) {
     const int64_t size = std::ssize(prompt);
     require(
-        !model_.end || std::max(size, max_tokens_) <= model_.context,
-        "the prompt has {} tokens, and max_tokens is {}; neither is more than the model's length "
-        "of {}",
+        !model_.end || std::max(size, max_tokens_ + 1) <= model_.context,
+        "the prompt has {} tokens, and max_tokens is {}; the prompt, or max_tokens and the token "
+        "that starts an answer, are more than the model's length of {}",
         size, max_tokens_, model_.context);
     require(model_.end || size + max_tokens_ <= model_.context,
             "the prompt has {} tokens, and max_tokens is {}; together they are more than the "

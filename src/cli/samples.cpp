@@ -28,8 +28,8 @@ Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
     GenerationRequest request;
     request.prompt = vocabulary_.of_prompt(prompt);
     if (end_) request.prompt.push_back(*end_);
-    // What an encoder reads takes no room of the text.
-    const int64_t size = std::ssize(request.prompt), left = length - (end_ ? 0 : size);
+    // What an encoder reads takes no room of the text, but the token that starts it does.
+    const int64_t size = std::ssize(request.prompt), left = length - (end_ ? 1 : size);
     require(left >= 1 && size <= length,
             "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it",
             prompt, request.prompt.size(), length);
@@ -44,7 +44,7 @@ std::vector<std::pair<std::string, std::string>> Samples::write(Session& trained
   if (!generator_) {
     WritingOptions o{std::min(args_.rows, std::ssize(requests_)), 0, vocabulary_.count()};
     for (const GenerationRequest& r : requests_)
-      o.context = std::max(o.context, end_ ? std::max(std::ssize(r.prompt), r.max_tokens)
+      o.context = std::max(o.context, end_ ? std::max(std::ssize(r.prompt), r.max_tokens + 1)
                                            : std::ssize(r.prompt) + r.max_tokens);
     generator_ = make_generator(job_, cluster_, o);
   }

@@ -282,6 +282,8 @@ class XY extends Chart {
           const px = this.x(c.xv[k]), py = y(v);
           if (px < -1e4 || px > 1e5) { up = true; return; }
           if (keep && !c.quiet) this.pts.push([px, py, c, k, c.y[k]]);
+          const alone = up && !(okY(values[k + 1]) && okX(c.xv[k + 1]));
+          if (alone && !c.points) g.append(svg("circle", {cx: px.toFixed(1), cy: py.toFixed(1), r: 3, fill: stroke}));
           if (!c.points) d += (up ? "M" : "L") + px.toFixed(1) + " " + py.toFixed(1);
           else g.append(svg("circle", {cx: px.toFixed(1), cy: py.toFixed(1), r: c.big ? 7 : 4, fill: stroke, "fill-opacity": c.big ? 1 : 0.8}));
           up = false;

@@ -116,14 +116,14 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
   for (const Work& w : summary_.work) {
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
-    const std::vector<int> partial = axes_with(a, w.reduced);
+    // A layer's slice of a stacked tensor is where its stage is.
+    const std::vector<int> partial = axes_with(a, w.reduced & ~summary_.stages);
     const double times = runs(w, a, microbatches);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
     const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a.mesh);
     sum.held_up += reducing;
     if (w.awaited) sum.exposed += reducing;
     std::vector<int> gathered;
-    // A layer's slice of a stacked tensor is where its stage is.
     for (const int axis : axes_with(a, w.in & ~w.reduced & ~summary_.stages)) {
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
     }

@@ -10,8 +10,7 @@
 namespace tessera {
 
 std::string train_flags(const PricedPlan& p, bool written_out) {
-  const std::string both = p.rules.empty() || p.scoped.empty() ? "" : ";",
-                    rules = written_out ? p.layout : p.rules + both + p.scoped;
+  const std::string& rules = written_out ? p.layout : p.rules;
   std::string text = fmt::format("--mesh \"{}\" --layout \"{}\"", p.mesh.to_string(), rules), sets;
   if (!written_out && p.zero > 0) text += fmt::format(" --zero {} --over {}", p.zero, p.over);
   if (p.build.recompute != "none") text += " --recompute " + p.build.recompute;

@@ -311,7 +311,7 @@ TEST_CASE("a model with an encoder is tuned on prompts and completions, and writ
   const CliResult split = run_cli_in(
       f, run +
              "--steps 6 --mesh \"data:2;model:2\" --fsdp data --checkpoint run --json two.json "
-             "--tokenizer tokenizer.json --sample-every 3 --sample-prompt \"copy ab\" --tokens 5 "
+             "--tokenizer tokenizer.json --sample-every 3 --sample-prompt \"copy ab\" --tokens 12 "
              "--temperature 0");
   expect_success(split);
   CHECK(json_of(f, "two.json")["loss"].get<double>() ==

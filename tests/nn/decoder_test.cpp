@@ -153,6 +153,8 @@ struct Row {
 /// Feeds `counts` tokens of each row, and checks the logits of the last one.
 void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
           const std::vector<int64_t>& counts) {
+  // T5 does not scale its logits, so that the rounding of an attention's sums counts for more.
+  const double margin = d.encode.name.empty() ? 1e-4 : 3e-4;
   const bool reads = *std::max_element(counts.begin(), counts.end()) > 1;
   const auto n = std::ssize(rows);
   const int64_t length = reads ? d.tokens.shape()[1].size : 1;
@@ -179,7 +181,7 @@ void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
     for (int64_t v = 0; v < kVocab; ++v) {
       INFO("row " << r << " after " << row.done << " tokens, logit " << v);
       CHECK(logits.at(r * kVocab + v) ==
-            Approx(row.want[static_cast<size_t>((row.done - 1) * kVocab + v)]).margin(1e-4));
+            Approx(row.want[static_cast<size_t>((row.done - 1) * kVocab + v)]).margin(margin));
     }
   }
 }

@@ -160,7 +160,9 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
   } else {
     std::set<int> axes;
     for (const Rule& rule : rules_) {
-      if (rule.source.dim == dim.name) axes.insert(rule.axes.begin(), rule.axes.end());
+      const LayoutRule& own = rule.source;
+      if (own.dim == dim.name && own.purpose == Purpose::none && own.scope.empty())
+        axes.insert(rule.axes.begin(), rule.axes.end());
     }
     for (int axis : axes) multiple *= mesh_.axes()[axis].size;
   }
