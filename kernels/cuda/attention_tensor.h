@@ -288,18 +288,20 @@ struct WarpSees {
 
   /// Masks rows of the tile that starts at `first`, for rows of the warp that do not see them.
   __device__ __forceinline__ void hide(int first, Scores<C>& scores) const {
-    if (!(S::kHides || kEnds) || (first >= all.begin && first + C::kTile <= all.end)) return;
+    if constexpr (S::kHides || kEnds) {
+      if (first >= all.begin && first + C::kTile <= all.end) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int begin = seen[r].begin - first - warp_column(),
-                end = seen[r].end - first - warp_column();
+      for (int r = 0; r < 2; ++r) {
+        const int begin = seen[r].begin - first - warp_column(),
+                  end = seen[r].end - first - warp_column();
 #pragma unroll
-      for (int n = 0; n < C::kTile / 8; ++n) {
+        for (int n = 0; n < C::kTile / 8; ++n) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int c = n * 8 + i;
-          if ((S::kBegins && c < begin) || (kEnds && c >= end))
-            scores[n][2 * r + i] = Max::identity<float>();
+          for (int i = 0; i < 2; ++i) {
+            const int c = n * 8 + i;
+            if ((S::kBegins && c < begin) || (kEnds && c >= end))
+              scores[n][2 * r + i] = Max::identity<float>();
+          }
         }
       }
     }

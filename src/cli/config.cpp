@@ -271,6 +271,7 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
               "unknown table [{}]{}", name, suggestion(name, {"model", "train", "data", "layout"}));
     });
     std::string rules;
+    Place of_rules = place;
     for (const auto& [entry, value] : *table) {
       const std::string key(entry.str());
       const toml::node& given = value;
@@ -279,7 +280,9 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
           const std::string clause = key == "rules"
                                          ? text_of(given, "layout.rules")
                                          : clause_of(key, axes_text(given, "layout." + key));
-          if (!clause.empty()) rules += (rules.empty() ? "" : ";") + clause;
+          if (clause.empty()) return;
+          if (rules.empty()) of_rules = place_of(given);
+          rules += (rules.empty() ? "" : ";") + clause;
           return;
         }
         const std::string full = name + "." + key;
@@ -288,7 +291,7 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
                                                        : text_of(given, full));
       });
     }
-    if (!rules.empty()) set_at(place, "layout.rules", rules);
+    if (!rules.empty()) set_at(of_rules, "layout.rules", rules);
   }
 }
 

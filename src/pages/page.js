@@ -152,9 +152,10 @@ class Chart {
     this.controls.append(el("label", {}, box, label));
   }
   // Axes of a plot with scales this.x and this.y.
+  yTicks(top, bottom) { return Math.max(2, Math.floor((this.h - top - bottom) / 42)); }
   frame(left, right, top, bottom, xUnit, xLabel, yUnit, yLabel, yTicks) {
     const {w, h} = this;
-    for (const t of yTicks || this.y.ticks(Math.max(2, Math.floor((h - top - bottom) / 42)))) {
+    for (const t of yTicks || this.y.ticks(this.yTicks(top, bottom))) {
       const y = this.y(t);
       this.add("line", {class: "grid-line", x1: left, x2: w - right, y1: y, y2: y});
       this.text(left - 6, y + 4, fmt(t, yUnit), {class: "tick", "text-anchor": "end"});
@@ -245,7 +246,7 @@ class XY extends Chart {
     if (s.xlog) { x0 /= 1.1; x1 *= 1.1; } else if (shown.some(c => c.points) && !this.zoom) { const by = 0.03 * (x1 - x0); x0 -= by; x1 += by; }
     const top = (s.marks || []).some(m => m.name !== "save") ? 38 : 24, bottom = 34;
     let y = scale(y0, y1, this.h - bottom, top, this.ylog);
-    const left = 12 + CHAR * Math.max(...y.ticks(6).map(t => fmt(t, s.y.unit).length), 2);
+    const left = 12 + CHAR * Math.max(...y.ticks(this.yTicks(top, bottom)).map(t => fmt(t, s.y.unit).length), 2);
     const right = 14;
     this.x = scale(x0, x1, left, this.w - right, s.xlog); this.y = y;
     this.frame(left, right, top, bottom, xs.unit, xs.label, s.y.unit, s.y.label);

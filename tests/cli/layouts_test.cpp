@@ -62,6 +62,7 @@ TEST_CASE("the layouts of the manual's commands are those that verify checks", "
                                         "batch:a",
                                         "batch:data;hidden:model",
                                         "batch:data; @state layers:data",
+                                        "layers:pipe",
                                         "layers:pipe;batch:data",
                                         "layers:pipe;vocab:pipe"};
   size_t found = 0;

@@ -188,7 +188,7 @@ TEST_CASE("seeing: a profile by op and source line", "[cli]") {
     const auto step = log_of(f, "log.jsonl", "loss").back();
     const double per_step =
         step["flops_per_s"].get<double>() * step["ms"].get<double>() * 1e-3 / 2;  // two ranks
-    CHECK(flops == Approx(per_step).epsilon(1e-6));
+    CHECK(flops == Approx(per_step).epsilon(5e-3));
     CHECK(results > 0);
     CHECK(loops < 0.5 * all);  // its steps have the time
   }
