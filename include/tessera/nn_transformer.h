@@ -221,7 +221,7 @@ struct SharedSpan {
   Tensor bias = {};                    ///< of BiasedOptions, for self-attention
   Tensor memory = {};                  ///< what cross-attention reads: [batch, length, d_model]
   std::optional<MlpLayerOptions> mlp = {};  ///< of SpanOptions
-  Tensor memory_segments = {};         ///< of the memory, if there are segments
+  Tensor memory_segments = {};              ///< of the memory, if there are segments
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());

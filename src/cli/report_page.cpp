@@ -429,8 +429,9 @@ std::string state_text(const ReportJob& job, JobState state) {
   const std::string at =
       fmt::format("step {} of {}", job.step, job.last > 0 ? std::to_string(job.last) : "?");
   if (state == JobState::ended)
-    return fmt::format("{}: the job has ended at {}, before its last one: it was stopped, or failed",
-                       job.name, at);
+    return fmt::format(
+        "{}: the job has ended at {}, before its last one: it was stopped, or failed", job.name,
+        at);
   return fmt::format(
       "{}: nothing was written for long after {}{}; is the job running?", job.name, at,
       job.seconds > 0 ? ", and a step takes " + pages::with_unit(job.seconds, "s") : "");

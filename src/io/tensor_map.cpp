@@ -55,8 +55,9 @@ PartDim part_dim(const std::string& factor, const Shape& parameter, const Family
       continue;
     }
     if (!named.name.empty())
-      refuse(family, line,
-             fmt::format("'{}' adds up two dims; beside a dim there are numbers of places", factor));
+      refuse(
+          family, line,
+          fmt::format("'{}' adds up two dims; beside a dim there are numbers of places", factor));
     named.name = term;
     named.count = parameter.has(term) ? parameter.dim(term).size : 1;
     named.size = named.first + named.count;

@@ -163,8 +163,9 @@ TEST_CASE("serve answers with a model whose encoder reads the prompts", "[cli]")
   const Answer large = post(port, R"({"prompt": "a", "max_tokens": 40})");
   CHECK(large.status == 400);
   const std::string message = large.body["error"]["message"];
-  CHECK(message.starts_with("the prompt has 2 tokens, and max_tokens is 40; the prompt, or "
-                            "max_tokens and the token that starts an answer, are more than "));
+  CHECK(
+      message.starts_with("the prompt has 2 tokens, and max_tokens is 40; the prompt, or "
+                          "max_tokens and the token that starts an answer, are more than "));
   job.send(SIGTERM);
   CHECK(job.wait(60) == 0);
 }

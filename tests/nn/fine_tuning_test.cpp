@@ -367,7 +367,8 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
     nn::transformer(g, o);
   });
   expect_usage({"[lora] rank -1 and alpha 16"}, [&] { with({.rank = -1}); });
-  expect_usage({"rank 2 and alpha 0; a rank of 0 is no adaptation"}, [&] { with({.rank = 2, .alpha = 0}); });
+  expect_usage({"rank 2 and alpha 0; a rank of 0 is no adaptation"},
+               [&] { with({.rank = 2, .alpha = 0}); });
   for (const double dropout : {-0.1, 1.0})
     expect_usage({"dropout ", "; it is a rate from 0 to below 1"},
                  [&] { with({.rank = 2, .dropout = dropout}); });

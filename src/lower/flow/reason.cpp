@@ -53,8 +53,8 @@ std::string why_partial(const Flow& flow, const RuleLayouts& rule_layouts, int v
     int next = -1;
     for (int v : producer.in) {
       const FlowNode* made = producer_in(*nodes, flow, v);
-      const bool entered = made != nullptr && made->kind == FlowKind::first_only &&
-                           contains(made->axes, axis);
+      const bool entered =
+          made != nullptr && made->kind == FlowKind::first_only && contains(made->axes, axis);
       if (!entered && contains(flow.values[v].layout.partial, axis)) next = v;
     }
     if (next < 0) return "";
