@@ -98,9 +98,11 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 void LoopLocalizer::add_loop(const FlowNode& node) {
   if (node.loop->pipeline_axis >= 0) return add_pipeline(node);
   const int counter = build_.counter(*node.loop);
-  const bool is_passed =
-      !node.loop->carries.empty() && passed_.contains(node.loop->carries[0].value);
-  if (node.loop->stage_axis >= 0 && !is_passed) return add_stages(node, counter);
+  // Stages that hand nothing on, as those that make initial values, take no turns.
+  const auto& carries = node.loop->carries;
+  const bool takes_turns =
+      node.loop->stage_axis >= 0 && !carries.empty() && !passed_.contains(carries[0].value);
+  if (takes_turns) return add_stages(node, counter);
   begin_loop(node, counter);
   build_.add_step(loop_step(node, counter, body_of(node, counter)));
 }

@@ -36,9 +36,10 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   add_results(frame, node, std::move(loop), layouts);
 }
 
-/// Layers are stages if a global rule splits the dim that counts them over one axis.
+/// Layers are stages if a global rule splits the dim that counts them over one axis. So are their
+/// initial values, which no stage hands on.
 int LoopWalker::stage_axis_of(const Frame& frame, const Loop& record) const {
-  if (record.condition >= 0 || record.carries.empty()) return -1;
+  if (record.condition >= 0) return -1;
   const auto& stored = frame.graph.stored();
   const bool are_layers = std::any_of(stored.begin(), stored.end(), [&](const Stored& s) {
     const Shape& shape = frame.graph.value(s.value).shape;
