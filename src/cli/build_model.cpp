@@ -9,11 +9,6 @@ namespace tessera::cli {
 
 namespace {
 
-DType activations_of(const Config& c) {
-  const std::string& name = c.text("train.dtype");
-  return name == "float8" ? DType::bfloat16 : parse_dtype(name.c_str());
-}
-
 /// True if a value that `loss` is computed from has this dtype. What is stored or fed does not
 /// count: parameters have a dtype of their own.
 bool computes_in(const Graph& graph, const Tensor& loss, DType dtype) {
@@ -59,6 +54,11 @@ void require_dtype(const std::string& name, const Config& config, const Graph& g
 }
 
 }  // namespace
+
+DType activations_of(const Config& c) {
+  const std::string& name = c.text("train.dtype");
+  return name == "float8" ? DType::bfloat16 : parse_dtype(name.c_str());
+}
 
 nn::Model build_model(const Job& job, Graph& graph, int64_t batch, bool partial) {
   require(job.spec->build != nullptr, "model '{}' cannot be built; set ModelSpec::build",

@@ -9,6 +9,9 @@
 
 namespace tessera::cli {
 
+/// Of activations. With train.dtype=float8 they are bfloat16, and the operands of products float8.
+DType activations_of(const Config& config);
+
 /// The model of the job in `graph`, for `batch` examples. Throws a usage error that names the rule
 /// of ModelSpec::build that the model breaks.
 nn::Model build_model(const Job& job, Graph& graph, int64_t batch, bool partial);

@@ -1,3 +1,4 @@
+#include "cli/build_model.h"
 #include "cli/folder_model.h"
 
 #include <algorithm>
@@ -68,9 +69,8 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
   }
   o.scan = c.flag("model.scan");
   o.lora = lora_of(c);
-  const std::string dtype = c.text("train.dtype");
-  o.float8 = dtype == "float8";
-  o.dtype = o.float8 ? DType::bfloat16 : parse_dtype(dtype.c_str());
+  o.float8 = c.text("train.dtype") == "float8";
+  o.dtype = activations_of(c);
   return o;
 }
 

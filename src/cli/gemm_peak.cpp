@@ -1,6 +1,7 @@
 // The peak matmul rate for the log. If all ranks of an oversubscribed host measured at once, they
 // would measure how they take turns. So one rank measures all cores that it may use, and the cores
-// of the others are assumed to be equally fast.
+// of the others are assumed to be equally fast. GPUs are measured by all ranks at once: those that
+// share one share its rate.
 #include <algorithm>
 #include <thread>
 
@@ -42,9 +43,36 @@ double gemm_rate_of_cores(int cores) {
   return best;
 }
 
+/// Each rank multiplies matrices of its own, one after the other, so that what a run costs the host
+/// counts little.
+double gemm_rate_of_gpus(Cluster& cluster, const std::string& device, DType dtype) {
+  Graph g;
+  const int64_t n = 4096, ranks = cluster.size();
+  constexpr int kProducts = 16;
+  const Dim all("ranks", ranks), m("m", n), k("k", n), c("c", n);
+  // Not zeros, on which GPUs are faster; products keep the size of their values.
+  Tensor y = g.parameter("a", {all, m, k}, nn::normal(1), dtype);
+  const Tensor b = g.parameter("b", {k, c}, nn::normal(1.0 / 64), dtype);
+  for (int i = 0; i < kProducts; ++i) y = rename(einsum({y, b}, {all, m, c}), "c", "k");
+  CompileOptions options{Mesh::parse(fmt::format("one:{}", ranks)), Layout::parse("ranks:one"),
+                         {{"run", {y.named("y")}, false}}};
+  options.device = device;
+  Session session(g, cluster, options);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const Clock::time_point begin = Clock::now();
+    session.run("run");
+    const double flops = 2.0 * kProducts * static_cast<double>(n * n * n);
+    best = std::max(best, static_cast<double>(ranks) * flops / seconds_since(begin));
+  }
+  return best;
+}
+
 }  // namespace
 
-double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads) {
+double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads,
+                          const std::string& device, DType dtype) {
+  if (device != "cpu") return gemm_rate_of_gpus(cluster, device, dtype);
   const bool in_threads = cluster.local_ranks() == cluster.size();
   const auto me = hosts.begin() + (in_threads ? 0 : std::max(0, read_environment().rank));
   std::vector<double> mine(static_cast<size_t>(cluster.local_ranks()), 0.0);

@@ -5,6 +5,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "cli/build_model.h"
 #include "cli/idle_axes.h"
 #include "cli/profile.h"
 #include "cli/report.h"
@@ -469,7 +470,9 @@ int run_training(Training& t, StartClock& clock) {
   t.progress->record(first_line.dump());
   const double peak = [&] {
     const Watchdog::Phase phase(t.watchdog, "measuring the peak of matmuls");
-    return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job));
+    const bool on_gpus = t.session->device() != "cpu";
+    return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job), on_gpus ? t.job.device : "cpu",
+                              activations_of(t.job.config));
   }();
   clock.mark("peak_s");
   nlohmann::json report;

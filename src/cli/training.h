@@ -70,10 +70,11 @@ struct Training {
   Watchdog watchdog{cluster, args.timeout};
 };
 
-/// Measured FLOP/s of matmuls on all cores that the ranks of this cluster share; the log's
-/// peak_share refers to it. One rank of each host measures, the others wait. `threads`: per rank;
-/// 0: the cores divided by the ranks. Collective.
-double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads);
+/// Measured FLOP/s of matmuls on all GPUs, in `dtype`, or on all cores that the ranks of this
+/// cluster share, in float32; the log's peak_share refers to it. One rank of each host measures
+/// cores, the others wait. `threads`: per rank; 0: the cores divided by the ranks. Collective.
+double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads,
+                          const std::string& device, DType dtype);
 
 /// The newest checkpoint if the job continues from it. Called before anything is written. Throws
 /// usage errors for a directory of another run or job (naming the keys or data that differ).

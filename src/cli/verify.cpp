@@ -314,10 +314,11 @@ Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, co
   return asked;
 }
 
-/// For 16-bit types 16 units of rounding: docs/explanation/precision.md.
+/// For 16-bit types 16 units of rounding: docs/explanation/precision.md. For float8 two of e5m2.
 double tolerance_of(const std::string& dtype) {
   if (dtype == "float64") return 1e-10;
   if (dtype == "float32") return 1e-5;
+  if (dtype == "float8") return 2.0 / 8;
   return dtype == "float16" ? 16.0 / 2048 : 16.0 / 256;
 }
 

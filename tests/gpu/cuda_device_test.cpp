@@ -91,27 +91,6 @@ TEST_CASE("contractions are right without a library of matmuls", "[cuda][slow]")
   CHECK(gpu.matmuls == 0);
 }
 
-/// These two need a GPU: ctest leaves them out, scripts/gpu_check runs them.
-TEST_CASE("every row of op_cases has the CPU's values on the GPU of this machine", "[slow][gpu]") {
-  CHECK(compare_rows(op_cases(), DType::float32, 1e-4) == "");
-  CHECK(compare_rows(op_cases(), DType::float64, 1e-10) == "");
-}
-
-TEST_CASE("a gpt has the same bits twice on the GPU of this machine", "[slow][gpu]") {
-  Clusters clusters;
-  for (const char* axes : {"a:1", "a:2"}) {
-    const Mesh mesh = Mesh::parse(axes);
-    const auto run = [&] {
-      return train_small_gpt(clusters.of(mesh.size()), mesh, mesh.size() > 1 ? "batch:a" : "",
-                             DType::float32, 100, "cuda", 0.1);
-    };
-    const GptOutcome first = run(), second = run();
-    CHECK(first.losses == second.losses);
-    for (const auto& [name, array] : first.stored)
-      CHECK(array.bytes == second.stored.at(name).bytes);
-  }
-}
-
 TEST_CASE("a gpt trains alike on the CPU and on thread ranks that share an emulated GPU",
           "[cuda]") {
   Clusters clusters;
