@@ -25,8 +25,8 @@ on_gpu = args.device == "cuda"
 
 
 def values(*shape):
-    i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64)
-    return torch.sin(0.37 * (i * i % 10007)).to(getattr(torch, args.dtype)).reshape(shape).to(args.device)
+    i = torch.arange(torch.Size(shape).numel(), dtype=torch.float64, device=args.device)
+    return torch.sin(0.37 * (i * i % 10007)).to(getattr(torch, args.dtype)).reshape(shape)
 
 
 def median_ms(f, inputs, gradient):

@@ -1,4 +1,5 @@
-// Elementary functions for host and device, with the same bits everywhere.
+// Elementary functions for host and device, with the same bits everywhere but for exp of float32,
+// which GPUs have an instruction for.
 //
 // float32: branch-free polynomials (Cephes coefficients unless noted), built only from correctly
 // rounded IEEE operations in a fixed order. Multiply-adds are fused only where fma() is written:
@@ -35,6 +36,28 @@ TESSERA_HD float with_sign(float x, float s) {
 /// a b + c, rounded once.
 TESSERA_HD float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 TESSERA_HD double fma(double a, double b, double c) { return ::fma(a, b, c); }
+
+/// The larger; NaN if an operand is.
+template <class T>
+TESSERA_HD T maximum(T a, T b) {
+  return ((a >= b) | (a != a)) ? a : b;
+}
+template <class T>
+TESSERA_HD T minimum(T a, T b) {
+  return ((a <= b) | (a != a)) ? a : b;
+}
+#ifdef __CUDA_ARCH__
+TESSERA_HD float maximum(float a, float b) {
+  float y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+TESSERA_HD float minimum(float a, float b) {
+  float y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+#endif
 
 TESSERA_HD float sqrt(float x) { return ::sqrtf(x); }
 TESSERA_HD double sqrt(double x) { return std::sqrt(x); }
@@ -91,6 +114,19 @@ TESSERA_HD ExpParts exp_parts(float x, float shifted) {
 }
 TESSERA_HD float exp_shifted(float x) { return fma(x, 1.44269504088896341f, 12582912.0f); }
 
+#ifdef __CUDA_ARCH__
+/// 2^(k + r), r by the GPU's own function: x log2(e) is clamped to [-126, 126] and rounded to k, and
+/// what is left, however large, is r. Errors are at most 2 ulp.
+TESSERA_HD float exp(float x) {
+  const float share = __saturatef(fma(x, 1.44269504088896341f / 252, 0.5f));
+  const float shifted = fma(share, 252.0f, 12582912.0f + 1);  // low bits: k + 127
+  const float k = shifted - (12582912.0f + 127);
+  const float r = fma(x, 1.92596299e-8f, fma(x, 1.44269502162933350f, -k));
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(r));
+  return y * bits_as<float>(bits_as<uint32_t>(shifted) << 23);
+}
+#else
 /// 2^k in two factors, so that subnormal results are rounded once. For large x, k is clamped to 129
 /// (an integer minimum, cheaper than one of floats); the mantissa then overflows.
 TESSERA_HD float exp(float x) {
@@ -101,13 +137,18 @@ TESSERA_HD float exp(float x) {
   const float y = e.mantissa * power_of_two(half) * power_of_two(e.k - half);
   return x < -104.0f ? 0.0f : y;
 }
+#endif
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
 /// exp(x) for x <= 0: only normal results, 0 below; without exp's special cases.
+#ifdef __CUDA_ARCH__
+TESSERA_HD float exp_of_negative(float x) { return exp(x); }
+#else
 TESSERA_HD float exp_of_negative(float x) {
   const ExpParts e = exp_parts(x, exp_shifted(x));
   return x < -87.5f ? 0.0f : e.mantissa * power_of_two(e.k);
 }
+#endif
 TESSERA_HD double exp_of_negative(double x) { return std::exp(x); }
 
 /// log(x) = e ln(2) + log(m), m in [sqrt(1/2), sqrt(2)).

@@ -1,11 +1,12 @@
 // gather: one thread per element of the result.
 //
-// scatter_add with a fixed order of sums and no atomics: one block per position. The block exits if
-// an earlier position has the same target. Otherwise it adds the updates of all later positions
-// with that target, in order, and writes the row once. Its threads look at one position each and
-// share which ones match; then each thread sums some elements of the row. This costs positions^2
-// comparisons of at most 8 bytes, which all blocks read from the L2 cache: 64 million for 8,192
-// tokens. Rows without updates were zeroed before.
+// scatter_add with a fixed order of sums and no atomics. A first kernel writes the row of each
+// position, or -1. In the second, a block stands for a position. It exits if an earlier position
+// has the same row. Otherwise it adds the updates of all later positions with that row, in order,
+// and writes the row once. Its threads look at some positions each and share which ones match; then
+// each thread sums some elements of the row. This costs positions^2 comparisons of 4 bytes, which
+// all blocks read from the L2 cache; the search for an earlier position begins with the nearest, so
+// that frequent rows end it soon. Rows without updates were zeroed before.
 #include <algorithm>
 
 #include "kernels/common/indexed.h"
@@ -86,85 +87,129 @@ Source generate_gather(const KernelArgs& args) {
   return source;
 }
 
-Source generate_scatter_add(const KernelArgs& args) {
-  const TensorArg &indices = args.in.at(0), &updates = args.in.at(1), &out = args.out.at(0);
-  Arguments arguments(args);
-  const Indexed dim = indexed_of(args, arguments);
-  const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");
-  kernels::Nest positions, row;  // operands out, updates, indices; for row: out, updates
-  positions.strides.resize(3);
-  row.strides.resize(2);
+namespace {
+
+/// Threads of a block of scatter_add, and the positions that it looks at between two barriers.
+constexpr int kScatterThreads = 256;
+constexpr int64_t kLooks = 4, kChunk = kScatterThreads * kLooks;
+
+/// positions: operands out, updates, indices; row: out, updates.
+struct Scattered {
+  kernels::Nest positions, row;
+  int64_t chunks() const { return (positions.elements() + kChunk - 1) / kChunk; }
+  int64_t workspace_bytes() const {
+    return positions.elements() == 0 || row.elements() == 0
+               ? 0
+               : chunks() * kChunk * int64_t{sizeof(int32_t)};
+  }
+};
+
+template <class Operand>
+Scattered scattered(const Step& step, const Operand& indices, const Operand& updates) {
+  const auto& strides = step.attrs.get<std::vector<int64_t>>("strides");
+  Scattered s;
+  s.positions.strides.resize(3);
+  s.row.strides.resize(2);
   for (size_t d = 0; d < updates.sizes.size(); ++d) {
     const std::vector<int64_t> all = {strides[d], updates.strides[d], indices.strides[d]};
     // A dim that the result lacks is summed over: it is ordered like those of the indices.
     const bool is_position = indices.strides[d] != 0 || strides[d] == 0;
     if (updates.sizes[d] == 1) continue;
-    is_position ? positions.add_dim(updates.sizes[d], all)
-                : row.add_dim(updates.sizes[d], {all[0], all[1]});
+    is_position ? s.positions.add_dim(updates.sizes[d], all)
+                : s.row.add_dim(updates.sizes[d], {all[0], all[1]});
   }
-  positions.merge();
-  row.merge();
-  if (positions.elements() == 0 || row.elements() == 0) return {};
-  const std::string index = arguments.in(0), from = arguments.in(1), to = arguments.out(0);
+  s.positions.merge();
+  s.row.merge();
+  return s;
+}
+
+}  // namespace
+
+int64_t scatter_add_gpu_workspace(const Step& step) {
+  return scattered(step, step.in.at(0), step.in.at(1)).workspace_bytes();
+}
+
+std::vector<Source> generate_scatter_add(const KernelArgs& args) {
+  const TensorArg &indices = args.in.at(0), &updates = args.in.at(1), &out = args.out.at(0);
+  const Scattered s = scattered(*args.step, indices, updates);
+  const int64_t positions = s.positions.elements(), elements = s.row.elements(),
+                bytes = s.workspace_bytes();
+  if (bytes == 0) return {};
+  const std::string position = dims_text(s.positions, "i", "long long", 1);
+
+  Arguments look(args);
+  const Indexed dim = indexed_of(args, look);
+  check(args.step->attrs.get<int64_t>("size") <= INT32_MAX, "scatter_add to {} rows", dim.size);
+  const std::string index = look.in(0), rows = look.workspace(bytes, "int");
+  std::string body = fmt::format(
+      "  const long long i = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n"
+      "  long long row = -1;\n  if (i < {}) {{\n{}    row = {};\n  }}\n"
+      "  {}[i] = static_cast<int>(row);\n",
+      kChunk, positions, position,
+      row_text(dim, fmt::format("{}[{}]", index, offset_text(s.positions, 2, 1, true)), "i",
+               look.number(args.number + 1), look.fault()),
+      rows);
+  Source first;
+  first.text = unit(look, kChunk, body);
+  first.words = look.words();
+  first.threads = kChunk;
+  first.blocks = s.chunks();
+
+  Arguments add(args);
+  const std::string from = add.in(1), to = add.out(0), found = add.workspace(bytes, "int");
   const char* type = register_type(out.dtype);
-  const std::string position = dims_text(positions, "i", "long long", 1);
-  const std::string number = arguments.number(args.number + 1), fault = arguments.fault();
-  // Only the block of a position reports its bad index; look-ups of other positions stay small.
-  auto look_up = [&](const char* name, const Indexed& as) {
-    return fmt::format(
-        "  auto {} = [&](long long i) -> long long {{\n{}    const long long row = {};\n"
-        "    return row < 0 ? -1 : {} + row * {};\n  }};\n",
-        name, position,
-        row_text(as, fmt::format("{}[{}]", index, offset_text(positions, 2, 1, true)), "i", number,
-                 fault),
-        offset_text(positions, 0, 1, true), dim.stride);
-  };
-  Indexed silent = dim;
-  if (silent.rule == 0) silent.rule = 1;
-  std::string body = look_up("target", silent) + look_up("checked", dim);
-  body += "  auto update = [&](long long i) -> long long {\n" + position;
-  body += fmt::format("    return {};\n  }};\n", offset_text(positions, 1, 1, true));
-  constexpr int kThreads = 256;
   constexpr int64_t kMostKept = 8;  // sums per thread
-  const int64_t kept = std::min(kMostKept, (row.elements() + kThreads - 1) / kThreads);
-  body += fmt::format(
-      "  const int t = static_cast<int>(threadIdx.x);\n"
-      "  const long long mine = blockIdx.x, to = checked(mine);\n  int earlier = 0;\n"
-      "#pragma unroll 4\n"
-      "  for (long long i = t; i < (to >= 0 ? mine : 0); i += {0}) {{\n"
-      "    if (target(i) == to) earlier = 1;\n  }}\n"
-      "  if (__syncthreads_or(earlier) != 0 || to < 0) return;\n  __shared__ unsigned same[{1}];\n",
-      kThreads, kThreads / 32);
+  const int64_t kept = std::min(kMostKept, (elements + kScatterThreads - 1) / kScatterThreads);
   const std::string element =
-      fmt::format("      const long long e = first + k * {}ll + t;\n", kThreads) +
-      dims_text(row, fmt::format("(e < {0} ? e : 0)", row.elements()), "long long", 1);
-  body += fmt::format(
+      fmt::format("          const long long e = first + k * {}ll + t;\n", kScatterThreads) +
+      dims_text(s.row, fmt::format("(e < {0} ? e : 0)", elements), "long long", 1);
+  body = fmt::format(
+      "  auto update = [&](long long i) -> long long {{\n{position}    return {of_update};\n  }};\n"
+      "  auto place = [&](long long i) -> long long {{\n{position}"
+      "    return {of_result} + {found}[i] * {stride}ll;\n  }};\n"
+      "  const int t = static_cast<int>(threadIdx.x);\n"
+      "  const long long mine = blockIdx.x;\n  const int row = {found}[mine];\n"
+      "  if (row < 0) return;\n"
+      "  for (long long start = mine / {chunk} * {chunk}; start >= 0; start -= {chunk}) {{\n"
+      "    const auto rows = load<{looks}>({found} + start + t * {looks});\n    int earlier = 0;\n"
+      "#pragma unroll\n    for (int j = 0; j < {looks}; ++j)\n"
+      "      earlier |= rows.x[j] == row && start + t * {looks} + j < mine;\n"
+      "    if (__syncthreads_or(earlier) != 0) return;\n  }}\n"
+      "  __shared__ unsigned same[{words}];\n  const long long to = place(mine);\n"
       "  for (long long first = 0; first < {elements}; first += {slab}) {{\n"
       "    {type} sum[{kept}];\n"
       "    for (int k = 0; k < {kept}; ++k) sum[k] = {type}(0);\n"
-      "    for (long long start = mine; start < {positions}; start += {threads}) {{\n"
-      "      const bool here = start + t < {positions} && target(start + t) == to;\n"
-      "      const unsigned warp = __ballot_sync(0xffffffffu, here);\n"
-      "      if (t % 32 == 0) same[t / 32] = warp;\n      __syncthreads();\n"
-      "      for (int w = 0; w < {threads} / 32; ++w) {{\n"
+      "    for (long long start = mine / {chunk} * {chunk}; start < {positions}; start += {chunk}) "
+      "{{\n"
+      "      int any = 0;\n#pragma unroll\n      for (int j = 0; j < {looks}; ++j) {{\n"
+      "        const long long i = start + j * {threads} + t;\n"
+      "        const unsigned warp = __ballot_sync(0xffffffffu, i >= mine && {found}[i] == row);\n"
+      "        if (t % 32 == 0) same[j * {threads} / 32 + t / 32] = warp;\n"
+      "        any |= warp != 0;\n      }}\n"
+      "      if (__syncthreads_or(any) == 0) continue;\n"
+      "      for (int w = 0; w < {words}; ++w) {{\n"
       "        for (unsigned left = same[w]; left != 0; left &= left - 1) {{\n"
       "          const auto* from = {from} + update(start + 32 * w + __ffs(left) - 1);\n"
       "#pragma unroll\n          for (int k = 0; k < {kept}; ++k) {{\n{element}"
       "            sum[k] = Sum::apply(sum[k], widen(from[{at}]));\n          }}\n        }}\n"
       "      }}\n      __syncthreads();\n    }}\n"
       "    for (int k = 0; k < {kept}; ++k) {{\n{element}"
-      "      if (e < {elements}) narrow(sum[k], {to}[to + {place}]);\n    }}\n  }}\n",
-      fmt::arg("elements", row.elements()), fmt::arg("slab", kept * kThreads),
-      fmt::arg("type", type), fmt::arg("kept", kept), fmt::arg("positions", positions.elements()),
-      fmt::arg("threads", kThreads), fmt::arg("from", from), fmt::arg("element", element),
-      fmt::arg("at", offset_text(row, 1, 1, true)), fmt::arg("to", to),
-      fmt::arg("place", offset_text(row, 0, 1, true)));
-  Source source;
-  source.text = unit(arguments, kThreads, body);
-  source.words = arguments.words();
-  source.threads = kThreads;
-  source.blocks = positions.elements();
-  return source;
+      "      if (e < {elements}) narrow(sum[k], {to}[to + {in_row}]);\n    }}\n  }}\n",
+      fmt::arg("position", position), fmt::arg("of_update", offset_text(s.positions, 1, 1, true)),
+      fmt::arg("of_result", offset_text(s.positions, 0, 1, true)), fmt::arg("stride", dim.stride),
+      fmt::arg("found", found), fmt::arg("chunk", kChunk), fmt::arg("looks", kLooks),
+      fmt::arg("words", kChunk / 32), fmt::arg("threads", kScatterThreads),
+      fmt::arg("elements", elements), fmt::arg("slab", kept * kScatterThreads),
+      fmt::arg("type", type), fmt::arg("kept", kept), fmt::arg("positions", positions),
+      fmt::arg("from", from), fmt::arg("element", element),
+      fmt::arg("at", offset_text(s.row, 1, 1, true)), fmt::arg("to", to),
+      fmt::arg("in_row", offset_text(s.row, 0, 1, true)));
+  Source second;
+  second.text = unit(add, kScatterThreads, body);
+  second.words = add.words();
+  second.threads = kScatterThreads;
+  second.blocks = positions;
+  return {first, second};
 }
 
 }  // namespace tessera::cuda

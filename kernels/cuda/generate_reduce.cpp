@@ -1,6 +1,7 @@
 // Reductions over any dims. If the input is densest along a reduced dim, a block of threads walks
 // the elements of one result side by side. If along a kept dim, a block has 32 neighbouring results
-// in x and walks their elements in y. Both ways, threads access neighbouring elements. If there are
+// in x, or in 16 bits four times as many, and walks their elements in y. Both ways, threads access
+// neighbouring elements. If there are
 // too few results to fill a GPU, each result's elements are split into parts: a first kernel
 // reduces every part, a second one the parts. Partial results are combined in an order that depends
 // on sizes only. The reduced values may be computed by a pointwise program from several operands (a
@@ -68,13 +69,15 @@ int64_t densest(const kernels::Nest& nest, int operand) {
 struct Cut {
   bool columns = false;
   int64_t results = 0, each = 0;     ///< number of results; elements per result
-  int64_t side = 1, across = 1;      ///< results per block; threads per result
+  int64_t side = 1, across = 1;      ///< groups of results per block; threads per group
+  int64_t width = 1;                 ///< neighbouring results of a group
   int64_t parts = 1, part_size = 0;  ///< parts per result; elements per part
   int threads() const { return static_cast<int>(side * across); }
-  int64_t tiles() const { return (results + side - 1) / side; }
+  int64_t groups() const { return results / width; }
+  int64_t tiles() const { return (groups() + side - 1) / side; }
 };
 
-Cut whole(const Dims& dims) {
+Cut whole(const Dims& dims, int64_t width) {
   Cut cut;
   cut.results = dims.kept.elements();
   cut.each = cut.part_size = dims.reduced.elements();
@@ -82,11 +85,41 @@ Cut whole(const Dims& dims) {
                 dims.kept.sizes.back() > 1;
   while (cut.across < (cut.columns ? 32 : 256) && cut.across * 2 <= cut.each) cut.across *= 2;
   cut.side = cut.columns ? 32 : 256 / cut.across;
+  if (cut.columns) cut.width = width;
   return cut;
 }
 
-Cut in_parts(const Dims& dims) {
-  Cut cut = whole(dims);
+/// Neighbouring results of a thread in columns of 16 bits, so that it loads 8 bytes; 1 where sizes
+/// or strides do not allow it.
+template <class Operand>
+int64_t width_of(const Dims& dims, const std::vector<Operand>& in) {
+  constexpr int64_t kWidth = 4;
+  if (dims.kept.rank() == 0 || dims.kept.sizes.back() % kWidth != 0 ||
+      !is_narrow(in[static_cast<size_t>(dims.main)].dtype))
+    return 1;
+  for (size_t k = 0; k < in.size(); ++k) {
+    const auto &kept = dims.kept.strides[k], &reduced = dims.reduced.strides[k];
+    if (kept.back() == 0) continue;
+    const auto fits = [](int64_t stride) { return stride % kWidth == 0; };
+    if (kept.back() != 1 || !std::all_of(kept.begin(), kept.end() - 1, fits) ||
+        !std::all_of(reduced.begin(), reduced.end(), fits))
+      return 1;
+  }
+  return kWidth;
+}
+
+/// Parts depend on sizes and strides alone; addresses may narrow what a thread loads.
+bool is_aligned(const Dims& dims, const std::vector<TensorArg>& in, int64_t width) {
+  for (size_t k = 0; k < in.size(); ++k) {
+    const auto bytes = static_cast<uintptr_t>(std::min<int64_t>(16, width * size_of(in[k].dtype)));
+    if (dims.kept.strides[k].back() != 0 && reinterpret_cast<uintptr_t>(in[k].data) % bytes != 0)
+      return false;
+  }
+  return true;
+}
+
+Cut in_parts(const Dims& dims, int64_t width) {
+  Cut cut = whole(dims, width);
   if (cut.results == 0) return cut;
   const int64_t wanted = kManyThreads / (cut.tiles() * cut.threads()),
                 most = cut.each / (cut.across * kLeastWork), parts = std::min(wanted, most);
@@ -129,16 +162,41 @@ const char* index_of(const Dims& dims) {
   return index_type(all);
 }
 
+/// The sum of output `o`, of neighbour j.
+std::string sum_text(size_t o, int64_t width) {
+  return fmt::format("s{}{}", o, width > 1 ? "[j]" : "");
+}
+
+/// The head of a loop over the results of a group; none for one.
+std::string each_of(int64_t width) {
+  return width > 1 ? fmt::format("#pragma unroll\n  for (int j = 0; j < {}; ++j) {{\n", width) : "";
+}
+
 /// Accumulates the element, or the program's values, at p0, p1, ... plus the offsets of the reduced
-/// index `r`, in s0, s1, ...
-std::string accumulate(const Dims& dims, const PointwiseProgram& program, const char* combiner,
-                       const std::vector<std::string>& in, const char* type,
+/// index `r`, in s0, s1, ..., each of `width` neighbours.
+std::string accumulate(const Dims& dims, int64_t width, const PointwiseProgram& program,
+                       const char* combiner, const std::vector<std::string>& in, const char* type,
                        const std::string& where) {
   if (dims.reduced.elements() == 0) return "";
   std::string text = dims_text(dims.reduced, "r", type, 1);
+  const auto is_wide = [&](int k) {
+    return width > 1 && dims.kept.strides[static_cast<size_t>(k)].back() != 0;
+  };
+  const auto place = [&](int k) {
+    return fmt::format("p{} + {}", k, offset_text(dims.reduced, k, 1, false));
+  };
   const auto element = [&](int k) {
-    return fmt::format("widen({}[p{} + {}])", in[static_cast<size_t>(k)], k,
-                       offset_text(dims.reduced, k, 1, false));
+    return is_wide(k) ? fmt::format("widen(x{}.x[j])", k)
+                      : fmt::format("widen({}[{}])", in[static_cast<size_t>(k)], place(k));
+  };
+  for (int k = 0; k < static_cast<int>(in.size()); ++k) {
+    if (is_wide(k))
+      text += fmt::format("    const auto x{} = load<{}>({} + {});\n", k, width,
+                          in[static_cast<size_t>(k)], place(k));
+  }
+  text += each_of(width);
+  const auto add = [&](size_t o, const std::string& value) {
+    text += fmt::format("    {0} = {1}::apply({0}, {2});\n", sum_text(o, width), combiner, value);
   };
   const auto reg = [](int r) { return fmt::format("v{}", r); };
   for (size_t i = 0; i < program.code.size(); ++i) {
@@ -150,12 +208,9 @@ std::string accumulate(const Dims& dims, const PointwiseProgram& program, const 
             ? literal(instr.dtype, instr.imm)
             : expression(program, instr, reg(instr.a), reg(instr.b), reg(instr.c), where));
   }
-  if (program.code.empty())
-    return text + fmt::format("    s0 = {}::apply(s0, {});\n", combiner, element(0));
-  for (size_t o = 0; o < program.outputs.size(); ++o)
-    text +=
-        fmt::format("    s{0} = {1}::apply(s{0}, {2});\n", o, combiner, reg(program.outputs[o]));
-  return text;
+  if (program.code.empty()) add(0, element(0));
+  for (size_t o = 0; o < program.outputs.size(); ++o) add(o, reg(program.outputs[o]));
+  return text + (width > 1 ? "    }\n" : "");
 }
 
 /// Declares a thread's result and its share of the elements: "wanted", "live", "p0", "p1", ... and
@@ -169,42 +224,43 @@ std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
       "  const {0} wanted = static_cast<{0}>({1}) * {2} + static_cast<{0}>({3});\n"
       "  const bool live = wanted < {4};\n",
       index, cuts ? fmt::format("blockIdx.x % {}", cut.tiles()) : "blockIdx.x", cut.side, result,
-      cut.results);
+      cut.groups());
   if (dims.kept.rank() > 0) {
-    text += fmt::format("  const {} i = live ? wanted : {} - 1;\n", index, cut.results);
-    text += dims_text(dims.kept, "i", index, 1);
+    text += fmt::format("  const {} i = live ? wanted : {} - 1;\n", index, cut.groups());
+    text += dims_text(dims.kept, "i", index, cut.width);
   }
   for (int k = 0; k < dims.result(); ++k)
-    text += fmt::format("  const {} p{} = {};\n", index, k, offset_text(dims.kept, k, 1, wide));
+    text +=
+        fmt::format("  const {} p{} = {};\n", index, k, offset_text(dims.kept, k, cut.width, wide));
   if (!cuts)
     return text + fmt::format("  const {0} place = {1};\n  const {0} first = 0, last = {2};\n",
-                              index, offset_text(dims.kept, dims.result(), 1, wide), cut.each);
+                              index, offset_text(dims.kept, dims.result(), cut.width, wide),
+                              cut.each);
   return text +
          fmt::format(
              "  const {0} part = static_cast<{0}>(blockIdx.x / {1});\n"
-             "  const long long place = static_cast<long long>(part) * {2} + wanted;\n"
+             "  const long long place = static_cast<long long>(part) * {2} + wanted{5};\n"
              "  const {0} first = part * {3}, last = first + {3} < {4} ? first + {3} : {4};\n",
-             index, cut.tiles(), cut.results, cut.part_size, cut.each);
+             index, cut.tiles(), cut.results, cut.part_size, cut.each,
+             cut.width > 1 ? fmt::format(" * {}", cut.width) : "");
 }
 
-/// Combines the partial result `o` over the threads of a result.
-std::string combine_text(const Cut& cut, const char* name, const char* type, size_t o) {
+/// Combines the partial result `sum`, of output `o`, over the threads of a group.
+std::string combine_text(const Cut& cut, const char* name, const char* type, size_t o,
+                         const std::string& sum) {
   if (cut.across == 1) return "";
   if (cut.columns) {
     return fmt::format(
-        "  __shared__ {0} parts{4}[{1}];\n  parts{4}[threadIdx.x] = s{4};\n  __syncthreads();\n"
+        "  __syncthreads();\n  parts{4}[threadIdx.x] = {5};\n  __syncthreads();\n"
         "  for (int half = {2}; half > 0; half /= 2) {{\n"
         "    if (static_cast<int>(threadIdx.x) / 32 < half)\n"
         "      parts{4}[threadIdx.x] = {3}::apply(parts{4}[threadIdx.x], parts{4}[threadIdx.x "
-        "+ half * 32]);\n    __syncthreads();\n  }}\n  s{4} = parts{4}[threadIdx.x % 32];\n",
-        type, cut.threads(), cut.across / 2, name, o);
+        "+ half * 32]);\n    __syncthreads();\n  }}\n  {5} = parts{4}[threadIdx.x % 32];\n",
+        type, cut.threads(), cut.across / 2, name, o, sum);
   }
-  const bool shared = cut.across > 32;
   return fmt::format(
-      "{0}  s{1} = reduce_threads<{2}, {3}>(s{1}, {4});\n",
-      shared ? fmt::format("  __shared__ {} parts{}[{}];\n", type, o, cut.threads() / 32) : "", o,
-      name, cut.across,
-      shared ? fmt::format("parts{}", o) : fmt::format("static_cast<{}*>(nullptr)", type));
+      "  {0} = reduce_threads<{1}, {2}>({0}, {3});\n", sum, name, cut.across,
+      cut.across > 32 ? fmt::format("parts{}", o) : fmt::format("static_cast<{}*>(nullptr)", type));
 }
 
 /// One of the kernels: its dims, division, and operands.
@@ -224,19 +280,32 @@ Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dty
   const std::string share =
       cut.columns ? "threadIdx.x / 32" : fmt::format("threadIdx.x % {}", cut.across);
   std::string body = places_text(dims, cut, index);
-  for (size_t o = 0; o < to.size(); ++o)
-    body += fmt::format("  {0} s{2} = {1}::identity<{0}>();\n", type, name, o);
+  const bool shared = cut.columns ? cut.across > 1 : cut.across > 32;
+  for (size_t o = 0; o < to.size(); ++o) {
+    if (shared)
+      body += fmt::format("  __shared__ {} parts{}[{}];\n", type, o,
+                          cut.columns ? cut.threads() : cut.threads() / 32);
+    body += cut.width > 1 ? fmt::format("  {} s{}[{}];\n{}    s{}[j] = {}::identity<{}>();\n  }}\n",
+                                        type, o, cut.width, each_of(cut.width), o, name, type)
+                          : fmt::format("  {0} s{2} = {1}::identity<{0}>();\n", type, name, o);
+  }
   body += fmt::format(
       "#pragma unroll 4\n"
       "  for ({0} r = first + static_cast<{0}>({1}); r < last; r += {2}) {{\n{3}  }}\n",
       index, share, cut.across,
-      accumulate(dims, program, name, from, index, args.step->origin.name));
+      accumulate(dims, cut.width, program, name, from, index, args.step->origin.name));
+  const int64_t stride = cut.parts > 1 || dims.kept.rank() == 0
+                             ? 1
+                             : dims.kept.strides[static_cast<size_t>(dims.result())].back();
   for (size_t o = 0; o < to.size(); ++o) {
-    body += combine_text(cut, name, type, o);
+    const std::string sum = sum_text(o, cut.width);
     const std::string value = cut.parts == 1 && dtype == DType::bool_
-                                  ? fmt::format("static_cast<uint8_t>(s{} != 0)", o)
-                                  : fmt::format("s{}", o);
-    body += fmt::format("  if (live && {} == 0) narrow({}, {}[place]);\n", share, value, to[o]);
+                                  ? fmt::format("static_cast<uint8_t>({} != 0)", sum)
+                                  : sum;
+    body += each_of(cut.width) + combine_text(cut, name, type, o, sum);
+    body += fmt::format("  if (live && {} == 0) narrow({}, {}[place{}]);\n", share, value, to[o],
+                        cut.width > 1 ? fmt::format(" + j * {}", stride) : "");
+    if (cut.width > 1) body += "  }\n";
   }
   Source source;
   source.text = unit(arguments, cut.threads(), body);
@@ -256,7 +325,8 @@ DType reduced_type(const PointwiseProgram& program, const std::vector<Operand>& 
 }  // namespace
 
 int64_t reduce_workspace(const Step& step) {
-  return bytes_of_parts(in_parts(dims_of(step.in, step.out.at(0))),
+  const Dims dims = dims_of(step.in, step.out.at(0));
+  return bytes_of_parts(in_parts(dims, width_of(dims, step.in)),
                         reduced_type(step.pointwise, step.in), step.out.size());
 }
 
@@ -274,7 +344,8 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   if (bits && is_floating(dtype))
     fail(ErrorKind::unsupported, "any and all of {}", to_string(dtype));
   const Dims dims = dims_of(args.in, out);
-  const Cut cut = in_parts(dims);
+  Cut cut = in_parts(dims, width_of(dims, args.in));
+  if (!is_aligned(dims, args.in, cut.width)) cut.width = 1;
   if (cut.results == 0) return {};
   Arguments arguments(args);
   ReduceKernel first{dims, cut, program, {}, {}};
@@ -286,7 +357,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   }
   const int64_t bytes = bytes_of_parts(cut, dtype, results);
   const Dims dims_then = dims_of_parts(dims, cut, results);
-  const Cut cut_then = whole(dims_then);
+  const Cut cut_then = whole(dims_then, 1);
   PointwiseProgram loads;
   Arguments then(args);
   ReduceKernel last{dims_then, cut_then, loads, {}, {}};

@@ -9,8 +9,8 @@
 // compute what the last one does and store nothing.
 //
 // Long rows (the logits of a vocabulary) do not fit into registers. They are streamed: each phase
-// loads its operands again and repeats the instructions that it needs. The rows that run at one
-// time stay in the L2 cache, so memory sees one read. All results are stored in the last phase.
+// loads its operands again and repeats the instructions that it needs. A multiprocessor runs two
+// rows or fewer at one time, so that they stay in the L2 cache, and memory sees one read. All results are stored in the last phase.
 #include <algorithm>
 
 #include "kernels/cuda/pointwise_codegen.h"
@@ -34,7 +34,7 @@ struct Plan {
 };
 
 constexpr int64_t kLongestKept = 4096;  ///< elements of a row that registers hold
-constexpr int kStreamThreads = 512;     ///< per long row
+constexpr int kStreamThreads = 1024;    ///< per long row
 
 bool is_row(const Instr& instr) { return reduces_row(instr.code); }
 

@@ -28,6 +28,19 @@ TESSERA_HD float to_float(BFloat16 x) {
   return bits_as<float>(static_cast<uint32_t>(x.bits) << 16);
 }
 
+#ifdef __CUDA_ARCH__  // one instruction each
+TESSERA_HD BFloat16 to_bfloat16(float x) {
+  BFloat16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+/// The upper half of a pair is a float32 when the lower one is 0.
+TESSERA_HD float round_to_bfloat16(float x) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x), "f"(0.0f));
+  return bits_as<float>(pair);
+}
+#else
 /// The float32 bits of `x` rounded to bfloat16, nearest even. NaN stays NaN.
 TESSERA_HD uint32_t rounded_bits(float x) {
   const uint32_t bits = bits_as<uint32_t>(x);
@@ -40,5 +53,6 @@ TESSERA_HD float round_to_bfloat16(float x) { return bits_as<float>(rounded_bits
 TESSERA_HD BFloat16 to_bfloat16(float x) {
   return BFloat16{static_cast<uint16_t>(rounded_bits(x) >> 16)};
 }
+#endif
 
 }  // namespace tessera

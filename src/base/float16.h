@@ -10,6 +10,18 @@ struct Float16 {
   uint16_t bits;
 };
 
+#ifdef __CUDA_ARCH__  // one instruction each
+TESSERA_HD float to_float(Float16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+TESSERA_HD Float16 to_float16(float x) {
+  Float16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+#else
 TESSERA_HD float to_float(Float16 x) {
   const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000u) << 16;
   const uint32_t rest = static_cast<uint32_t>(x.bits & 0x7fffu) << 13;
@@ -34,6 +46,7 @@ TESSERA_HD Float16 to_float16(float x) {
                                                      : normal;
   return Float16{static_cast<uint16_t>(rounded | ((bits >> 16) & 0x8000u))};
 }
+#endif
 
 TESSERA_HD float round_to_float16(float x) { return to_float(to_float16(x)); }
 

@@ -55,16 +55,50 @@ std::pair<Numbering, Numbering> numberings_of(const Step& step) {
   return {side("sizes", "extents", "from"), side("to_sizes", "to_extents", "to")};
 }
 
+namespace {
+
+/// A numbering of the dims [first, last).
+Numbering dims_of(const Numbering& n, size_t first, size_t last) {
+  const auto part = [&](const auto& list) {
+    return std::decay_t<decltype(list)>(list.begin() + static_cast<std::ptrdiff_t>(first),
+                                        list.begin() + static_cast<std::ptrdiff_t>(last));
+  };
+  return {{part(n.slicing.sizes), part(n.slicing.axes), {}}, part(n.extents)};
+}
+
+}  // namespace
+
+// The elements of dims that both sides begin or end with are counted dim by dim; only what lies
+// between is enumerated.
 int64_t mean_renumbered(const Numbering& from, const Numbering& to,
                         const std::vector<int>& axis_sizes, int64_t element_bytes) {
+  const size_t a = from.extents.size(), b = to.extents.size(), least = std::min(a, b);
+  size_t lead = 0, trail = 0;
+  while (lead < least && from.extents[lead] == to.extents[lead]) ++lead;
+  while (trail < least - lead && from.extents[a - 1 - trail] == to.extents[b - 1 - trail]) ++trail;
+  const Numbering has_between = dims_of(from, lead, a - trail),
+                  needs_between = dims_of(to, lead, b - trail);
   const std::vector<int> axes = axes_of(from.slicing, to.slicing);
   return mean_over_ranks(axes, axis_sizes, 64, [&](std::span<const int> at) {
-    const std::vector<Row> needs = rows_of(to, axis_sizes, at);
-    int64_t received = 0;
-    for (const Row& row : needs) received += row.length;
-    each_common(rows_of(from, axis_sizes, at), needs,
-                [&](int64_t, int64_t, int64_t length) { received -= length; });
-    return received * element_bytes;
+    int64_t needed = 1, common = 1;
+    const Box has = pieces_of(from.slicing, axis_sizes, at).at(0).box,
+              needs = pieces_of(to.slicing, axis_sizes, at).at(0).box;
+    const auto count = [&](size_t in_from, size_t in_to) {
+      const int64_t end = std::min(needs.hi[in_to], to.extents[in_to]);
+      needed *= std::max<int64_t>(0, end - needs.lo[in_to]);
+      common *= std::max<int64_t>(
+          0, std::min(end, has.hi[in_from]) - std::max(has.lo[in_from], needs.lo[in_to]));
+    };
+    for (size_t d = 0; d < lead; ++d) count(d, d);
+    for (size_t d = 1; d <= trail; ++d) count(a - d, b - d);
+    if (needed == 0) return int64_t{0};
+    const std::vector<Row> rows = rows_of(needs_between, axis_sizes, at);
+    int64_t needed_between = 0, common_between = 0;
+    for (const Row& row : rows) needed_between += row.length;
+    if (common > 0)
+      each_common(rows_of(has_between, axis_sizes, at), rows,
+                  [&](int64_t, int64_t, int64_t length) { common_between += length; });
+    return (needed * needed_between - common * common_between) * element_bytes;
   });
 }
 

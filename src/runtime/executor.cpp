@@ -173,6 +173,7 @@ void Executor::run(int function, const std::vector<int>& guards,
     if (stops_for_guards(function, guards)) return;
     regions_.run(function, stores, end);
     if (stops_for_faults(function, false)) return;
+    faults_.collect();  // a run ends when its work does
     if (recorder_) recorder_.flush();
   });
 }

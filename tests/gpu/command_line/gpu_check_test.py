@@ -38,6 +38,6 @@ with tempfile.TemporaryDirectory() as folder:
     listed = gpu_check(folder, "--list")[1]
     page = (ROOT / "docs/explanation/on-a-gpu.md").read_text()
     for name in ("twelve steps, float32", "GPT-2 124M bfloat16, kernels against the roofline", "ranks share a GPU, 2x2",
-                 "2 processes on one GPU, through the host", "compute-sanitizer racecheck", "op cases, bfloat16"):
+                 "2 processes on one GPU, through the host", "compute-sanitizer racecheck, bfloat16", "op cases, bfloat16"):
         expect(name in listed and f"`{name}`" in page, f"the manual's check '{name}' is one", listed)
 print("gpu_check: ok")
