@@ -137,7 +137,7 @@ std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model) {
              "Most tokens of the completions of an example of FILE.jsonl, with their ends.",
              KeyRange::whole(1, 1e7)},
             {"data.density", "0.15", "Share of a text's tokens that are in spans.",
-             KeyRange::number(0, 1)},
+             KeyRange::number(0.001, 1)},
             {"data.mean_span", "3", "Number of tokens of a span, on average.", KeyRange::number(1)},
             rounds};
   }
@@ -145,7 +145,7 @@ std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model) {
   return {{"data.mask_token", "auto",
            "Token in place of most chosen ones. auto is [MASK] of the folder's tokenizer.", token},
           {"data.masked_share", "0.15", "Share of a text's tokens that are chosen.",
-           KeyRange::number(0, 1)},
+           KeyRange::number(0.001, 1)},
           rounds};
 }
 

@@ -236,6 +236,13 @@ class Exporter {
   TensorMap map_;
 };
 
+/// A config.json without what it says of numbers of 8 bits: the weights beside it are plain.
+void write_config(const std::string& from, const std::string& to) {
+  const std::string text = read_text_file("a model's configuration", from);
+  nlohmann::ordered_json config = nlohmann::ordered_json::parse(text);
+  write_text_file(to, config.erase("quantization_config") > 0 ? config.dump(2) + "\n" : text);
+}
+
 }  // namespace
 
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
@@ -257,7 +264,10 @@ int64_t export_model(const std::string& checkpoint, const ModelFolder& like, con
                                             : exporter.write(temporary, options.shard_bytes);
     for (const auto& file : fs::directory_iterator(like.path())) {
       const fs::path name = file.path().filename();
-      if (!options.adapter && is_companion(name))
+      if (options.adapter || !is_companion(name)) continue;
+      if (name == "config.json")
+        write_config(file.path().string(), (fs::path(temporary) / name).string());
+      else
         fs::copy_file(file.path(), fs::path(temporary) / name);
     }
     fs::rename(temporary, folder);

@@ -109,6 +109,7 @@ class Mapper {
       const auto has = [&](std::string_view place) {
         return rule.tensor.find(place) != std::string::npos;
       };
+      require_places(rule);
       if (!has(kLayer)) {
         add(rule, {}, 0, 0);
         continue;
@@ -139,6 +140,17 @@ class Mapper {
   }
 
  private:
+  void require_places(const WeightRule& rule) const {
+    const std::string& name = rule.tensor;
+    for (size_t at = 0; (at = name.find('{', at)) != std::string::npos; ++at) {
+      const std::string place = name.substr(at, name.find('}', at) - at + 1);
+      if (place != kLayer && place != kExpert)
+        refuse(family_, rule.line,
+               fmt::format("tensor '{}' has '{}'; a name may have {} and {}", name, place, kLayer,
+                           kExpert));
+    }
+  }
+
   /// `place`: that of the layer in the run.
   void add(const WeightRule& rule, const nn::LayerRun& run, int64_t place, int64_t expert) {
     constexpr std::string_view kBlock = "block";

@@ -103,6 +103,8 @@ void require_fitting(const TransformerOptions& o) {
   require(o.relative_buckets >= 0 && o.token_types >= 0 && o.encoder_layers >= 0,
           "[transformer] relative_buckets {}, token_types {}, encoder_layers {}; none is below 0",
           o.relative_buckets, o.token_types, o.encoder_layers);
+  require(o.logits_cap >= 0 && std::isfinite(o.logits_cap),
+          "[transformer] logits_cap {}; it is positive and finite, or 0 for none", o.logits_cap);
   const int64_t predicted = o.encoder_layers > 0 ? o.target_length : o.length;
   require(o.loss_blocks >= 1 && predicted % o.loss_blocks == 0,
           "[transformer] loss_blocks {} does not divide the length {}; take a divisor",

@@ -303,6 +303,9 @@ TEST_CASE("what a family's file may not say is refused with its line", "[model_f
       {"\"vocab, d_model\"}", "\"vocab, 3/3*d_model\"}", "'3/3' is no place in a dim"},
       {"\"vocab, d_model\"}", "\"vocab, d_model\", copy = 1}",
        "copy of tensor 'model.embed_tokens.weight' is true or false"},
+      {"layers.{layer}.mlp.up", "layers.{layers}.mlp.up",
+       "tensor 'model.layers.{layers}.mlp.up_proj.weight' has '{layers}'; a name may have {layer} "
+       "and {expert}"},
       {"or_copy_of = \"embedding\"", "or_copies = true", "'or_copies' is not known"},
       {"embed_tokens", "embed_token",
        "missing: model.embed_token.weight; not in the model: model.embed_tokens.weight"},

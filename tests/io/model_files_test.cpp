@@ -206,6 +206,19 @@ TEST_CASE("layers that predict tokens further ahead are left out, and no others"
         "quantization_config");
 }
 
+TEST_CASE("an exported configuration says nothing of 8 bits", "[model_folder]") {
+  const Folder f;
+  const std::string path = copy_of(f, "deepseek-v3");
+  const std::string plain = f.read("deepseek-v3/config.json");
+  Json config = Json::parse(plain);
+  config["quantization_config"] = {{"quant_method", "fp8"}, {"weight_block_size", {128, 128}}};
+  f.write("deepseek-v3/config.json", config.dump());
+  const ModelFolder folder(path);
+  import(folder, test::options_of(folder, true), f("run"));
+  export_model(f("run"), folder, f("out"));
+  CHECK(Json::parse(f.read("out/config.json")) == Json::parse(plain));
+}
+
 TEST_CASE("old files of BERT have gammas and betas, a pooler and copies", "[model_folder]") {
   const Folder f;
   const std::string path = copy_of(f, "bert");

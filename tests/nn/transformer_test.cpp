@@ -319,6 +319,8 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.loss_blocks = 2;
     o.head_bias = true;
   });
+  refused({"logits_cap -30; it is positive and finite, or 0 for none"},
+          [](auto& o) { o.logits_cap = -30; });
   refused({"a window of -1 keys"}, [](auto& o) { o.spans[0].window = -1; });
   refused({"scan makes a loop of the layers", "2 kinds"}, [](auto& o) {
     o.spans = {{}, {.window = 4}};
