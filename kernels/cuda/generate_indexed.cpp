@@ -1,12 +1,13 @@
 // gather: one thread per element of the result.
 //
-// scatter_add with a fixed order of sums and no atomics. A first kernel writes the row of each
-// position, or -1. In the second, a block stands for a position. It exits if an earlier position
-// has the same row. Otherwise it adds the updates of all later positions with that row, in order,
-// and writes the row once. Its threads look at some positions each and share which ones match; then
-// each thread sums some elements of the row. This costs positions^2 comparisons of 4 bytes, which
-// all blocks read from the L2 cache; the search for an earlier position begins with the nearest, so
-// that frequent rows end it soon. Rows without updates were zeroed before.
+// scatter_add with a fixed order of sums and no atomics. A first kernel writes where the row of
+// each position begins in the result, or -1. In the second, a block stands for a position. It exits
+// if an earlier position has the same row. Otherwise it adds the updates of all later positions
+// with that row, in order, and writes the row once. Its threads look at some positions each and
+// share which ones match; then each thread sums some elements of the row. This costs positions^2
+// comparisons of 4 bytes, which all blocks read from the L2 cache; the search for an earlier
+// position begins with the nearest, so that frequent rows end it soon. Rows without updates were
+// zeroed before.
 #include <algorithm>
 
 #include "kernels/common/indexed.h"
@@ -96,16 +97,18 @@ constexpr int64_t kLooks = 4, kChunk = kScatterThreads * kLooks;
 /// positions: operands out, updates, indices; row: out, updates.
 struct Scattered {
   kernels::Nest positions, row;
+  bool wide = false;  ///< places in the result need 64 bits
   int64_t chunks() const { return (positions.elements() + kChunk - 1) / kChunk; }
+  const char* type() const { return wide ? "long long" : "int"; }
   int64_t workspace_bytes() const {
-    return positions.elements() == 0 || row.elements() == 0
-               ? 0
-               : chunks() * kChunk * int64_t{sizeof(int32_t)};
+    if (positions.elements() == 0 || row.elements() == 0) return 0;
+    return chunks() * kChunk * (wide ? 8 : 4);
   }
 };
 
 template <class Operand>
-Scattered scattered(const Step& step, const Operand& indices, const Operand& updates) {
+Scattered scattered(const Step& step, const Operand& indices, const Operand& updates,
+                    const Operand& out) {
   const auto& strides = step.attrs.get<std::vector<int64_t>>("strides");
   Scattered s;
   s.positions.strides.resize(3);
@@ -120,18 +123,21 @@ Scattered scattered(const Step& step, const Operand& indices, const Operand& upd
   }
   s.positions.merge();
   s.row.merge();
+  int64_t last = 0;
+  for (size_t d = 0; d < out.sizes.size(); ++d) last += (out.sizes[d] - 1) * out.strides[d];
+  s.wide = last > INT32_MAX;
   return s;
 }
 
 }  // namespace
 
 int64_t scatter_add_gpu_workspace(const Step& step) {
-  return scattered(step, step.in.at(0), step.in.at(1)).workspace_bytes();
+  return scattered(step, step.in.at(0), step.in.at(1), step.out.at(0)).workspace_bytes();
 }
 
 std::vector<Source> generate_scatter_add(const KernelArgs& args) {
   const TensorArg &indices = args.in.at(0), &updates = args.in.at(1), &out = args.out.at(0);
-  const Scattered s = scattered(*args.step, indices, updates);
+  const Scattered s = scattered(*args.step, indices, updates, out);
   const int64_t positions = s.positions.elements(), elements = s.row.elements(),
                 bytes = s.workspace_bytes();
   if (bytes == 0) return {};
@@ -139,16 +145,15 @@ std::vector<Source> generate_scatter_add(const KernelArgs& args) {
 
   Arguments look(args);
   const Indexed dim = indexed_of(args, look);
-  check(args.step->attrs.get<int64_t>("size") <= INT32_MAX, "scatter_add to {} rows", dim.size);
-  const std::string index = look.in(0), rows = look.workspace(bytes, "int");
+  const std::string index = look.in(0), places = look.workspace(bytes, s.type());
   std::string body = fmt::format(
       "  const long long i = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n"
-      "  long long row = -1;\n  if (i < {}) {{\n{}    row = {};\n  }}\n"
-      "  {}[i] = static_cast<int>(row);\n",
-      kChunk, positions, position,
+      "  {} begin = -1;\n  if (i < {}) {{\n{}    const long long row = {};\n"
+      "    if (row >= 0) begin = {} + row * {};\n  }}\n  {}[i] = begin;\n",
+      kChunk, s.type(), positions, position,
       row_text(dim, fmt::format("{}[{}]", index, offset_text(s.positions, 2, 1, true)), "i",
                look.number(args.number + 1), look.fault()),
-      rows);
+      offset_text(s.positions, 0, 1, true), dim.stride, places);
   Source first;
   first.text = unit(look, kChunk, body);
   first.words = look.words();
@@ -156,7 +161,7 @@ std::vector<Source> generate_scatter_add(const KernelArgs& args) {
   first.blocks = s.chunks();
 
   Arguments add(args);
-  const std::string from = add.in(1), to = add.out(0), found = add.workspace(bytes, "int");
+  const std::string from = add.in(1), to = add.out(0), found = add.workspace(bytes, s.type());
   const char* type = register_type(out.dtype);
   constexpr int64_t kMostKept = 8;  // sums per thread
   const int64_t kept = std::min(kMostKept, (elements + kScatterThreads - 1) / kScatterThreads);
@@ -165,17 +170,16 @@ std::vector<Source> generate_scatter_add(const KernelArgs& args) {
       dims_text(s.row, fmt::format("(e < {0} ? e : 0)", elements), "long long", 1);
   body = fmt::format(
       "  auto update = [&](long long i) -> long long {{\n{position}    return {of_update};\n  }};\n"
-      "  auto place = [&](long long i) -> long long {{\n{position}"
-      "    return {of_result} + {found}[i] * {stride}ll;\n  }};\n"
       "  const int t = static_cast<int>(threadIdx.x);\n"
-      "  const long long mine = blockIdx.x;\n  const int row = {found}[mine];\n"
-      "  if (row < 0) return;\n"
+      "  const long long mine = blockIdx.x;\n  const {index} to = {found}[mine];\n"
+      "  if (to < 0) return;\n"
       "  for (long long start = mine / {chunk} * {chunk}; start >= 0; start -= {chunk}) {{\n"
-      "    const auto rows = load<{looks}>({found} + start + t * {looks});\n    int earlier = 0;\n"
+      "    const auto places = load<{looks}>({found} + start + t * {looks});\n    int earlier = "
+      "0;\n"
       "#pragma unroll\n    for (int j = 0; j < {looks}; ++j)\n"
-      "      earlier |= rows.x[j] == row && start + t * {looks} + j < mine;\n"
+      "      earlier |= places.x[j] == to && start + t * {looks} + j < mine;\n"
       "    if (__syncthreads_or(earlier) != 0) return;\n  }}\n"
-      "  __shared__ unsigned same[{words}];\n  const long long to = place(mine);\n"
+      "  __shared__ unsigned same[{words}];\n"
       "  for (long long first = 0; first < {elements}; first += {slab}) {{\n"
       "    {type} sum[{kept}];\n"
       "    for (int k = 0; k < {kept}; ++k) sum[k] = {type}(0);\n"
@@ -183,7 +187,7 @@ std::vector<Source> generate_scatter_add(const KernelArgs& args) {
       "{{\n"
       "      int any = 0;\n#pragma unroll\n      for (int j = 0; j < {looks}; ++j) {{\n"
       "        const long long i = start + j * {threads} + t;\n"
-      "        const unsigned warp = __ballot_sync(0xffffffffu, i >= mine && {found}[i] == row);\n"
+      "        const unsigned warp = __ballot_sync(0xffffffffu, i >= mine && {found}[i] == to);\n"
       "        if (t % 32 == 0) same[j * {threads} / 32 + t / 32] = warp;\n"
       "        any |= warp != 0;\n      }}\n"
       "      if (__syncthreads_or(any) == 0) continue;\n"
@@ -196,12 +200,11 @@ std::vector<Source> generate_scatter_add(const KernelArgs& args) {
       "    for (int k = 0; k < {kept}; ++k) {{\n{element}"
       "      if (e < {elements}) narrow(sum[k], {to}[to + {in_row}]);\n    }}\n  }}\n",
       fmt::arg("position", position), fmt::arg("of_update", offset_text(s.positions, 1, 1, true)),
-      fmt::arg("of_result", offset_text(s.positions, 0, 1, true)), fmt::arg("stride", dim.stride),
-      fmt::arg("found", found), fmt::arg("chunk", kChunk), fmt::arg("looks", kLooks),
-      fmt::arg("words", kChunk / 32), fmt::arg("threads", kScatterThreads),
-      fmt::arg("elements", elements), fmt::arg("slab", kept * kScatterThreads),
-      fmt::arg("type", type), fmt::arg("kept", kept), fmt::arg("positions", positions),
-      fmt::arg("from", from), fmt::arg("element", element),
+      fmt::arg("index", s.type()), fmt::arg("found", found), fmt::arg("chunk", kChunk),
+      fmt::arg("looks", kLooks), fmt::arg("words", kChunk / 32),
+      fmt::arg("threads", kScatterThreads), fmt::arg("elements", elements),
+      fmt::arg("slab", kept * kScatterThreads), fmt::arg("type", type), fmt::arg("kept", kept),
+      fmt::arg("positions", positions), fmt::arg("from", from), fmt::arg("element", element),
       fmt::arg("at", offset_text(s.row, 1, 1, true)), fmt::arg("to", to),
       fmt::arg("in_row", offset_text(s.row, 0, 1, true)));
   Source second;

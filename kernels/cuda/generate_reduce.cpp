@@ -110,7 +110,7 @@ int64_t width_of(const Dims& dims, const std::vector<Operand>& in) {
 
 /// Parts depend on sizes and strides alone; addresses may narrow what a thread loads.
 bool is_aligned(const Dims& dims, const std::vector<TensorArg>& in, int64_t width) {
-  for (size_t k = 0; k < in.size(); ++k) {
+  for (size_t k = 0; width > 1 && k < in.size(); ++k) {
     const auto bytes = static_cast<uintptr_t>(std::min<int64_t>(16, width * size_of(in[k].dtype)));
     if (dims.kept.strides[k].back() != 0 && reinterpret_cast<uintptr_t>(in[k].data) % bytes != 0)
       return false;
