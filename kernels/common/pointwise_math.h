@@ -115,8 +115,8 @@ TESSERA_HD ExpParts exp_parts(float x, float shifted) {
 TESSERA_HD float exp_shifted(float x) { return fma(x, 1.44269504088896341f, 12582912.0f); }
 
 #ifdef __CUDA_ARCH__
-/// 2^(k + r), r by the GPU's own function: x log2(e) is clamped to [-126, 126] and rounded to k, and
-/// what is left, however large, is r. Errors are at most 2 ulp.
+/// 2^(k + r), r by the GPU's own function: x log2(e) is clamped to [-126, 126] and rounded to k,
+/// and what is left, however large, is r. Errors are at most 2 ulp.
 TESSERA_HD float exp(float x) {
   const float share = __saturatef(fma(x, 1.44269504088896341f / 252, 0.5f));
   const float shifted = fma(share, 252.0f, 12582912.0f + 1);  // low bits: k + 127

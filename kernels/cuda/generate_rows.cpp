@@ -10,7 +10,8 @@
 //
 // Long rows (the logits of a vocabulary) do not fit into registers. They are streamed: each phase
 // loads its operands again and repeats the instructions that it needs. A multiprocessor runs two
-// rows or fewer at one time, so that they stay in the L2 cache, and memory sees one read. All results are stored in the last phase.
+// rows or fewer at one time, so that they stay in the L2 cache, and memory sees one read. All
+// results are stored in the last phase.
 #include <algorithm>
 
 #include "kernels/cuda/pointwise_codegen.h"

@@ -54,7 +54,8 @@ double gemm_rate_of_gpus(Cluster& cluster, const std::string& device, DType dtyp
   Tensor y = g.parameter("a", {all, m, k}, nn::normal(1), dtype);
   const Tensor b = g.parameter("b", {k, c}, nn::normal(1.0 / 64), dtype);
   for (int i = 0; i < kProducts; ++i) y = rename(einsum({y, b}, {all, m, c}), "c", "k");
-  CompileOptions options{Mesh::parse(fmt::format("one:{}", ranks)), Layout::parse("ranks:one"),
+  CompileOptions options{Mesh::parse(fmt::format("one:{}", ranks)),
+                         Layout::parse("ranks:one"),
                          {{"run", {y.named("y")}, false}}};
   options.device = device;
   Session session(g, cluster, options);

@@ -290,7 +290,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   verify
       ->add_option("--tolerance", a.tolerance,
                    "Largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of "
-                   "rounding in 16 bits).")
+                   "rounding in 16 bits, 0.25 in float8).")
       ->check(finite_number(0));
   add_dtype(verify, a);
   add_init(verify, a);
