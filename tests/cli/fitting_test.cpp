@@ -64,6 +64,7 @@ TEST_CASE("cli: parameters in bfloat16, products in float8, state on the host", 
             "of optimizer state in host memory, which is the CPU's "
             "own: nothing is gained"));
   CHECK(last_loss("--dtype float8") == Approx(plain).epsilon(0.05));
+  expect_success(run_cli_in(f, "verify gpt --mesh a:2 --dtype float8 --set batch=4 layers=1"));
   CHECK(last_loss("--set parameters=bfloat16 rounding=stochastic --checkpoint ck") ==
         Approx(plain).epsilon(0.05));
   // What was saved is read again, also by a model that is built anew.
