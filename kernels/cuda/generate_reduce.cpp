@@ -290,10 +290,11 @@ Source reduce_text(const KernelArgs& args, const ReduceKernel& kernel, DType dty
                           : fmt::format("  {0} s{2} = {1}::identity<{0}>();\n", type, name, o);
   }
   body += fmt::format(
-      "#pragma unroll 4\n"
+      "#pragma unroll {4}\n"
       "  for ({0} r = first + static_cast<{0}>({1}); r < last; r += {2}) {{\n{3}  }}\n",
       index, share, cut.across,
-      accumulate(dims, cut.width, program, name, from, index, args.step->origin.name));
+      accumulate(dims, cut.width, program, name, from, index, args.step->origin.name),
+      cut.width > 1 ? 2 : 4);
   const int64_t stride = cut.parts > 1 || dims.kept.rank() == 0
                              ? 1
                              : dims.kept.strides[static_cast<size_t>(dims.result())].back();

@@ -3,6 +3,7 @@
 // of the others are assumed to be equally fast. GPUs are measured by all ranks at once: those that
 // share one share its rate.
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "base/env.h"
@@ -43,30 +44,49 @@ double gemm_rate_of_cores(int cores) {
   return best;
 }
 
+struct Measured {
+  double rate = 0, seconds = 0;  ///< of all ranks together; of a run
+};
+
 /// Each rank multiplies matrices of its own, one after the other, so that what a run costs the host
 /// counts little.
-double gemm_rate_of_gpus(Cluster& cluster, const std::string& device, DType dtype) {
+Measured gemms_of_gpus(Cluster& cluster, const std::string& device, DType dtype, int64_t n) {
   Graph g;
-  const int64_t n = 4096, ranks = cluster.size();
+  const int64_t ranks = cluster.size();
   constexpr int kProducts = 16;
   const Dim all("ranks", ranks), m("m", n), k("k", n), c("c", n);
   // Not zeros, on which GPUs are faster; products keep the size of their values.
+  const double scale = 1 / std::sqrt(static_cast<double>(n));
   Tensor y = g.parameter("a", {all, m, k}, nn::normal(1), dtype);
-  const Tensor b = g.parameter("b", {k, c}, nn::normal(1.0 / 64), dtype);
+  const Tensor b = g.parameter("b", {k, c}, nn::normal(scale), dtype);
   for (int i = 0; i < kProducts; ++i) y = rename(einsum({y, b}, {all, m, c}), "c", "k");
   CompileOptions options{Mesh::parse(fmt::format("one:{}", ranks)),
                          Layout::parse("ranks:one"),
                          {{"run", {y.named("y")}, false}}};
   options.device = device;
   Session session(g, cluster, options);
-  double best = 0;
+  Measured best;
   for (int i = 0; i < 5; ++i) {
     const Clock::time_point begin = Clock::now();
     session.run("run");
-    const double flops = 2.0 * kProducts * static_cast<double>(n * n * n);
-    best = std::max(best, static_cast<double>(ranks) * flops / seconds_since(begin));
+    const double seconds = seconds_since(begin),
+                 flops = 2.0 * kProducts * static_cast<double>(n * n * n);
+    if (i == 0 || seconds < best.seconds)
+      best = {static_cast<double>(ranks) * flops / seconds, seconds};
   }
   return best;
+}
+
+/// A GPU multiplies small matrices in less than a millisecond; a rank that does not is emulated, or
+/// so slow that larger ones tell nothing more. The slowest rank decides for all.
+double gemm_rate_of_gpus(Cluster& cluster, const std::string& device, DType dtype) {
+  constexpr int64_t kSmall = 64, kLarge = 4096;
+  const Measured small = gemms_of_gpus(cluster, device, dtype, kSmall);
+  std::vector<double> mine(static_cast<size_t>(cluster.local_ranks()), small.seconds);
+  for (const double seconds : cluster.gather(mine)) {
+    if (seconds > 1e-3) return small.rate;
+  }
+  return gemms_of_gpus(cluster, device, dtype, kLarge).rate;
 }
 
 }  // namespace
