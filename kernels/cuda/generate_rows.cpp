@@ -8,6 +8,10 @@
 // all loads, so an output may alias an input. A block has whole rows. Rows beyond the last one
 // compute what the last one does and store nothing.
 //
+// The last outputs may be sums over rows (attribute "sums"; the gradients of a norm's scale and
+// shift), for each part of the rows: the dim along which their strides are 0. A block walks a part,
+// adds what each thread has in registers, and at the end the sums of its threads in shared memory.
+//
 // Long rows (the logits of a vocabulary) do not fit into registers. They are streamed: each phase
 // loads its operands again and repeats the instructions that it needs. A multiprocessor runs two
 // rows or fewer at one time, so that they stay in the L2 cache, and memory sees one read. All
@@ -31,7 +35,9 @@ struct Plan {
   bool streams = false;  ///< nothing is kept: phases load again
   int64_t elements = 1;  ///< per thread, a multiple of the width
   int threads = 1;       ///< per row
-  int rows = 1;          ///< per block
+  int rows = 1;          ///< per block, at one time
+  size_t sums = 0;       ///< outputs that are sums over rows: the last ones
+  int64_t part = 1;      ///< rows per block, where there are sums
 };
 
 constexpr int64_t kLongestKept = 4096;  ///< elements of a row that registers hold
@@ -91,9 +97,11 @@ void find_phases(const Walk& walk, Plan& plan) {
     if (is_source(i) && first[i] < (1 << 20)) plan.phase[i] = first[i];
     if (code[i].code == Code::load) last_load = std::max(last_load, plan.phase[i]);
   }
-  for (int reg : walk.program.outputs) {
-    const auto at = static_cast<size_t>(reg);
-    plan.stored_in.push_back(std::max(last_load, plan.phase[at] + (is_row(code[at]) ? 1 : 0)));
+  const size_t stored = walk.program.outputs.size() - plan.sums;  // sums are not stored yet
+  for (size_t k = 0; k < walk.program.outputs.size(); ++k) {
+    const auto at = static_cast<size_t>(walk.program.outputs[k]);
+    plan.stored_in.push_back(
+        std::max(k < stored ? last_load : 0, plan.phase[at] + (is_row(code[at]) ? 1 : 0)));
   }
   plan.phases = 1 + *std::max_element(plan.stored_in.begin(), plan.stored_in.end());
   plan.kept.assign(code.size(), 0);
@@ -125,6 +133,7 @@ void find_threads(const Walk& walk, Plan& plan) {
   for (size_t i = 0; i < plan.kept.size(); ++i) {
     if (plan.kept[i]) words += std::max<int64_t>(1, size_of(walk.program.code[i].dtype) / 4);
   }
+  words += static_cast<int64_t>(plan.sums);
   const int64_t width = walk.width;
   const int64_t budget = std::clamp<int64_t>(48 / std::max<int64_t>(1, words), width, 16);
   const int64_t vectors = (walk.row_size() + width - 1) / width;
@@ -139,35 +148,109 @@ class Text {
   Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
     plan_.spread = find_spreads(walk);
     plan_.streams = walk.row_size() > kLongestKept;
+    plan_.sums = static_cast<size_t>(args.step->attrs.get<int64_t>("sums", 0));
     find_phases(walk, plan_);
     find_threads(walk, plan_);
     outer_ = walk.nest;
     outer_.remove_dim(outer_.rank() - 1);
     type_ = index_type(walk.nest);
+    if (plan_.sums > 0) find_part();
   }
 
   Source generate() {
     const int64_t rows = outer_.elements();
     const int block = plan_.threads * plan_.rows;
-    head(rows);
-    for (int p = 0; p < plan_.phases; ++p) phase(p);
-    for (size_t k = 0; k < args_.out.size(); ++k) store_row(k);
+    if (plan_.sums == 0) {
+      row_of_block(rows);
+      walk_rows(rows);
+    } else {
+      begin_part();
+      walk_rows(rows);
+      end_part(block);
+    }
     Source source;
     source.threads = block;
-    source.blocks = (rows + plan_.rows - 1) / plan_.rows;
+    source.blocks = plan_.sums > 0 ? rows / plan_.part : (rows + plan_.rows - 1) / plan_.rows;
     source.text = unit(arguments_, block, body_);
     source.words = arguments_.words();
     return source;
   }
 
  private:
-  void head(int64_t rows) {
+  /// True if output k is a sum over rows.
+  bool is_sum(size_t k) const { return k + plan_.sums >= args_.out.size(); }
+
+  /// The rows of a part are the innermost dim of the rows.
+  void find_part() {
+    const size_t last = static_cast<size_t>(outer_.rank()) - 1;
+    for (size_t k = 0; k < args_.out.size(); ++k) {
+      const auto& strides = outer_.strides[k];
+      const bool fits = std::count(strides.begin(), strides.end(), 0) == 1 && strides[last] == 0 &&
+                        walk_.inner_stride(static_cast<int>(k)) == 1 &&
+                        args_.out[k].dtype == DType::float32;
+      check(!is_sum(k) || (fits && !plan_.streams), "rows cannot be summed in parts so");
+    }
+    plan_.part = outer_.sizes[last];
+    while (plan_.rows > plan_.part) plan_.rows /= 2;
+  }
+
+  void begin_part() {
+    for (size_t k = 0; k < args_.out.size(); ++k)
+      if (is_sum(k)) body_ += fmt::format("  float t{}[{}] = {{}};\n", k, plan_.elements);
+    body_ += fmt::format(
+        "  const int lane = static_cast<int>(threadIdx.x) % {0}, group = "
+        "static_cast<int>(threadIdx.x) / {0};\n"
+        "#pragma unroll 1\n  for (int begin = 0; begin < {2}; begin += {3}) {{\n"
+        "  const bool live = begin + group < {2};\n"
+        "  const {1} wanted = static_cast<{1}>(blockIdx.x) * {2} + (live ? begin + group : {2} - "
+        "1);\n",
+        plan_.threads, type_, plan_.part, plan_.rows);
+  }
+
+  /// The sums of the groups of threads, in their order.
+  void end_part(int block) {
+    body_ += "  }\n";
+    const int64_t size = walk_.row_size();
+    body_ += fmt::format("  __shared__ float sums[{}];\n", plan_.rows * size);
+    for (size_t k = 0; k < args_.out.size(); ++k) {
+      if (!is_sum(k)) continue;
+      kernels::Nest parts = outer_;
+      parts.remove_dim(parts.rank() - 1);
+      body_ += fmt::format(
+          "  __syncthreads();\n#pragma unroll\n  for (int k = 0; k < {0}; ++k) {{\n"
+          "    const int e = (k * {1} + lane) * {2};\n    if (e < {3}) {{\n#pragma unroll\n"
+          "      for (int j = 0; j < {2}; ++j) sums[group * {3} + e + j] = t{4}[k * {2} + j];\n"
+          "    }}\n  }}\n  __syncthreads();\n  {{\n",
+          plan_.elements / walk_.width, plan_.threads, walk_.width, size, k);
+      body_ += fmt::format("  const {} row = blockIdx.x;\n", type_) +
+               dims_text(parts, "row", type_, 1) +
+               fmt::format(
+                   "  float* to = {0} + ({1});\n"
+                   "  for (int e = static_cast<int>(threadIdx.x); e < {2}; e += {3}) {{\n"
+                   "    float sum = sums[e];\n#pragma unroll\n"
+                   "    for (int g = 1; g < {4}; ++g) sum += sums[g * {2} + e];\n"
+                   "    to[e] = sum;\n  }}\n  }}\n",
+                   arguments_.out(static_cast<int>(k)),
+                   offset_text(parts, static_cast<int>(k), 1, false), size, block, plan_.rows);
+    }
+  }
+
+  void row_of_block(int64_t rows) {
     body_ += fmt::format(
         "  const int lane = static_cast<int>(threadIdx.x) % {0};\n"
         "  const {1} wanted = static_cast<{1}>(blockIdx.x) * {2} + "
         "static_cast<{1}>(threadIdx.x) / {0};\n"
         "  const bool live = wanted < {3};\n",
         plan_.threads, type_, plan_.rows, rows);
+  }
+
+  void walk_rows(int64_t rows) {
+    head(rows);
+    for (int p = 0; p < plan_.phases; ++p) phase(p);
+    for (size_t k = 0; k < args_.out.size(); ++k) store_row(k);
+  }
+
+  void head(int64_t rows) {
     if (outer_.rank() > 0) {
       body_ += fmt::format("  const {} row = live ? wanted : {} - 1;\n", type_, rows);
       body_ += dims_text(outer_, "row", type_, 1);
@@ -186,7 +269,8 @@ class Text {
                              plan_.threads * plan_.rows / 32);
       }
     }
-    for (size_t k = 0; k < args_.out.size(); ++k) place(static_cast<int>(k), false);
+    for (size_t k = 0; k < args_.out.size(); ++k)
+      if (!is_sum(k)) place(static_cast<int>(k), false);
   }
 
   void place(int op, bool wide) {
@@ -227,6 +311,12 @@ class Text {
     for (size_t k = 0; k < args_.out.size(); ++k) {
       if (plan_.stored_in[k] != p) continue;
       const int reg = walk_.program.outputs[k];
+      if (is_sum(k)) {
+        fetch(reg, p, there, loop);
+        loop += fmt::format("      if (live) t{0}[k * {1} + j] += r{2};\n", k, walk_.width, reg);
+        work = true;
+        continue;
+      }
       if (walk_.inner_stride(static_cast<int>(k)) == 0) {
         if (plan_.spread[static_cast<size_t>(reg)] != Spread::full) continue;
         fetch(reg, p, there, loop);
@@ -320,7 +410,8 @@ class Text {
       }
     }
     for (size_t k = 0; k < args_.out.size(); ++k) {
-      if (plan_.stored_in[k] == p && width > 1 && walk_.inner_stride(static_cast<int>(k)) == 1)
+      if (plan_.stored_in[k] == p && !is_sum(k) && width > 1 &&
+          walk_.inner_stride(static_cast<int>(k)) == 1)
         body_ += fmt::format("    Vec<{}, {}> w{};\n", memory_type(args_.out[k].dtype), width, k);
     }
     body_ += fmt::format("#pragma unroll\n    for (int j = 0; j < {}; ++j) {{\n", width);
@@ -338,6 +429,7 @@ class Text {
   }
 
   void store_row(size_t k) {
+    if (is_sum(k)) return;
     const auto reg = static_cast<size_t>(walk_.program.outputs[k]);
     if (walk_.inner_stride(static_cast<int>(k)) != 0 || plan_.spread[reg] == Spread::full) return;
     body_ += fmt::format("  if (live && lane == 0) narrow(r{}, {}[p{}]);\n", reg,

@@ -18,6 +18,7 @@
 #include "lower/passes/recompute_rows.h"
 #include "lower/passes/schedule.h"
 #include "lower/passes/sums_in_products.h"
+#include "lower/passes/sums_in_rows.h"
 
 namespace tessera {
 
@@ -85,6 +86,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     after("sums_in_products", [&] { return to_string(program); });
     merge_reductions(program);
     after("merge_reductions", [&] { return to_string(program); });
+    sums_in_rows(program);
+    after("sums_in_rows", [&] { return to_string(program); });
     add_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
     after("add_products", [&] { return to_string(program); });
     batch_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);

@@ -57,7 +57,7 @@ std::vector<std::string> texts_of_models() {
     o.length = 256;
     // Without dropout norms are recomputed; long rows of logits are streamed.
     o.vocab = dtype == DType::bfloat16 ? 8192 : 1024;
-    o.batch = 2;
+    o.batch = 16;
     o.dropout = dtype == DType::bfloat16 ? 0 : 0.1;
     o.dtype = dtype;
     o.float8 = dtype == DType::bfloat16;
