@@ -217,7 +217,11 @@ class Batcher {
 
   /// Adds a step to the open batch of its shape.
   void gather(int place) {
-    Members& batch = open_[key_of(program_, at(place))];
+    std::string key = key_of(program_, at(place));
+    // Parts of one buffer: the gradients of all layers' queries, beside those of keys.
+    if (const auto part = parts_.find(buffer_of(place, 0)); part != parts_.end())
+      key += fmt::format("@{}", part->second.first);
+    Members& batch = open_[key];
     if (!batch.empty() && !accepts(batch, place)) close(batch);
     batch.push_back(place);
   }
