@@ -1,5 +1,7 @@
 #include "base/json.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace tessera {
@@ -24,6 +26,23 @@ int nesting_of(std::string_view text) {
 nlohmann::json parse_json(std::string_view text) {
   if (nesting_of(text) > kMostNesting) return nlohmann::json::value_t::discarded;
   return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+std::string json_fault(std::string_view text) {
+  if (nesting_of(text) > kMostNesting)
+    return fmt::format("it nests deeper than {} brackets", kMostNesting);
+  std::string why;
+  try {
+    // "[json.exception.parse_error.101] parse error at line 2, column 20: syntax error while
+    // parsing object key - unexpected ','; expected string literal"
+    why = nlohmann::json::parse(text).type_name();
+  } catch (const nlohmann::json::parse_error& e) {
+    why = e.what();
+  }
+  const size_t place = why.find("line "), colon = why.find(": ", place),
+               dash = why.find(" - ", colon);
+  if (place == why.npos || colon == why.npos || dash == why.npos) return why;
+  return why.substr(place, colon - place) + ": " + why.substr(dash + 3);
 }
 
 std::string text_of(const nlohmann::json& value) {

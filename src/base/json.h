@@ -14,6 +14,8 @@ int nesting_of(std::string_view text);
 /// The value of `text`; discarded (is_discarded()) if it is no JSON or nests deeper than
 /// kMostNesting.
 nlohmann::json parse_json(std::string_view text);
+/// Why parse_json() discards `text`: "line 2, column 20: unexpected ','; expected string literal".
+std::string json_fault(std::string_view text);
 /// A string as it is, any other value as JSON. Bytes that are no UTF-8 are replaced.
 std::string text_of(const nlohmann::json& value);
 

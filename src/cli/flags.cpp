@@ -307,7 +307,9 @@ void add_plan(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>&
       ->check(whole_number(1, kMostDevices))
       ->type_name("N");
   plan->add_option("--time", a.seconds, "The same as --plan-time.");
-  plan->add_option("--why-not", a.why_not, "Layout that is priced beside the best plan.")
+  plan->add_option(
+          "--why-not", a.why_not,
+          "Layout that is priced beside the best plan, with the microbatches that suit it best.")
       ->type_name("RULES");
   plan->add_option("--why-not-mesh", a.why_not_mesh,
                    "Mesh of the --why-not layout. The default is the plan's.")

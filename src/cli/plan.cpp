@@ -144,6 +144,45 @@ Placement placement_of(const PlanModel& model, const PricedPlan& best) {
   return placement(*step.graph, options);
 }
 
+/// True if `a` is the better one of two prices of a layout: it fits, or is faster, or is smaller.
+bool is_better(const PricedPlan& a, const PricedPlan& b, int64_t limit) {
+  const bool fits = limit <= 0 || a.memory() <= limit, other = limit <= 0 || b.memory() <= limit;
+  if (fits != other) return fits;
+  return fits ? a.seconds < b.seconds : a.memory() < b.memory();
+}
+
+/// A layout with the microbatches, and the schedule of its stages, that suit it best. A layout that
+/// only layers in a loop can have is priced with those.
+PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout,
+                  const PlanBuild& like, const Machine& machine, int64_t limit) {
+  std::optional<PricedPlan> best;
+  std::optional<Error> first;
+  const auto look = [&](bool looped, PipelineSchedule schedule, int64_t microbatches) {
+    PlanBuild build = like;
+    build.looped = looped;
+    build.pipeline_schedule = schedule;
+    build.microbatches = microbatches;
+    try {
+      PricedPlan found = price(model, mesh, layout, build, machine);
+      if (looped) found.settings = model.loop_setting;
+      if (looped && schedule == PipelineSchedule::gpipe)
+        found.settings += " pipeline_schedule=gpipe";
+      if (!best || is_better(found, *best, limit)) best = std::move(found);
+    } catch (const Error& e) {
+      if (!first) first = e;
+    }
+  };
+  for (const int64_t microbatches : model.microbatches)
+    look(false, model.schedules[0], microbatches);
+  if (!best && !model.loop_setting.empty()) {
+    for (const int64_t microbatches : model.microbatches) {
+      for (const PipelineSchedule schedule : model.schedules) look(true, schedule, microbatches);
+    }
+  }
+  if (!best) throw *first;
+  return *best;
+}
+
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
 /// default rules.
 Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
@@ -181,8 +220,8 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
     const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
-    const PricedPlan other =
-        price(model, mesh, Layout::parse(layout_rules(args.why_not)), found.best.build, machine);
+    const PricedPlan other = priced(model, mesh, Layout::parse(layout_rules(args.why_not)),
+                                    found.best.build, machine, found.memory_limit);
     answer.findings.other = other;
     answer.findings.why_not = compare(found, other);
     answer.add("why_not", "\n" + answer.findings.why_not, to_json(other));

@@ -89,7 +89,8 @@ DType dtype_of(ModelConfig& config) {
 ModelDescription describe_model(const std::string& path, const std::string& file,
                                 const std::string& text, FamilyPointer own) {
   const nlohmann::json values = parse_json(text);
-  if (values.is_discarded()) fail(ErrorKind::io, "[model] '{}' is not JSON", file);
+  if (values.is_discarded())
+    fail(ErrorKind::io, "[model] '{}' is not JSON: {}", file, json_fault(text));
   ModelConfig config(file, values);
   ModelDescription d;
   d.path = path;

@@ -203,7 +203,7 @@ def check_paper(b, path):
 
 
 def check_page(b, path):
-    for width in (400, 1600):
+    for width in (400, 1200, 1600):
         for dark in (False, True):
             b.open(path, width, dark)
             b.evaluate(FRAME)

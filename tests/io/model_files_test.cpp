@@ -323,7 +323,16 @@ TEST_CASE("pickled and absent weights are refused with what to do", "[model_fold
         "glob.glob('DIR/old/pytorch_model*.bin') for k, v in torch.load(f, "
         "weights_only=True).items()}, 'DIR/old/model.safetensors')\"");
   f.write("old/config.json", "{");
-  CHECK(load_error(f, f("old")) == "io [model] 'DIR/old/config.json' is not JSON");
+  CHECK(load_error(f, f("old")) ==
+        "io [model] 'DIR/old/config.json' is not JSON: line 1, column 2: unexpected end of input; "
+        "expected string literal");
+  f.write("old/config.json", "{\"model_type\": \"llama\",\n \"hidden_size\": 12,, }");
+  CHECK(load_error(f, f("old")) ==
+        "io [model] 'DIR/old/config.json' is not JSON: line 2, column 20: unexpected ','; expected "
+        "string literal");
+  f.write("old/config.json", std::string(70, '['));
+  CHECK(load_error(f, f("old")) ==
+        "io [model] 'DIR/old/config.json' is not JSON: it nests deeper than 64 brackets");
   f.write("old/config.json", "[]");
   CHECK(load_error(f, f("old")) == "io [model] 'DIR/old/config.json': it is not a JSON object");
   CHECK(!ModelFolder::is_one(f("nowhere")));

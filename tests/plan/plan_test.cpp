@@ -302,6 +302,13 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   CHECK(other.code == 0);
   CHECK(other.out.find("why not --mesh \"a:2;b:1\" --layout \"batch:a;ff:b\"") !=
         std::string::npos);
+  const CliResult stages = run_cli_in(
+      f,
+      "plan gpt --set layers=2 d_model=64 heads=4 ff=128 length=32 batch=8 --devices 2 --machine "
+      "a100-80gb --time 1 --why-not layers:pipe --why-not-mesh pipe:2");
+  CHECK(stages.out.find("why not --mesh \"pipe:2\" --layout \"layers:pipe\" --set ") !=
+        std::string::npos);
+  CHECK(stages.out.find("scan=true") != std::string::npos);
   expect_success(run_cli_in(f, "plan " + model +
                                    "--mesh data:2 --machine a100-80gb --time 1 "
                                    "--microbatch-size auto --memory 1GB --set recompute=auto"));
