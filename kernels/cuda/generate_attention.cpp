@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/cuda/attention_dot.h"
 #include "kernels/cuda/codegen.h"
 #include "program/attention_step.h"
 
@@ -409,8 +410,12 @@ bool can_attend(const Step& step) {
   return true;
 }
 
+int64_t attention_spans_bytes(const Step& step) {
+  constexpr int64_t kAlign = 256;  // what stands behind them
+  return (SpanRows(AttentionStep(step), step.in).bytes() + kAlign - 1) / kAlign * kAlign;
+}
 int64_t attention_gpu_workspace(const Step& step) {
-  return SpanRows(AttentionStep(step), step.in).bytes();
+  return attention_spans_bytes(step) + attention_dot_bytes(step);
 }
 
 std::vector<Source> generate_attention(const KernelArgs& args) {

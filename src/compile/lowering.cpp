@@ -47,6 +47,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 
 void fuse_for_gpu(LowerOptions& lowering) {
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
+  if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;
   lowering.fuses_prologues = lowering.groups_tensors = may_fuse_for_gpu();
   if (may_fuse_for_gpu()) lowering.longest_row = cuda::kLongestRow;
 }

@@ -9,6 +9,7 @@
 #include "lower/passes/batch_products.h"
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
+#include "lower/passes/dots_in_attention.h"
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
@@ -71,6 +72,10 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     after("fuse_prologues", [&] { return to_string(program); });
     recompute_rows(program);
     after("recompute_rows", [&] { return to_string(program); });
+  }
+  if (options.fuse && options.may_own_dot) {
+    dots_in_attention(program, options.may_own_dot);
+    after("dots_in_attention", [&] { return to_string(program); });
   }
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });

@@ -45,6 +45,9 @@ struct LowerOptions {
   std::function<bool(const Step&)> takes_epilogue = {};
   /// True if the device's "reduce" can compute its operand with a pointwise program.
   bool fuses_prologues = false;
+  /// True if the device can compute the dot products that a gradient of attention begins with.
+  /// Empty: a step of their own does.
+  std::function<bool(const Step&)> may_own_dot = {};
   /// True if the device runs a pointwise step over several tensors, and matmuls in batches.
   bool groups_tensors = false;
   /// Elements of the longest row that the device reduces within a fused step.

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "gpu/device/enqueued.h"
 #include "gpu/device/host_step.h"
+#include "kernels/cuda/attention_dot.h"
 
 namespace tessera {
 
@@ -52,8 +53,14 @@ std::unique_ptr<Kernel> GpuSteps::bind(const KernelArgs& args) {
   }
   auto launches = std::make_unique<Launches>(gpu_.api, streams_.compute());
   if (kernel.clears_result) launches->clear(range_of(args.out.at(0)));
+  if (cuda::computes_dot(*args.step)) {
+    const cuda::AttentionDot dot(
+        args, static_cast<char*>(args.workspace) + cuda::attention_spans_bytes(*args.step));
+    launches->add(kernels_.make_launch(cuda::generate_pointwise(dot.args), dot.args));
+    numbered.in.at(6) = dot.result;
+  }
   for (const cuda::Source& source : kernel.generate(numbered))
-    launches->add(kernels_.make_launch(source, args));
+    launches->add(kernels_.make_launch(source, numbered));
   return launches;
 }
 
