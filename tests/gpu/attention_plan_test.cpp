@@ -99,7 +99,7 @@ const std::vector<std::string> kHeadsFirst = {"batch", "kv_heads", "group", "len
 
 TEST_CASE("cuDNN's attention has the CPU's values", "[cuda]") {
   CudaEmulator gpu;
-  gpu.has_attentions = true;
+  gpu.has_cudnn = true;
   const WithEmulator here(gpu);
   const std::vector<Names> cases = {
       {{"kv_heads", "length", "d_head"}, {"kv_heads", "memory_length", "d_head"}},
@@ -164,7 +164,7 @@ TEST_CASE("which attention cuDNN gets, and how its operands lie", "[cuda]") {
 
 TEST_CASE("a gpt's attention is cuDNN's, in a step that is captured", "[cuda]") {
   CudaEmulator gpu;
-  gpu.has_attentions = true;
+  gpu.has_cudnn = true;
   const WithEmulator here(gpu);
   Clusters clusters;
   const auto train = [&](const char* mesh, const char* layout, const char* device) {
@@ -190,7 +190,7 @@ TEST_CASE("a gpt's attention is cuDNN's, in a step that is captured", "[cuda]") 
 TEST_CASE("attention that cuDNN does not get says why", "[cuda]") {
   const auto run = [](bool has, const Names& names) {
     CudaEmulator gpu;
-    gpu.has_attentions = has;
+    gpu.has_cudnn = has;
     const WithEmulator here(gpu);
     Clusters clusters;
     Attended attended(names);

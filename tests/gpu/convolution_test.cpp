@@ -61,7 +61,7 @@ cuda::ConvPlan plan_of(const ConvOptions& how, DType dtype, const char* mesh = "
 
 TEST_CASE("cuDNN's convolutions have the CPU's values", "[cuda]") {
   CudaEmulator gpu;
-  gpu.has_convolutions = true;
+  gpu.has_cudnn = true;
   const WithEmulator here(gpu);
   CHECK(compare_convolutions(DType::float32, 2e-5) == "");
   CHECK(gpu.convolutions > 20);
@@ -102,7 +102,7 @@ TEST_CASE("a convolution that cuDNN does not get says why", "[cuda]") {
   Tensor y = conv(x, f, {{{"length", "window", 2}}}).named("y");
   const auto run = [&](bool has) {
     CudaEmulator gpu;
-    gpu.has_convolutions = has;
+    gpu.has_cudnn = has;
     const WithEmulator here(gpu);
     Clusters clusters;
     CompileOptions options{Mesh::parse("a:1"), {}, {{"f", {y}, false}}};

@@ -101,7 +101,8 @@ double sum_of(const Rows& a, const Rows* b = nullptr) {
 
 TEST_CASE("attention of the emulated GPU has the sums that attention must have", "[cuda]") {
   CudaEmulator gpu;
-  gpu.has_attentions = true;
+  gpu.has_cudnn = true;
+  gpu.direct = true;
   gpu.contexts().use(0);
   CudaStream stream = gpu.streams().make_stream();
   const Operands o(gpu);

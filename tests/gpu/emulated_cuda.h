@@ -33,13 +33,10 @@ class EmulatedCuda final : public CudaApi {
   EmulatedKernels& kernels() override { return kernels_; }
   EmulatedGraphs& graphs() override { return graphs_; }
   EmulatedBlas& blas() override { return blas_; }
+  EmulatedConvolution& convolutions() { return convolution_; }
   EmulatedNccl& groups() { return nccl_; }
-  CudaConvolutionApi* convolution(std::string& why) override {
-    return there(state_.settings.has_convolutions, convolution_, why);
-  }
-  CudaAttentionApi* attention(std::string& why) override {
-    return there(state_.settings.has_attentions, attention_, why);
-  }
+  CudaConvolutionApi* convolution(std::string& why) override { return there(convolution_, why); }
+  CudaAttentionApi* attention(std::string& why) override { return there(attention_, why); }
   CudaNcclApi* nccl(std::string& why) override {
     why = state_.settings.has_groups ? "" : "there is no NCCL: the emulator has none";
     return why.empty() ? &nccl_ : nullptr;
@@ -48,9 +45,9 @@ class EmulatedCuda final : public CudaApi {
 
  private:
   template <class Library>
-  static Library* there(bool has, Library& library, std::string& why) {
-    why = has ? "" : "cuDNN is missing: the emulator has none";
-    return has ? &library : nullptr;
+  Library* there(Library& library, std::string& why) const {
+    why = state_.settings.has_cudnn ? "" : "cuDNN is missing: the emulator has none";
+    return why.empty() ? &library : nullptr;
   }
 
   EmulatorState& state_;

@@ -8,8 +8,8 @@
 // copy has ended, a kernel that reads a GPU that its own does not reach, and what CUDA forbids
 // during a capture. What is wrong where nothing can be thrown is told by take_misuses().
 //
-// In a build with CUDA, calls go through Tessera's own code for the driver, NVRTC, cuBLASLt and
-// NCCL (src/gpu/library), which finds stand-ins of these libraries that enforce their rules
+// In a build with CUDA, calls go through Tessera's own code for the driver, NVRTC, cuBLASLt, cuDNN
+// and NCCL (src/gpu/library), which finds stand-ins of these libraries that enforce their rules
 // (gpu/rules). TESSERA_TEST_DRIVER=direct leaves that out.
 #pragma once
 

@@ -123,7 +123,7 @@ CudaAttention EmulatedAttention::prepare(const CudaAttend& attend, int64_t works
                                          std::string& why) {
   const int64_t wanted = state_.settings.attention_bytes;
   why = fmt::format("the emulator wants {} bytes, not {}", wanted, workspace);
-  if (!state_.settings.has_attentions || workspace < wanted) return nullptr;
+  if (workspace < wanted) return nullptr;
   return reinterpret_cast<CudaAttention>(new CudaAttend(attend));
 }
 

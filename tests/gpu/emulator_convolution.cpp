@@ -52,12 +52,16 @@ void for_products(const CudaConv& c, F f) {
   }
 }
 
+/// Rounded to tf32, which has 10 bits of fraction, where that is allowed.
 template <class T>
-float wide(T x) {
-  if constexpr (std::is_same_v<T, float>)
-    return x;
-  else
+float wide(T x, bool tf32) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (!tf32) return x;
+    const uint32_t bits = bits_as<uint32_t>(x);
+    return bits_as<float>((bits + 0xfffu + ((bits >> 13) & 1u)) & ~0x1fffu);
+  } else {
     return to_float(x);
+  }
 }
 
 template <class T>
@@ -68,7 +72,7 @@ void convolve(const CudaConv& c, const void* first, const void* second, void* re
   for_products(c, [&](int64_t x, int64_t filter, int64_t y) {
     const int64_t to = c.result == 0 ? y : c.result == 1 ? x : filter;
     const int64_t from = c.result == 1 ? y : x, other = c.result == 2 ? y : filter;
-    sums[static_cast<size_t>(to)] += wide(a[from]) * wide(b[other]);
+    sums[static_cast<size_t>(to)] += wide(a[from], c.tf32) * wide(b[other], c.tf32);
   });
   for (size_t k = 0; k < sums.size(); ++k) {
     T& to = static_cast<T*>(result)[k];

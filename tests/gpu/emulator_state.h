@@ -45,8 +45,7 @@ struct EmulatorSettings {
   std::vector<double> algorithm_seconds = {0};
   double epilogue_seconds = 0;
   std::string library = "emulated 1";
-  bool has_convolutions = false;
-  bool has_attentions = false;
+  bool has_cudnn = false;
   int64_t attention_bytes = 4096;  ///< of workspace that an attention needs
   bool profiled = false;           ///< ranges are shown
   bool has_groups = false;
@@ -63,7 +62,7 @@ struct EmulatorSettings {
   CaptureFault fails_capture = CaptureFault::none;
   int fails_on = -1;  ///< the GPU whose captures fail; -1: all
   int nccl_version = 22809;
-  int cudnn_version = 0;          ///< of a cuDNN that is too old to be used; 0: there is none
+  int cudnn_version = 91900;
   bool never_joins = false;       ///< a group of NCCL
   std::set<std::string> missing;  ///< "libnccl.so.2", or a function that a library lacks
 };

@@ -40,7 +40,7 @@ std::string CudnnConvolution::why_not() { return library().why_not; }
 
 namespace {
 
-constexpr int kMostAlgorithms = 8;
+constexpr int kMostAlgorithms = 16;  ///< each with tensor cores and without
 
 bool fits(const CudaConv& c) {
   const auto small = [](int64_t n) { return n <= std::numeric_limits<int>::max(); };

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   tessera::test::CudaEmulator emulator(gpus.empty() ? 1 : std::stoi(gpus), int64_t{8} << 30);
-  emulator.has_convolutions = emulator.has_attentions = emulator.has_groups = true;
+  emulator.has_cudnn = emulator.has_groups = true;
   const tessera::test::WithEmulator here(emulator);
   return tessera::run_cli(argc, argv);
 }

@@ -8,6 +8,7 @@
 #include "gpu/device/cuda_api.h"
 #include "gpu/library/shared_library.h"
 #include "gpu/rules/cublaslt.h"
+#include "gpu/rules/cudnn.h"
 #include "gpu/rules/driver.h"
 #include "gpu/rules/nccl.h"
 #include "gpu/rules/nvrtc.h"
@@ -27,13 +28,6 @@ void* find_driver(const std::string& symbol) {
   return found == all.end() ? nullptr : found->second;
 }
 
-/// One of cuDNN that is too old: all that is asked of it is its version.
-void* find_cudnn(const std::string&) {
-  const auto version =
-      +[] { return static_cast<size_t>(Machine::current()->settings.cudnn_version); };
-  return reinterpret_cast<void*>(version);
-}
-
 /// See FindSymbol.
 void* find_symbol(const char* library, const char* symbol) {
   const Machine* m = Machine::current();
@@ -42,12 +36,12 @@ void* find_symbol(const char* library, const char* symbol) {
     return nullptr;
   const std::string name = library;
   const auto is = [&](const char* stem) { return name.starts_with(stem); };
-  return is("libcuda.so")                                     ? find_driver(symbol)
-         : is("libnvrtc.so")                                  ? find_nvrtc(symbol)
-         : is("libcublasLt.so")                               ? find_cublaslt(symbol)
-         : is("libcudnn.so") && m->settings.cudnn_version > 0 ? find_cudnn(symbol)
-         : is("libnccl.so") && m->settings.has_groups         ? find_nccl(symbol)
-                                                              : nullptr;
+  return is("libcuda.so")                             ? find_driver(symbol)
+         : is("libnvrtc.so")                          ? find_nvrtc(symbol)
+         : is("libcublasLt.so")                       ? find_cublaslt(symbol)
+         : is("libcudnn.so") && m->settings.has_cudnn ? find_cudnn(symbol)
+         : is("libnccl.so") && m->settings.has_groups ? find_nccl(symbol)
+                                                      : nullptr;
 }
 
 /// A copy of libtessera_cuda.so with variables of its own: the other one finds real libraries.
@@ -140,18 +134,12 @@ class Libraries final : public CudaApi {
   CudaKernelApi& kernels() override { return *kernels_; }
   CudaGraphApi& graphs() override { return opened_->graphs(); }
   CudaBlasApi& blas() override { return *blas_; }
-  CudaConvolutionApi* convolution(std::string& why) override {
-    return settings().has_convolutions ? emulated_.convolution(why) : opened_->convolution(why);
-  }
-  CudaAttentionApi* attention(std::string& why) override {
-    return settings().has_attentions ? emulated_.attention(why) : opened_->attention(why);
-  }
+  CudaConvolutionApi* convolution(std::string& why) override { return opened_->convolution(why); }
+  CudaAttentionApi* attention(std::string& why) override { return opened_->attention(why); }
   CudaNcclApi* nccl(std::string& why) override { return opened_->nccl(why); }
   CudaProfilerApi* profiler() override { return emulated_.profiler(); }
 
  private:
-  const EmulatorSettings& settings() const { return emulated_.state().settings; }
-
   Machine machine_;
   EmulatedCuda& emulated_;
   std::unique_ptr<CudaApi> opened_;

@@ -8,8 +8,8 @@
 
 namespace tessera::test::rules {
 
-/// libtessera_cuda.so on the stand-ins, which run on this emulated GPU. cuDNN is the emulator's
-/// own. The emulated GPU must outlive it. Throws unsupported with the reason if it does not open.
+/// libtessera_cuda.so on the stand-ins, which run on this emulated GPU. The
+/// emulated GPU must outlive it. Throws unsupported with the reason if it does not open.
 std::unique_ptr<CudaApi> open_libraries(EmulatedCuda& emulated);
 
 }  // namespace tessera::test::rules
