@@ -88,7 +88,7 @@ class Dealer {
       chunk.per_stage = layers.iterations / (stages * layers.chunks);
       chunk.first_layer = chunk.chunk * stages * chunk.per_stage;
     }
-    for (size_t i = 0; i < layers.slices.size(); ++i) deal_slice(layers, i, parts);
+    for (size_t i = 0; i < layers.slices.size(); ++i) deal_slice(node, i, parts);
     const size_t carries = layers.carries.size(), stacks = carries + layers.stacked.size();
     std::vector<FlowNode> behind;
     for (size_t i = carries; i < stacks; ++i) deal_stack(node, i, parts, behind);
@@ -118,7 +118,8 @@ class Dealer {
   static size_t at(int value) { return static_cast<size_t>(value); }
 
   /// Lets each chunk slice its own layers.
-  void deal_slice(const FlowLoop& layers, size_t i, std::vector<FlowNode>& parts) {
+  void deal_slice(const FlowNode& node, size_t i, std::vector<FlowNode>& parts) {
+    const FlowLoop& layers = *node.loop;
     const FlowLoop::Slice& slice = layers.slices[i];
     if (const auto made = of_chunks_.find(slice.whole);
         made != of_chunks_.end() && slice.dim == 0) {
@@ -129,7 +130,7 @@ class Dealer {
     if (is_new) {
       std::vector<FlowNode>& nodes = is_inside_.contains(slice.whole) ? loop_.body : before_;
       const int dealt = flow_.add_value(dealt_as(slice.whole, slice.dim, layers));
-      known->second = exchange(slice.whole, dealt, layers, "to the chunks of layers", nodes);
+      known->second = exchange(slice.whole, dealt, node, "to the chunks of layers", nodes);
     }
     for (FlowNode& part : parts) part.loop->slices[i].whole = known->second;
   }
@@ -150,23 +151,23 @@ class Dealer {
     if (uses.others > 0 || (uses.sums > 0 && uses.layers > 0) || uses.sums > 1) {
       const int dealt = flow_.add_value(dealt_as(whole, 0, layers));
       loop_.dealt.push_back({dealt, of_chunk});
-      exchange(dealt, whole, layers, "from the chunks of layers", behind);
+      exchange(dealt, whole, node, "from the chunks of layers", behind);
     } else if (uses.sums == 1) {
-      sum_by_chunk(whole, layers, of_chunk);
+      sum_by_chunk(whole, node, of_chunk);
     }
   }
 
   /// Sums what chunks stack over microbatches, and puts the sum together behind the loop.
-  void sum_by_chunk(int value, const FlowLoop& layers, const std::vector<int>& of_chunk) {
+  void sum_by_chunk(int value, const FlowNode& node, const std::vector<int>& of_chunk) {
     const auto place = std::find(loop_.sums.begin(), loop_.sums.end(), value);
     const auto out = node_.out.begin() +
                      static_cast<std::ptrdiff_t>(loop_.carries.size() + loop_.stacked.size()) +
                      (place - loop_.sums.begin());
     const int whole = *out;
-    const int dealt = flow_.add_value(dealt_as(whole, 0, layers));
+    const int dealt = flow_.add_value(dealt_as(whole, 0, *node.loop));
     node_.out.insert(node_.out.erase(out), of_chunk.size(), dealt);
     loop_.sums.insert(loop_.sums.erase(place), of_chunk.begin(), of_chunk.end());
-    exchange(dealt, whole, layers, "from the chunks of layers", behind_);
+    exchange(dealt, whole, node, "from the chunks of layers", behind_);
   }
 
   static Shape without_front(const Shape& shape) {
@@ -190,13 +191,15 @@ class Dealer {
 
   /// Adds the exchange of `from`, which may write to `to`, and returns its result. Padding is not
   /// exchanged and becomes zero.
-  int exchange(int from, int to, const FlowLoop& layers, const char* reason,
+  int exchange(int from, int to, const FlowNode& node, const char* reason,
                std::vector<FlowNode>& nodes) {
+    const FlowLoop& layers = *node.loop;
     FlowNode move;
     move.kind = FlowKind::exchange;
     move.axes = {layers.stage_axis};
     move.in = {from};
-    move.origin = {flow_.values[at(to)].name, "", fmt::format("{}: {}", layers.stage_rule, reason)};
+    move.origin = {flow_.values[at(to)].name, node.origin.source,
+                   fmt::format("{}: {}", layers.stage_rule, reason)};
     std::vector<int> padded;
     for (int d = 0; d < flow_.values[at(to)].shape.rank(); ++d) {
       if (rule_layouts_.has_padding(flow_.values[at(to)].shape[d])) padded.push_back(d);

@@ -38,6 +38,7 @@ void add_read(const FlowNode& node, std::set<int>& read) {
   for (const FlowLoop::Slice& s : loop.slices) read.insert(s.whole);
   read.insert(loop.stacked.begin(), loop.stacked.end());
   read.insert(loop.sums.begin(), loop.sums.end());
+  read.insert(loop.sum_inits.begin(), loop.sum_inits.end());
   if (loop.condition >= 0) read.insert(loop.condition);
   for (const FlowNode& inner : loop.body) add_read(inner, read);
 }
@@ -97,6 +98,10 @@ class MicrobatchPipeline {
       if (!has_stages(node)) continue;
       divide_layers(parts_.back().loop.body.back());
       parts_.emplace_back();
+    }
+    for (const FlowLoop::Dealt& dealt : loop_.dealt) {
+      size_t& last = part_of_[dealt.value];
+      for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
     }
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
