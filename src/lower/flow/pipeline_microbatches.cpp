@@ -25,7 +25,10 @@ namespace tessera {
 
 namespace {
 
-bool has_stages(const FlowNode& node) { return node.loop && node.loop->stage_axis >= 0; }
+/// Stages that hand nothing on take no turns.
+bool has_stages(const FlowNode& node) {
+  return node.loop && node.loop->stage_axis >= 0 && !node.loop->carries.empty();
+}
 /// True for a node that is computed again wherever it is read: a constant, an index.
 bool is_source(const FlowNode& node) { return node.in.empty() && !node.loop; }
 

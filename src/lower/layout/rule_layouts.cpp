@@ -87,6 +87,8 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
             is_part_of_name(graph, source)
                 ? "; a rule names dims, and dots separate them: write @/NAME/ dim:axis for the "
                   "dims of tensors whose names are like NAME"
+            : source.dim == "stage" || source.dim == "stages"
+                ? "; stages are the ranks along the axis of the layers: layers:AXIS"
                 : "");
     for (const Rule& other : rules_) {
       require(other.source.dim != source.dim || other.source.scope != source.scope ||
