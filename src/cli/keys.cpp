@@ -81,8 +81,9 @@ std::vector<ConfigKey> common_keys() {
       {"train.pipeline_schedule", "1f1b",
        "Order in which the stages of layers:pipe take microbatches: gpipe does all of them "
        "forward, then backward; 1f1b alternates forward and backward, and keeps the activations "
-       "of at most as many microbatches as there are stages.",
-       KeyRange::one_of({"1f1b", "gpipe"})},
+       "of at most as many microbatches as there are stages. With several chunks of layers a stage "
+       "(layers:pipe*2) 1f1b is interleaved; the name interleaved says so and wants them.",
+       KeyRange::one_of({"1f1b", "gpipe", "interleaved"})},
       {"train.matmul_precision", "float32",
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
        KeyRange::one_of({"float32", "tf32"})},

@@ -19,15 +19,28 @@ void store_parameters(const Config& c, Graph& graph) {
   graph.store_parameters_as(dtype, stochastic);
 }
 
+namespace {
+PipelineSchedule pipeline_schedule_of(const Job& job) {
+  const std::string name = job.config.text("train.pipeline_schedule");
+  const std::vector<LayoutRule>& rules = job.layout.rules();
+  const bool has_chunks = std::any_of(rules.begin(), rules.end(), [](const LayoutRule& rule) {
+    return rule.text.find('*', rule.text.find_last_of(":=") + 1) != std::string::npos;
+  });
+  require(name != "interleaved" || has_chunks,
+          "train.pipeline_schedule=interleaved is 1f1b with several chunks of layers a stage, and "
+          "layout '{}' has one; write layers:AXIS*2 for two, or pipeline_schedule=1f1b",
+          job.layout.to_string());
+  return name == "gpipe" ? PipelineSchedule::gpipe : PipelineSchedule::one_forward_one_backward;
+}
+}  // namespace
+
 void set_schedule(const Job& job, CompileOptions& options) {
   options.device = job.device;
   options.overlap = job.config.text("train.overlap") == "on";
   options.offload_state = job.config.text("train.offload") == "state";
   options.wide_grad_reduce = job.config.text("train.grad_reduce_dtype") == "float32";
   options.reduce_each_microbatch = job.config.text("train.grad_reduce") == "microbatch";
-  options.pipeline_schedule = job.config.text("train.pipeline_schedule") == "gpipe"
-                                  ? PipelineSchedule::gpipe
-                                  : PipelineSchedule::one_forward_one_backward;
+  options.pipeline_schedule = pipeline_schedule_of(job);
   options.tf32 = job.config.text("train.matmul_precision") == "tf32";
   options.machine = job.machine;
   const bool is_auto = job.config.text("train.chunks") == "auto";

@@ -151,21 +151,41 @@ std::vector<PaddingReport> padding_of(const Program& program) {
   return result;
 }
 
+/// Of interleaved stages: the turns in which any has work, and those in which one has.
+std::pair<int64_t, int64_t> turns_of_tables(const Function& f) {
+  int64_t all = 0, busy = 0;
+  for (const Step& step : f.steps) {
+    if (!step.attrs.has("microbatches") || !has_table_of_stages(step)) continue;
+    busy += step.attrs.get<int64_t>("microbatches");
+    const int64_t stages = step.exprs[1].scalar_factor;
+    for (int64_t turn = 0; turn < step.attrs.get<int64_t>("turns"); ++turn) {
+      for (int64_t stage = 0; stage < stages; ++stage) {
+        if (entry_of(step, turn, stage) >= 0) all = std::max(all, turn + 1);
+      }
+    }
+  }
+  return {all, busy};
+}
+
 /// How long the stages of the function's pipelines are idle.
 void note_idle_stages(const Program& program, const Function& f, std::vector<std::string>& notes) {
+  const auto [turns_with_work, busy] = turns_of_tables(f);
   for (const Step& step : f.steps) {
     for (const Function& body : step.body) note_idle_stages(program, body, notes);
     const int64_t microbatches = step.attrs.get<int64_t>("microbatches", 0);
     if (microbatches == 0) continue;
     const auto axis = static_cast<size_t>(step.exprs[1].axis_terms[0].first);
-    const int64_t stages = program.axis_sizes[axis],
-                  turns = (microbatches + stages - 1) * step.exprs[1].divisor;
+    const int64_t stages = program.axis_sizes[axis], rounds = microbatches + stages - 1;
+    const bool has_table = step.exprs[1].table != nullptr;
+    const int64_t turns = has_table ? turns_with_work : rounds * step.exprs[1].divisor;
+    const double idle = has_table
+                            ? 1 - static_cast<double>(busy) / static_cast<double>(turns_with_work)
+                            : static_cast<double>(stages - 1) / static_cast<double>(rounds);
     std::string note = fmt::format(
         "{} microbatch{} pass{} through {} stages along '{}' in {} turns: a stage is idle in "
         "{:.0f} % of them; more microbatches make that less",
         microbatches, microbatches == 1 ? "" : "es", microbatches == 1 ? "es" : "", stages,
-        program.axis_names[axis], turns,
-        100.0 * static_cast<double>(stages - 1) / static_cast<double>(microbatches + stages - 1));
+        program.axis_names[axis], turns, 100 * idle);
     if (std::find(notes.begin(), notes.end(), note) == notes.end())
       notes.push_back(std::move(note));
   }

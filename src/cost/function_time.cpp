@@ -108,15 +108,16 @@ class Player {
     const size_t late = stores - static_cast<size_t>(body.late);
     const bool outside = odd_;
     const int64_t turn = turn_;
-    if (!runs_in_turn(loop, turn)) return;
-    const bool shortens =
-        shorten_ && std::none_of(steps.begin(), steps.end(),
-                                 [](const Step& step) { return step.attrs.has("turns"); });
+    if (!runs_in_turn(loop, turn, stage_)) return;
+    const bool has_shares = std::any_of(steps.begin(), steps.end(),
+                                        [](const Step& step) { return step.attrs.has("turns"); });
+    const bool shortens = shorten_ && !has_shares;
     auto run = [&](int64_t iteration, size_t first, size_t last) {
       int skipped = 0;
       for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
       odd_ = iteration % 2 != 0;
       turn_ = iteration;
+      if (has_shares) stage_ = working_stage(body, turn_);
       play(steps.subspan(first, last - first), number + skipped);
     };
     run(0, 0, early);
@@ -196,7 +197,8 @@ class Player {
   std::map<std::pair<int, bool>, int>
       under_way_;  ///< (bucket number, iteration is odd) -> transfer
   bool odd_ = false;
-  int64_t turn_ = 0;  ///< the iteration of the innermost loop
+  int64_t turn_ = 0;   ///< the iteration of the innermost loop
+  int64_t stage_ = 0;  ///< of those with tables, the stage that is played in this turn
   std::unordered_map<const Step*, double> seconds_;
   FunctionTime time_;
 };

@@ -1,35 +1,39 @@
-// Each stage has a fixed list of forwards and backwards. Repeated passes over the stages run
-// whatever is ready, until all lists are done. A piece is ready when its input has arrived: from
-// the chunk before it (forward) or after it (backward).
+// Each stage has a fixed list of forwards and backwards (pipeline_turns.h). Repeated passes over
+// the stages run whatever is ready, until all lists are done. A piece is ready when its input has
+// arrived: from the chunk before it (forward) or after it (backward).
 #include "cost/pipeline_schedule.h"
 
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cost/pipeline_turns.h"
 
 namespace tessera {
 
 namespace {
+
+int64_t chunks_of_stage(const Pipeline& p) {
+  return static_cast<int64_t>(p.chunks.size()) / p.stages;
+}
+
+/// The chunks of a stage forward, then backward.
+PipelinePasses passes_of(const Pipeline& p) {
+  const auto chunks = static_cast<size_t>(chunks_of_stage(p));
+  PipelinePasses passes{std::vector<bool>(2 * chunks, false), chunks > 1};
+  std::fill_n(passes.is_forward.begin(), chunks, true);
+  return passes;
+}
+
+PipelineTurns turns_of(const Pipeline& p) {
+  return pipeline_turns(PipelineSchedule::one_forward_one_backward, passes_of(p), p.stages,
+                        p.microbatches);
+}
 
 struct Piece {
   bool is_forward;
   int chunk;  ///< of the model
   int64_t microbatch;
 };
-
-int64_t chunks_of_stage(const Pipeline& p) {
-  return static_cast<int64_t>(p.chunks.size()) / p.stages;
-}
-
-/// The number of warm-up forwards of a stage: those before its first backward, except the one right
-/// before it.
-int64_t forwards_ahead(const Pipeline& p, int stage) {
-  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
-  if (per_stage > 1 && p.microbatches == p.stages) return all;
-  int64_t ahead = p.stages - 1 - stage;
-  if (per_stage > 1) ahead = 2 * ahead + (per_stage - 1) * p.stages;
-  return std::min(ahead, all);
-}
 
 class Player {
  public:
@@ -40,15 +44,19 @@ class Player {
   }
 
   PipelineTime play() {
-    std::vector<std::vector<Piece>> lists;
-    for (int s = 0; s < p_.stages; ++s) lists.push_back(list_of(s));
+    const PipelineTurns turns = turns_of(p_);
+    std::vector<std::vector<StageWork>> lists;
+    for (int s = 0; s < p_.stages; ++s)
+      lists.push_back(work_of_stage(turns, static_cast<size_t>(s)));
     std::vector<size_t> next(lists.size(), 0);
     std::vector<double> free(lists.size(), 0);
     time_.busy.assign(lists.size(), 0);
     for (bool moved = true; moved;) {
       moved = false;
       for (size_t s = 0; s < lists.size(); ++s) {
-        while (next[s] < lists[s].size() && run(static_cast<int>(s), lists[s][next[s]], free[s])) {
+        const int stage = static_cast<int>(s);
+        while (next[s] < lists[s].size() &&
+               run(stage, piece_of(lists[s][next[s]], stage), free[s])) {
           ++next[s];
           moved = true;
         }
@@ -66,32 +74,11 @@ class Player {
     return done_[forward ? 1 : 0][static_cast<size_t>(chunk * p_.microbatches + microbatch)];
   }
 
-  /// The k-th forward of a stage: `stages` microbatches through each of its chunks in turn.
-  Piece forward(int stage, int64_t k) const {
-    const int64_t round = static_cast<int64_t>(p_.stages) * per_stage_;
-    const int64_t chunk = k % round / p_.stages;
-    if (per_stage_ == 1) return {true, stage, k};
-    return {true, static_cast<int>(chunk) * p_.stages + stage,
-            k / round * p_.stages + k % p_.stages};
-  }
-
-  Piece backward(int stage, int64_t k) const {
-    Piece piece = forward(stage, k);
-    piece.is_forward = false;
-    const int local = piece.chunk / p_.stages;
-    piece.chunk = (per_stage_ - 1 - local) * p_.stages + stage;
-    return piece;
-  }
-
-  std::vector<Piece> list_of(int stage) const {
-    const int64_t all = p_.microbatches * per_stage_, ahead = forwards_ahead(p_, stage);
-    std::vector<Piece> list;
-    for (int64_t k = 0; k < ahead; ++k) list.push_back(forward(stage, k));
-    for (int64_t k = 0; k < all; ++k) {
-      if (ahead + k < all) list.push_back(forward(stage, ahead + k));
-      list.push_back(backward(stage, k));
-    }
-    return list;
+  Piece piece_of(const StageWork& work, int stage) const {
+    const int pass = static_cast<int>(work.pass);
+    const bool forward = pass < per_stage_;
+    const int local = forward ? pass : 2 * per_stage_ - 1 - pass;
+    return {forward, local * p_.stages + stage, work.microbatch};
   }
 
   /// Runs a piece if its input is ready.
@@ -161,9 +148,8 @@ std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const Chu
 }
 
 double microbatches_held(const Pipeline& p, int stage) {
-  const int64_t per_stage = chunks_of_stage(p), all = p.microbatches * per_stage;
-  return static_cast<double>(std::min(forwards_ahead(p, stage) + 1, all)) /
-         static_cast<double>(per_stage);
+  return static_cast<double>(most_ahead(turns_of(p), passes_of(p), static_cast<size_t>(stage))) /
+         static_cast<double>(chunks_of_stage(p));
 }
 
 double hand_over(const Costs& costs, double bytes, const std::vector<int>& stage,

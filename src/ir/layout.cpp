@@ -152,20 +152,23 @@ class ClauseParser {
     names_.clear();
   }
 
-  /// Takes "*2" from the end of axes; it stays in the text of the rule (ir/equal_work.h).
+  /// Takes "*2" or "*N" from the end of axes; it stays in the text of the rule (ir/equal_work.h).
   void take_factor(std::string& axes) const {
     const size_t star = axes.find('*');
     if (star == std::string::npos) return;
     const std::string factor = axes.substr(star + 1);
     axes.resize(star);
-    require(factor == "2" && axes != "-" && axes != "auto" && !axes.empty(),
+    const bool is_number = factor.size() <= 4 &&
+                           factor.find_first_not_of("0123456789") == std::string::npos &&
+                           factor.find_first_not_of('0') != std::string::npos && factor != "1";
+    require(is_number && axes != "-" && axes != "auto" && !axes.empty(),
             "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
-            "intervals with the same work, and there is no other number",
+            "intervals with the same work, and each stage of layers two chunks (or '*3' three)",
             text_, axes, factor);
     require(purpose_ == Purpose::none && scope_.empty(),
-            "layout clause '{}': '{}*2' balances the work of ops, not the storage of some "
-            "tensors; write it in a clause without '@'",
-            text_, axes);
+            "layout clause '{}': '{}*{}' deals the work of ops, not the storage of some tensors; "
+            "write it in a clause without '@'",
+            text_, axes, factor);
   }
 
   const std::string& text_;

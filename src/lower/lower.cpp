@@ -1,6 +1,7 @@
 // The list of passes.
 #include "lower/lower.h"
 
+#include "lower/flow/deal_layers.h"
 #include "lower/flow/insert_padding_masks.h"
 #include "lower/flow/localize.h"
 #include "lower/flow/pipeline_microbatches.h"
@@ -56,6 +57,8 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
+  deal_layers(rule_layouts, flow);
+  after("deal_layers", [&] { return to_string(flow, options.mesh); });
   pipeline_microbatches(graph, options.pipeline_schedule, flow);
   after("pipeline_microbatches", [&] { return to_string(flow, options.mesh); });
   Program program = localize(graph, flow, rule_layouts);

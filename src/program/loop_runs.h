@@ -11,26 +11,54 @@ namespace tessera {
 // iteration and the counters [begin, end) of the iterations that run; the others are another
 // stage's, or come in another turn. A window that moves with a scalar is inside a loop over turns,
 // whose number is the attribute "turns". Where its exprs have a divisor d, an iteration runs in
-// every d-th turn.
+// every d-th turn. Where they have tables [turn] or [turn, stage], an entry is the iteration that
+// runs, or -1.
+
+/// True if tables say when iterations run on a stage.
+inline bool has_table_of_stages(const Step& loop) {
+  return loop.exprs.size() == 3 && loop.exprs[1].table && !loop.exprs[1].axis_terms.empty();
+}
+
+/// The iteration in a turn on a stage of a loop with a table.
+inline int64_t entry_of(const Step& loop, int64_t turn, int64_t stage) {
+  const IntExpr& begin = loop.exprs[1];
+  const int64_t at = turn * begin.scalar_factor + (begin.axis_terms.empty() ? 0 : stage);
+  return begin.table->at(static_cast<size_t>(at));
+}
 
 /// The most iterations that run each time a loop is run.
 inline int64_t iterations_of(const Step& loop) {
   const int64_t all = loop.loop.iterations;
   if (loop.exprs.empty()) return all;
+  if (loop.exprs[1].table) return 1;
   const int64_t window = loop.exprs[2].constant - loop.exprs[1].constant;
   return std::min(all, loop.exprs[2].divisor > 1 ? 1 : window);
 }
 
-/// True if an iteration of a loop runs on any stage in this turn. Of a loop that runs every d-th
-/// turn on a stage: in those of the first stage.
-inline bool runs_in_turn(const Step& loop, int64_t turn) {
+/// True if an iteration of a loop runs on a stage in this turn. Without a table it is any stage; of
+/// a loop that runs every d-th turn on a stage, in those of the first stage.
+inline bool runs_in_turn(const Step& loop, int64_t turn, int64_t stage) {
   if (!loop.attrs.has("turns")) return true;
+  if (loop.exprs[1].table) return entry_of(loop, turn, stage) >= 0;
   const IntExpr& end = loop.exprs[2];
   const int64_t all = loop.attrs.get<int64_t>("turns"), at = turn + end.constant;
   if (at % end.divisor != 0) return false;
   const bool has_all_stages = end.axis_terms.empty();  // together
   return has_all_stages ? at > 0 && at / end.divisor <= loop.loop.iterations
                         : turn / end.divisor < all / end.divisor;
+}
+
+/// In a turn, the first stage that has work by the tables of the loops in `body`; 0 without tables.
+inline int64_t working_stage(const Function& body, int64_t turn) {
+  for (int64_t stage = 0;; ++stage) {
+    bool has_tables = false;
+    for (const Step& loop : body.steps) {
+      if (!has_table_of_stages(loop) || stage >= loop.exprs[1].scalar_factor) continue;
+      has_tables = true;
+      if (entry_of(loop, turn, stage) >= 0) return stage;
+    }
+    if (!has_tables) return 0;
+  }
 }
 
 /// How often the body runs if the loop is run `times` times.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "base/fail.h"
 #include "base/hash.h"
@@ -18,7 +19,17 @@ int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) 
   int64_t value = static_cast<int64_t>(sum);
   if (divisor != 1) value = (value - ((value % divisor) + divisor) % divisor) / divisor;
   if (modulus != 0) value = ((value % modulus) + modulus) % modulus;
-  return std::clamp(value, lo, hi);
+  value = std::clamp(value, lo, hi);
+  return table ? table->at(static_cast<size_t>(value)) : value;
+}
+
+bool IntExpr::operator==(const IntExpr& other) const {
+  const auto formula = [](const IntExpr& e) {
+    return std::tie(e.constant, e.axis_terms, e.scalar, e.scalar_factor, e.divisor, e.modulus, e.lo,
+                    e.hi);
+  };
+  if (formula(*this) != formula(other) || !table != !other.table) return false;
+  return table == other.table || *table == *other.table;
 }
 
 std::string IntExpr::to_string() const {
@@ -30,6 +41,7 @@ std::string IntExpr::to_string() const {
   if (lo != std::numeric_limits<int64_t>::min() || hi != std::numeric_limits<int64_t>::max()) {
     text = fmt::format("clamp({},{},{})", text, lo, hi);
   }
+  if (table) text = fmt::format("[{}][{}]", fmt::join(*table, " "), text);
   return text;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,7 +23,7 @@ namespace tessera {
 
 /// clamp(floor((constant + sum_k axis_terms[k].second * coordinate(axis_terms[k].first)
 ///              + scalar_factor * scalars[scalar]) / divisor) mod modulus, lo, hi), where scalar <
-///              0 and modulus 0 mean none.
+///              0 and modulus 0 mean none. With a table, the entry of that number.
 struct IntExpr {
   int64_t constant = 0;
   std::vector<std::pair<int, int64_t>> axis_terms;  ///< (mesh axis, factor)
@@ -31,12 +32,15 @@ struct IntExpr {
   int64_t divisor = 1;
   int64_t modulus = 0;
   int64_t lo = std::numeric_limits<int64_t>::min(), hi = std::numeric_limits<int64_t>::max();
+  /// What ranks work on where that is no formula. The host evaluates such an expression: of loops,
+  /// and of collectives, which are bound for each iteration.
+  std::shared_ptr<const std::vector<int64_t>> table = {};
 
   /// Evaluates for a rank. coordinates: one per mesh axis. scalars: the run-time scalars.
   int64_t eval(std::span<const int> coordinates, const int64_t* scalars) const;
   bool depends_on_scalars() const { return scalar >= 0; }
   std::string to_string() const;
-  bool operator==(const IntExpr&) const = default;
+  bool operator==(const IntExpr& other) const;
 };
 
 /// Persistent memory keeps its content between runs and functions (parameters, state, inputs).

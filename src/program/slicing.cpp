@@ -47,8 +47,9 @@ const Interval* interval_of(const Slicing& slicing, size_t dim) {
 
 int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-std::vector<DimRange> ranges_of(const Interval& interval, std::span<const int> coordinates) {
-  const int64_t begin = interval.begin.eval(coordinates, nullptr), end = begin + interval.size,
+std::vector<DimRange> ranges_of(const Interval& interval, std::span<const int> coordinates,
+                                const int64_t* scalars) {
+  const int64_t begin = interval.begin.eval(coordinates, scalars), end = begin + interval.size,
                 n = interval.extent;
   std::vector<DimRange> ranges;
   const int64_t first = interval.wraps ? floor_div(begin, n) : 0,
@@ -83,12 +84,12 @@ std::vector<int64_t> slice_sizes(const Slicing& slicing, const std::vector<int>&
 }
 
 std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axis_sizes,
-                             std::span<const int> coordinates) {
+                             std::span<const int> coordinates, const int64_t* scalars) {
   std::vector<Piece> pieces(1);
   for (size_t d = 0; d < slicing.sizes.size(); ++d) {
     const Interval* interval = interval_of(slicing, d);
     const std::vector<DimRange> ranges =
-        interval ? ranges_of(*interval, coordinates)
+        interval ? ranges_of(*interval, coordinates, scalars)
                  : std::vector<DimRange>{slice_range(slicing, d, axis_sizes, coordinates)};
     std::vector<Piece> longer;
     for (const Piece& piece : pieces) {

@@ -46,8 +46,9 @@ struct Piece {
 /// Sizes of a slice in memory.
 std::vector<int64_t> slice_sizes(const Slicing& slicing, const std::vector<int>& axis_sizes);
 /// The elements of the rank at `coordinates`: one piece, unless an interval wraps or is empty.
+/// `scalars`: if an interval depends on them.
 std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axis_sizes,
-                             std::span<const int> coordinates);
+                             std::span<const int> coordinates, const int64_t* scalars = nullptr);
 
 /// Encodes axes as one list: for each dim the number of axes, then the axes. unpacked_axes decodes.
 std::vector<int64_t> packed_axes(const std::vector<std::vector<int>>& axes);

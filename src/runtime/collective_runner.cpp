@@ -38,7 +38,8 @@ Collective CollectiveRunner::describe(const Step& step) {
   c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
   c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
   if (c.kind == CollectiveKind::exchange)
-    plan_exchange(rank_.program, step, rank_.coordinates, group(step.axes).size(), c);
+    plan_exchange(rank_.program, step, rank_.coordinates, rank_.scalars.data(),
+                  group(step.axes).size(), c);
   return c;
 }
 

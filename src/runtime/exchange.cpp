@@ -42,10 +42,12 @@ std::vector<int64_t> place(const Box& part, const Piece& piece) {
 
 class Planner {
  public:
-  Planner(const Program& program, const Step& step, std::span<const int> coordinates, int ranks)
+  Planner(const Program& program, const Step& step, std::span<const int> coordinates,
+          const int64_t* scalars, int ranks)
       : program_(program),
         step_(step),
         mine_(coordinates.begin(), coordinates.end()),
+        scalars_(scalars),
         ranks_(ranks) {
     renumbers_ = is_renumbering(step);
     if (renumbers_) {
@@ -105,7 +107,7 @@ class Planner {
                  Visit visit) const {
     if (source_of(receiver, holder) != holder) return;
     for (const Piece& from : pieces_of(from_, program_.axis_sizes, holder)) {
-      for (const Piece& to : pieces_of(to_, program_.axis_sizes, receiver)) {
+      for (const Piece& to : pieces_of(to_, program_.axis_sizes, receiver, scalars_)) {
         const Box part = intersect(from.box, to.box);
         if (!part.empty()) visit(part, from, to);
       }
@@ -135,6 +137,7 @@ class Planner {
   const Program& program_;
   const Step& step_;
   std::vector<int> mine_;
+  const int64_t* scalars_;
   int ranks_;
   Slicing from_, to_;
   bool renumbers_ = false;
@@ -144,8 +147,8 @@ class Planner {
 }  // namespace
 
 void plan_exchange(const Program& program, const Step& step, std::span<const int> coordinates,
-                   int ranks, Collective& collective) {
-  Planner(program, step, coordinates, ranks).fill(collective);
+                   const int64_t* scalars, int ranks, Collective& collective) {
+  Planner(program, step, coordinates, scalars, ranks).fill(collective);
 }
 
 }  // namespace tessera

@@ -9,9 +9,19 @@ namespace tessera {
 
 namespace {
 
-/// True if the iterations of a loop touch different addresses.
+/// True if a collective in the body, whose plan is bound, depends on the counter.
+bool plans_differ(const Function& body, int counter) {
+  return std::any_of(body.steps.begin(), body.steps.end(), [&](const Step& step) {
+    return (step.kind == StepKind::collective &&
+            std::any_of(step.exprs.begin(), step.exprs.end(),
+                        [&](const IntExpr& e) { return e.scalar == counter; })) ||
+           (!step.body.empty() && plans_differ(step.body[0], counter));
+  });
+}
+
+/// True if the iterations of a loop touch different addresses, or have other plans.
 bool moves(const Step& step) {
-  bool any = false;
+  bool any = plans_differ(step.body[0], step.loop.counter);
   visit_views(step, [&](const View& v) { any = any || v.shift.scalar == step.loop.counter; });
   return any;
 }

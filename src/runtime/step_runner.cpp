@@ -1,5 +1,7 @@
 #include "runtime/step_runner.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/fail.h"
 #include "base/thrown.h"
@@ -63,14 +65,18 @@ void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {
   }
 }
 
-/// False for an iteration that is not this rank's, or not yet: see program/loop_runs.h.
-bool StepRunner::is_in_window(const Step& loop, int64_t iteration) const {
-  if (loop.exprs.empty()) return true;
-  const int64_t counter = counter_of(loop, iteration, rank_.coordinates);
+/// The iterations [first, last) that are this rank's, and not for later: see program/loop_runs.h.
+std::pair<int64_t, int64_t> StepRunner::window(const Step& loop) const {
+  const int64_t all = loop.loop.iterations;
+  if (loop.exprs.empty()) return {0, all};
   const auto value = [&](size_t expr) {
     return loop.exprs[expr].eval(rank_.coordinates, rank_.scalars.data());
   };
-  return value(1) <= counter && counter < value(2);
+  const int64_t begin = value(1), end = value(2), origin = value(0);
+  int64_t first = begin - origin, last = end - origin;
+  if (loop.loop.reverse) first = origin + all - end, last = origin + all - begin;
+  first = std::clamp<int64_t>(first, 0, all);
+  return {first, std::clamp<int64_t>(last, first, all)};
 }
 
 namespace {
@@ -97,6 +103,7 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
   const LoopStep& loop = bound.step->loop;
   const Function& body = bound.step->body[0];
   const auto count = static_cast<size_t>(loop.iterations);
+  const auto [begin, end] = window(*bound.step);
   const auto early = static_cast<size_t>(body.early),
              stores = static_cast<size_t>(body.first_update);
   const size_t late = stores - static_cast<size_t>(body.late);
@@ -109,12 +116,13 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
     rank_.device.set_scalar(counter, rank_.scalars[counter]);
     run(variants[iteration % variants.size()], first, last, search);
   };
+  const auto skip = [&](int64_t iterations) {
+    if (search != nullptr && iterations > 0) search->skip(iterations * results_of(body));
+  };
+  skip(begin);
   run_part(0, 0, early);
-  for (size_t iteration = 0; iteration < count; ++iteration) {
-    if (!is_in_window(*bound.step, static_cast<int64_t>(iteration))) {
-      if (search != nullptr) search->skip(results_of(body));
-      continue;
-    }
+  for (auto iteration = static_cast<size_t>(begin); iteration < static_cast<size_t>(end);
+       ++iteration) {
     if (const void* condition = bound.loop->conditions[iteration % variants.size()]) {
       bool runs = false;
       rank_.device.read(&runs, condition, sizeof(runs));
@@ -127,6 +135,7 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
     run_part(iteration, stores, body.steps.size());
   }
   run_part(count - 1, late, stores);
+  skip(loop.iterations - end);
 }
 
 }  // namespace tessera

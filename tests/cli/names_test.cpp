@@ -122,8 +122,22 @@ TEST_CASE("cli: a key that was renamed says its name of today", "[cli]") {
                  {"key 'train.grad_reduce' is 'part'; that is called microbatch now"});
   expect_failure(run_cli_in(f, "explain gpt --set grad_reduce=often"), 1,
                  {"key 'train.grad_reduce' is 'often'; it is step or microbatch"});
-  expect_failure(run_cli_in(f, "explain gpt --set pipeline_schedule=1f1"), 1,
-                 {"key 'train.pipeline_schedule' is '1f1'; it is 1f1b or gpipe"});
+  expect_failure(run_cli_in(f, "explain gpt --set pipeline_schedule=1fb1"), 1,
+                 {"unknown pipeline_schedule '1fb1'; did you mean '1f1b'?"});
+  const std::string stages = "explain gpt --mesh pipe:2 --set scan=true microbatches=4 batch=8 ";
+  expect_failure(run_cli_in(f, stages + "pipeline_schedule=interleaved --layout layers:pipe"), 1,
+                 {"interleaved is 1f1b with several chunks of layers a stage, and layout "
+                  "'layers:pipe' has one; write layers:AXIS*2"});
+  expect_failure(run_cli_in(f, stages + "pipeline_schedule=gpipe --layout layers:pipe*2"), 1,
+                 {"layout rule 'layers:pipe*2': 2 chunks of layers a stage need "
+                  "pipeline_schedule=1f1b"});
+  expect_failure(run_cli_in(f, stages + "layers=6 --layout layers:pipe*2"), 1,
+                 {"layout rule 'layers:pipe*2': 6 layers cannot be dealt to 2 stages with 2 chunks "
+                  "each",
+                  "give the model a multiple of 4"});
+  expect_failure(run_cli_in(f, stages + "--layout stage:pipe"), 1,
+                 {"layout rule 'stage:pipe': no tensor has a dim 'stage'",
+                  "stages are the ranks along the axis of the layers: layers:AXIS"});
   // A model's own key may have such a name.
   Config own({{"model.sums", "1", "Number of sums."}, {"train.grad_reduce", "step", "When."}});
   own.set("sums", "2");

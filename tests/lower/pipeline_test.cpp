@@ -49,9 +49,9 @@ Tensor layer(Tensor x, Tensor memory) {
   return x + einsum({dropout(h, 0.25), down}, {x.dim("batch"), kModel});
 }
 
-/// An encoder of 4 layers, and a decoder of `layers` that all read what the encoder makes. The
-/// outputs have an element for each example.
-std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches) {
+/// An encoder of `encoder` layers, and a decoder of `layers` that all read what the encoder makes.
+/// The outputs have an element for each example.
+std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches, int64_t encoder) {
   const Dim batch("batch", 12 / microbatches);
   const auto loss = [&] {
     Tensor x = g.input("x", {batch, kModel}, DType::float64);
@@ -59,7 +59,7 @@ std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches) {
     Tensor memory, y;
     {
       const Scope scope(g, "encoder");
-      memory = repeat({"layers", 4}, in, [&](Tensor t) { return layer(t, x); });
+      memory = repeat({"layers", encoder}, in, [&](Tensor t) { return layer(t, x); });
     }
     {
       const Scope scope(g, "decoder");
@@ -80,9 +80,10 @@ constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::gpipe,
 
 /// Two steps, and what they make.
 Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
-               const std::string& layout, PipelineSchedule schedule = PipelineSchedule::gpipe) {
+               const std::string& layout, PipelineSchedule schedule = PipelineSchedule::gpipe,
+               int64_t encoder = 4) {
   Graph g;
-  std::vector<Tensor> outputs = train(g, layers, microbatches);
+  std::vector<Tensor> outputs = train(g, layers, microbatches, encoder);
   for (size_t i = 0; i < outputs.size(); ++i)
     outputs[i] = identity(outputs[i]).named("out" + std::to_string(i));
   const Mesh on = Mesh::parse(mesh);
@@ -147,6 +148,33 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
   }
 }
 
+TEST_CASE("stages of several chunks train as on one rank, with any number of microbatches",
+          "[pipeline]") {
+  struct Case {
+    int64_t encoder, layers, microbatches;
+    const char *mesh, *layout;
+  };
+  const Case cases[] = {{4, 4, 6, "pipe:2", "layers:pipe*2"},
+                        {4, 8, 3, "pipe:2", "layers:pipe*2"},
+                        {8, 4, 1, "pipe:2;data:2", "layers:pipe*2;batch:data"},
+                        {6, 12, 4, "pipe:3", "layers:pipe*2"},
+                        {6, 6, 6, "pipe:2;model:2", "layers:pipe*3;ff:model"},
+                        {8, 8, 6, "pipe:4", "layers:pipe*2"},
+                        {8, 8, 4, "pipe:2;data:2", "layers:pipe*4;batch:data;@params model:data"},
+                        {4, 4, 6, "pipe:2;data:2", "layers:pipe*2;@state model:data"},
+                        {4, 8, 6, "pipe:2;data:3", "layers:pipe*2;@params layers:data"},
+                        {4, 4, 2, "pipe:2;data:2", "layers:pipe*2;@/*up/ layers:data+pipe"}};
+  for (const Case& c : cases) {
+    INFO(c.encoder << " and " << c.layers << " layers, " << c.microbatches << " microbatches, "
+                   << c.mesh << " " << c.layout);
+    const auto values = [&](const char* mesh, const char* layout) {
+      return trained(c.layers, c.microbatches, mesh, layout,
+                     PipelineSchedule::one_forward_one_backward, c.encoder);
+    };
+    check_equal(values("a:1", ""), values(c.mesh, c.layout));
+  }
+}
+
 TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pipeline]") {
   const Dim batch("batch", 4);
   const auto build = [&](Graph& g) {
@@ -160,6 +188,7 @@ TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pi
   const Values plain = run(build, "a:1", "");
   check_equal(plain, run(build, "pipe:2", "layers:pipe"));
   check_equal(plain, run(build, "pipe:3;data:2", "layers:pipe;batch:data"));
+  check_equal(plain, run(build, "pipe:5", "layers:pipe"));
 }
 
 TEST_CASE("what is not finite is told of the op that made it, in whatever stage", "[pipeline]") {

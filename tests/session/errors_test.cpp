@@ -93,10 +93,10 @@ TEST_CASE("layout errors: grammar", "[errors]") {
                [] { Layout::parse("@parms batch:a"); });
   expect_usage({"'@' begins a clause, but stands in '@state'", "put ';' before it"},
                [] { Layout::parse("batch:a @state ff:a"); });
-  expect_usage({"layout clause 'length:a*3': 'a*3' is not a split", "'*2' gives each rank two"},
-               [] { Layout::parse("length:a*3"); });
+  expect_usage({"layout clause 'length:a*x': 'a*x' is not a split", "'*2' gives each rank two"},
+               [] { Layout::parse("length:a*x"); });
   expect_usage({"'-*2' is not a split"}, [] { Layout::parse("length:-*2"); });
-  expect_usage({"layout clause '@params length:a*2': 'a*2' balances the work of ops",
+  expect_usage({"layout clause '@params length:a*2': 'a*2' deals the work of ops",
                 "in a clause without '@'"},
                [] { Layout::parse("@params length:a*2"); });
 }

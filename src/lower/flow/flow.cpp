@@ -75,6 +75,11 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh,
   if (node.loop->pipeline_axis >= 0) {
     for (const FlowNode& share : node.loop->body) {
       const FlowLoop::Turns& turns = share.loop->turns;
+      if (!turns.table.empty()) {
+        text += fmt::format("{}  iteration of {} by turn{}: {}\n", indent, share.loop->name,
+                            turns.by_turn ? "" : " and stage", fmt::join(turns.table, " "));
+        continue;
+      }
       text += fmt::format("{}  iteration m of {} in turn {}m + {} + {} * stage\n", indent,
                           share.loop->name, turns.stride, turns.first, turns.by_stage);
     }

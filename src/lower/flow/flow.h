@@ -71,21 +71,44 @@ struct FlowLoop {
   int stage_axis = -1;
   std::string stage_rule;  ///< the rule that made it so: "layers:pipe"
   int64_t per_stage = 0;   ///< the slices that a stage has a place for, padding included
+  /// Of layers in stages: the chunks that a stage works on if microbatches pass through (rule
+  /// `layers:pipe*2`). Stage s of P then runs chunks s, P + s, 2P + s, ... of the layers.
+  int64_t chunks = 1;
+  /// One chunk of each stage, made by deal_layers(): its number. -1: all layers.
+  int64_t chunk = -1;
+  int64_t first_layer = 0;  ///< of the first stage's chunk; of per_stage layers
+  /// By sum: the value that it begins with, or -1 for zeros. Empty: zeros.
+  std::vector<int> sum_inits = {};
   /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
   /// one to all. Exchanges.
   std::vector<FlowNode> to_next, to_all;
   /// A loop over turns, in which the ranks along this axis are stages that work on different
   /// microbatches. The body has loops over microbatches with `turns`. -1: none.
   int pipeline_axis = -1;
-  /// Iteration m runs in turn stride * m + first + by_stage * stage.
+  /// Iteration m runs in turn stride * m + first + by_stage * stage. With a table, `by_turn` or
+  /// [turn * stages + stage]: the iteration that runs, or -1.
   struct Turns {
     int64_t stride = 1, first = 0, by_stage = 0;
+    std::vector<int64_t> table = {};
+    bool by_turn = false;  ///< all stages run it together
   } turns;
+  /// Of a loop over turns with begin_to_next, [turn * stages + stage]: the stage from which a stage
+  /// receives, or `stages`; and the place of the arrivals where it is put.
+  std::vector<int64_t> senders, places;
+  /// (from, to): what an iteration copies first.
+  std::vector<std::pair<int, int>> copies;
   /// What an iteration over microbatches begins with: to_next and to_all of layers in stages. in:
   /// with a dim for the stages in front, and the value without; out: the same.
   std::vector<FlowNode> begin_to_next, begin_to_all;
-  /// Of each carry of layers in stages that are in a pipeline: what comes from the stage before.
+  /// Of each carry of layers in stages that are in a pipeline: what comes from the stage before. Of
+  /// a chunk: with a dim in front, for several that wait.
   std::vector<int> arrivals;
+  /// A value with a dim for the chunks in front, and the values of each chunk that it consists of.
+  struct Dealt {
+    int value = -1;
+    std::vector<int> of_chunk;
+  };
+  std::vector<Dealt> dealt;
 };
 
 struct FlowFunction {

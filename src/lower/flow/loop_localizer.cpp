@@ -49,6 +49,30 @@ void find_outer(const Program& program, int buffers, Function& body) {
   body.outer.assign(outer.begin(), outer.end());
 }
 
+/// The part of a view [chunks, ...] that belongs to a chunk.
+View chunk_of(View view, int dim, int64_t chunk) {
+  view.offset += chunk * view.strides[static_cast<size_t>(dim)];
+  view.strides.erase(view.strides.begin() + dim);
+  view.sizes.erase(view.sizes.begin() + dim);
+  return view;
+}
+
+/// The chunk of layers in a loop over microbatches, or -1.
+int64_t chunk_in(const FlowLoop& microbatches) {
+  if (microbatches.body.empty() || !microbatches.body.back().loop) return -1;
+  return microbatches.body.back().loop->chunk;
+}
+
+/// An entry of a table [turn, stage], or [turn] if `stages` is 1.
+IntExpr entry(std::vector<int64_t> table, int turn, int axis, int64_t stages) {
+  IntExpr e;
+  e.scalar = turn;
+  e.scalar_factor = stages;
+  if (stages > 1) e.axis_terms = {{axis, 1}};
+  e.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
+  return e;
+}
+
 View with_dim_in_front(View view) {
   view.strides.insert(view.strides.begin(), view.elements());
   view.sizes.insert(view.sizes.begin(), 1);
@@ -112,7 +136,10 @@ void LoopLocalizer::find_direct_sums(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
   for (size_t i = 0; i < loop.sums.size(); ++i) {
     const int sum = node.out[loop.carries.size() + loop.stacked.size() + i];
-    if (is_stacked_once(loop, loop.sums[i])) sums_.emplace(loop.sums[i], build_.view(sum));
+    if (!is_stacked_once(loop, loop.sums[i])) continue;
+    const View& whole = build_.view(sum);
+    const bool is_dealt = std::ssize(whole.sizes) > build_.value(loop.sums[i]).shape.rank();
+    sums_.emplace(loop.sums[i], is_dealt ? chunk_of(whole, 0, chunk_in(loop)) : whole);
   }
 }
 
@@ -125,10 +152,13 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   for (size_t i = 0; i < loop.stacked.size(); ++i) {
     const int result = node.out[loop.carries.size() + i];
     if (!sums_.contains(result))
-      build_.set_place(loop.stacked[i], slice_at(loop, build_.view(result), 0, counter));
+      build_.set_place(loop.stacked[i], place_of(loop, loop.stacked[i], result, counter));
   }
   if (loop.stage_axis >= 0) build_.stage_axes().push_back(loop.stage_axis);
-  for (const FlowNode& move : loop.begin_to_next) add_move(move, true);
+  for (const auto& [from, to] : loop.copies)
+    build_.add_copy(build_.view(from), build_.view(to), node.origin);
+  for (const FlowNode& move : loop.begin_to_next)
+    loop.senders.empty() ? add_move(move, true) : add_arrival(loop, move, counter);
   for (const FlowNode& move : loop.begin_to_all) add_move(move, false);
   add_nodes_(loop.body);
   if (loop.stage_axis >= 0) build_.stage_axes().pop_back();
@@ -149,11 +179,20 @@ View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int coun
   slice.shift.scalar_factor = slice.strides[dim];
   if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only
     slice.shift.modulus = slice.sizes[dim] * slice.strides[dim];
-  if (loop.stage_axis >= 0)
+  if (loop.stage_axis >= 0) {
     slice.shift.axis_terms.emplace_back(loop.stage_axis, -slice.sizes[dim] * slice.strides[dim]);
+    slice.shift.constant -= loop.first_layer * slice.strides[dim];
+  }
   slice.sizes.erase(slice.sizes.begin() + dim);
   slice.strides.erase(slice.strides.begin() + dim);
   return slice;
+}
+
+/// Where an iteration puts a value that it stacks.
+View LoopLocalizer::place_of(const FlowLoop& loop, int value, int result, int counter) {
+  View place = slice_at(loop, build_.view(result), 0, counter);
+  const bool is_dealt = std::ssize(place.sizes) > build_.value(value).shape.rank();
+  return is_dealt ? chunk_of(std::move(place), 0, chunk_in(loop)) : place;
 }
 
 void LoopLocalizer::fill_with_zeros(const View& view, const Origin& origin) {
@@ -191,9 +230,11 @@ void LoopLocalizer::begin_loop(const FlowNode& node, int counter) {
 
 void LoopLocalizer::set_slices(const FlowLoop& loop, int counter) {
   for (const FlowLoop::Slice& slice : loop.slices) {
-    const View& whole = build_.view(slice.whole);
-    build_.view(slice.value) = slice_at(
-        loop, whole.shift.scalar < 0 ? whole : build_.copy_of(slice.whole), slice.dim, counter);
+    View whole = build_.view(slice.whole);
+    if (whole.shift.scalar >= 0) whole = build_.copy_of(slice.whole);
+    const bool is_dealt = std::ssize(whole.sizes) > build_.value(slice.value).shape.rank() + 1;
+    if (is_dealt) whole = chunk_of(std::move(whole), slice.dim, loop.chunk);
+    build_.view(slice.value) = slice_at(loop, std::move(whole), slice.dim, counter);
   }
 }
 
@@ -207,10 +248,13 @@ void LoopLocalizer::make_results(const FlowNode& node) {
     }
     const bool carries = i < loop.carries.size();
     if (carries && passed_.contains(loop.carries[i].value)) {
-      build_.add_copy(build_.view(loop.arrivals[i]), build_.view(node.out[i]), node.origin);
-      enter(loop, loop.carries[i], node.origin);
+      if (loop.chunk < 0)
+        build_.add_copy(build_.view(loop.arrivals[i]), build_.view(node.out[i]), node.origin);
+      if (loop.carries[i].init >= 0) enter(loop, loop.carries[i], node.origin);
       continue;
     }
+    if (loop.stage_axis < 0 && !loop.turns.table.empty() && !made_.insert(node.out[i]).second)
+      continue;
     const View view = build_.view(node.out[i]) =
         build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
     if (carries) {
@@ -218,7 +262,13 @@ void LoopLocalizer::make_results(const FlowNode& node) {
       build_.view(loop.carries[i].value) = view;
     } else if (i >= loop.carries.size() + loop.stacked.size() || loop.condition >= 0 ||
                has_padding(loop)) {
-      fill_with_zeros(view, node.origin);
+      const size_t sum = i - loop.carries.size() - loop.stacked.size();
+      const bool continues = sum < loop.sum_inits.size() && loop.sum_inits[sum] >= 0;
+      if (continues) {
+        build_.add_copy(build_.view(loop.sum_inits[sum]), view, node.origin);
+      } else {
+        fill_with_zeros(view, node.origin);
+      }
     }
   }
   find_direct_sums(node);
@@ -240,15 +290,20 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
       stores.emplace_back(carried.count(value.buffer) ? build_.copy_of(next) : value, result);
     } else if (i < loop.carries.size() + loop.stacked.size()) {
       const View& value = build_.view(loop.stacked[i - loop.carries.size()]);
-      const View place = slice_at(loop, result, 0, counter);
-      if (sums_.contains(node.out[i])) {
+      const bool is_sum = sums_.contains(node.out[i]);
+      const View place =
+          is_sum ? slice_at(loop, result, 0, counter)
+                 : place_of(loop, loop.stacked[i - loop.carries.size()], node.out[i], counter);
+      if (is_sum) {
         add_to_sum(place, value, node.origin);
       } else if (!(value == place)) {
         build_.add_copy(value, place, node.origin);
       }
     } else {
       const int value = loop.sums[i - loop.carries.size() - loop.stacked.size()];
-      if (!sums_.contains(value)) add_to_sum(result, build_.view(value), node.origin);
+      const bool is_dealt = std::ssize(result.sizes) > build_.value(value).shape.rank();
+      const View sum = is_dealt ? chunk_of(result, 0, chunk_in(loop)) : result;
+      if (!sums_.contains(value)) add_to_sum(sum, build_.view(value), node.origin);
     }
   }
   build_.function().first_update = static_cast<int>(build_.function().steps.size());
@@ -264,6 +319,7 @@ Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) 
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
   if (loop.stage_axis >= 0) {
     IntExpr first, begin, end;
+    first.constant = loop.first_layer;
     first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
     end.constant = loop.iterations;
     step.exprs = {first, begin, end};
@@ -278,7 +334,9 @@ Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) 
 
 /// True if stages have more places than there are iterations.
 bool LoopLocalizer::has_padding(const FlowLoop& loop) const {
-  return loop.stage_axis >= 0 && loop.per_stage * stages_of(loop.stage_axis) != loop.iterations;
+  if (loop.stage_axis < 0) return false;
+  const int64_t chunks = loop.chunk < 0 ? 1 : loop.chunks;
+  return loop.per_stage * stages_of(loop.stage_axis) * chunks != loop.iterations;
 }
 
 /// The iterations of a rank: all, or those of its stage, padding included.
@@ -330,6 +388,7 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
 /// A loop over turns. What stages send, and what layers make, lies in buffers that outlive a turn.
 void LoopLocalizer::add_pipeline(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
+  made_.clear();
   for (const FlowNode& share : loop.body) {
     make_results(share);
     if (!share.loop->body.empty() && share.loop->body.back().loop)
@@ -348,8 +407,10 @@ void LoopLocalizer::make_passed(const FlowNode& layers) {
   if (loop.stage_axis < 0) return;
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const int carry = loop.carries[i].value;
+    const bool is_known = passed_.contains(carry);  // from another chunk of these layers
     for (const int v : {loop.arrivals[i], carry}) {
-      build_.view(v) = build_.new_view(build_.value(carry), ArenaKind::transient);
+      if (is_known) break;
+      build_.view(v) = build_.new_view(build_.value(v), ArenaKind::transient);
       fill_with_zeros(build_.view(v), layers.origin);
     }
     build_.view(layers.out[i]) = build_.view(carry);
@@ -373,9 +434,17 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   begin.constant = turns.stride - 1 - turns.first;
   IntExpr end = begin;
   ++end.constant;
+  if (!turns.table.empty()) {
+    const int64_t columns = turns.by_turn ? 1 : stages_of(pipeline.pipeline_axis);
+    std::vector<int64_t> behind = turns.table;
+    for (int64_t& iteration : behind) ++iteration;
+    begin = entry(turns.table, begin.scalar, pipeline.pipeline_axis, columns);
+    end = entry(std::move(behind), begin.scalar, pipeline.pipeline_axis, columns);
+  }
   share.exprs = {first, begin, end};
   share.attrs.set("turns", pipeline.iterations);
-  if (turns.by_stage != 0) share.attrs.set("microbatches", loop.iterations);
+  const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
+  if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
   build_.add_step(std::move(share));
 }
 
@@ -387,6 +456,32 @@ void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
   if (is_next) build_.set_place(to, with_dim_in_front(build_.view(value)));
   add_nodes_({move});
   build_.view(value) = without_dim_in_front(build_.view(to));
+}
+
+/// An exchange of which each turn has another plan: the tables of the loop say who receives from
+/// whom, and where it is put.
+void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int counter) {
+  const int axis = move.axes[0], from = move.in[0], to = move.out[0];
+  const int64_t stages = stages_of(axis);
+  View waiting = build_.view(move.out[1]);
+  const int64_t stride = waiting.strides[0];
+  if (waiting.sizes[0] > 1) {
+    std::vector<int64_t> offsets = loop.places;
+    for (int64_t& place : offsets) place *= stride;
+    waiting.shift = entry(std::move(offsets), counter, axis, stages);
+  }
+  build_.view(from) = with_dim_in_front(build_.view(move.in[1]));
+  build_.set_place(to, with_dim_in_front(without_dim_in_front(waiting)));
+  add_nodes_({move});
+  std::vector<Step>& steps = build_.function().steps;
+  const auto step = std::find_if(steps.rbegin(), steps.rend(), [](const Step& s) {
+    return is_collective(s, CollectiveKind::exchange);
+  });
+  step->exprs = {entry(loop.senders, counter, axis, stages)};
+  const int64_t sent =
+      std::ssize(loop.senders) - std::count(loop.senders.begin(), loop.senders.end(), stages);
+  const int64_t bytes = stride * size_of(waiting.dtype) * sent, entries = std::ssize(loop.senders);
+  step->bytes = (bytes + entries - 1) / entries;
 }
 
 /// Adds the loop over turns whose body is `turn` to the function `outside`.

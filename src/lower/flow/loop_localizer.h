@@ -23,6 +23,7 @@ class LoopLocalizer {
 
  private:
   View slice_at(const FlowLoop& loop, View whole, int dim, int counter);
+  View place_of(const FlowLoop& loop, int value, int result, int counter);
   void find_direct_sums(const FlowNode& node);
   void begin_loop(const FlowNode& node, int counter);
   void set_slices(const FlowLoop& loop, int counter);
@@ -35,6 +36,7 @@ class LoopLocalizer {
   void make_passed(const FlowNode& layers);
   void add_share(const FlowNode& node, const FlowLoop& pipeline);
   void add_move(const FlowNode& move, bool is_next);
+  void add_arrival(const FlowLoop& loop, const FlowNode& move, int counter);
   void add_turns(const Origin& origin, Function& turn, const FlowLoop& loop, int64_t turns,
                  int first_buffer, Function* outside);
   void enter(const FlowLoop& layers, const FlowLoop::Carry& carry, const Origin& origin);
@@ -52,6 +54,7 @@ class LoopLocalizer {
   std::map<int, View> sums_;
   /// The carries of layers in stages that are in a pipeline: their buffers outlive a turn.
   std::set<int> passed_;
+  std::set<int> made_;  ///< results of shares of the present pipeline; chunks have some in common
 };
 
 }  // namespace tessera

@@ -2,11 +2,13 @@
 // part. A part keeps the numbers of the values that it computes: a later part reads the same value
 // as a slice of its stack.
 //
-// With one forward and one backward, a turn is a forward or a backward of a microbatch on a stage.
-// With P stages, stage s has microbatch m forward in turn 2m + s and backward in turn
-// 2m + 2P - 1 - s, so no more than P - s microbatches are under way. Neighbours swap: where one
-// goes on with forward, the other one goes on with backward. The other parts take no turns of their
-// own: all stages run them together, at the start of the turn that first needs them.
+// A turn is a forward or a backward of a microbatch on a stage (cost/pipeline_turns.h). The other
+// parts take no turns of their own: all stages run them together, at the start of the turn behind
+// the layers that they read.
+//
+// Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
+// Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
+// sends in a turn, to which place, and which place a stage takes.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
@@ -15,13 +17,18 @@
 #include <set>
 #include <utility>
 
+#include "base/fail.h"
+#include "cost/pipeline_turns.h"
 #include "ir/loop.h"
 
 namespace tessera {
 
 namespace {
 
-bool has_stages(const FlowNode& node) { return node.loop && node.loop->stage_axis >= 0; }
+/// Stages that hand nothing on take no turns.
+bool has_stages(const FlowNode& node) {
+  return node.loop && node.loop->stage_axis >= 0 && !node.loop->carries.empty();
+}
 /// True for a node that is computed again wherever it is read: a constant, an index.
 bool is_source(const FlowNode& node) { return node.in.empty() && !node.loop; }
 
@@ -34,6 +41,7 @@ void add_read(const FlowNode& node, std::set<int>& read) {
   for (const FlowLoop::Slice& s : loop.slices) read.insert(s.whole);
   read.insert(loop.stacked.begin(), loop.stacked.end());
   read.insert(loop.sums.begin(), loop.sums.end());
+  read.insert(loop.sum_inits.begin(), loop.sum_inits.end());
   if (loop.condition >= 0) read.insert(loop.condition);
   for (const FlowNode& inner : loop.body) add_read(inner, read);
 }
@@ -46,11 +54,13 @@ class MicrobatchPipeline {
         node_(node),
         loop_(*node.loop),
         over_(loops_of(graph)[static_cast<size_t>(loop_.number)].over),
+        schedule_(schedule),
         is_1f1b_(schedule == PipelineSchedule::one_forward_one_backward) {}
 
   std::vector<FlowNode> run() {
     divide();
     set_turns();
+    if (is_interleaved_) add_arrivals();
     place_results();
     for (Part& part : parts_) find_read(part);
     for (Part& part : parts_) move_to_all(part);
@@ -64,12 +74,17 @@ class MicrobatchPipeline {
     FlowLoop loop;
     Results stacks, sums;
     std::set<int> read = {};
-    int64_t first_turn = 0, last_turn = 0;  ///< of microbatch 0, on any stage
+    std::vector<std::vector<int64_t>> turns = {};  ///< by stage and microbatch
+
+    int64_t first_turn() const { return std::min(turns.front()[0], turns.back()[0]); }
+    int64_t last_turn() const { return std::max(turns.front()[0], turns.back()[0]); }
 
     const FlowLoop* layers() const {
       return !loop.body.empty() && has_stages(loop.body.back()) ? loop.body.back().loop.get()
                                                                 : nullptr;
     }
+    FlowLoop* layers() { return const_cast<FlowLoop*>(std::as_const(*this).layers()); }
+    bool is_forward() const { return !layers()->reverse; }
   };
 
   /// One part for each loop over layers, one for what stands before, between and behind them.
@@ -87,6 +102,10 @@ class MicrobatchPipeline {
       divide_layers(parts_.back().loop.body.back());
       parts_.emplace_back();
     }
+    for (const FlowLoop::Dealt& dealt : loop_.dealt) {
+      size_t& last = part_of_[dealt.value];
+      for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
+    }
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
       part.loop.name = loop_.name;
@@ -96,12 +115,17 @@ class MicrobatchPipeline {
   }
 
   /// Only the last stage has what layers make. The next part moves it to all stages, and counts as
-  /// the part that makes it.
+  /// the part that makes it. What a chunk makes goes to the next chunk only.
   void divide_layers(FlowNode& node) {
     node.loop = std::make_shared<FlowLoop>(*node.loop);
     FlowLoop& layers = *node.loop;
     axis_ = layers.stage_axis;
     stages_ = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
+    is_interleaved_ = is_interleaved_ || layers.chunk >= 0;
+    require(is_1f1b_ || layers.chunk < 0,
+            "layout rule '{}': {} chunks of layers a stage need pipeline_schedule=1f1b, which "
+            "interleaves them; gpipe has one chunk a stage: write the rule without '*{}' ({})",
+            layers.stage_rule, layers.chunks, layers.chunks, node.origin.source);
     for (size_t i = 0; i < layers.carries.size(); ++i) {
       const FlowValue carry = flow_.values[static_cast<size_t>(node.out[i])];
       layers.arrivals.push_back(flow_.add_value(carry));
@@ -116,25 +140,52 @@ class MicrobatchPipeline {
   }
 
   void set_turns() {
-    const bool has_backward = std::any_of(parts_.begin(), parts_.end(), [](const Part& part) {
-      return part.layers() != nullptr && part.layers()->reverse;
-    });
-    const int64_t stride = is_1f1b_ && has_backward ? 2 : 1;
-    int64_t now = 0;
+    PipelinePasses passes{{}, is_interleaved_};
+    for (const Part& part : parts_) {
+      if (part.layers() != nullptr) passes.is_forward.push_back(part.is_forward());
+    }
+    // Two microbatches show the distance between their turns.
+    const PipelineTurns turns =
+        pipeline_turns(schedule_, passes, stages_,
+                       is_interleaved_ ? loop_.iterations : std::max<int64_t>(2, loop_.iterations));
+    size_t pass = 0;
     for (Part& part : parts_) {
-      FlowLoop::Turns& turns = part.loop.turns;
-      turns = {stride, now, 0};
-      if (const FlowLoop* layers = part.layers()) {
-        const int64_t across = stages_ - 1;
-        turns.first = layers->reverse ? now + across : now;
-        turns.by_stage = layers->reverse ? -1 : 1;
-        // Forward is in the turns of a stage's own parity, backward in the others.
-        if (stride == 2 && (turns.first % 2 != 0) != layers->reverse) ++turns.first, ++now;
-        part.first_turn = now;
-        part.last_turn = now + across;
-        now = is_1f1b_ ? now + stages_ : 0;
+      if (part.layers() != nullptr) {
+        part.turns = turns.of[pass++];
+      } else if (is_1f1b_) {
+        part.turns.assign(static_cast<size_t>(stages_), turns_between(turns, passes, pass));
       } else {
-        part.first_turn = part.last_turn = now;
+        continue;
+      }
+      is_interleaved_ ? set_table(part, turns.count) : set_distances(part);
+    }
+  }
+
+  /// The turns of what all stages run together before a pass.
+  std::vector<int64_t> turns_between(const PipelineTurns& turns, const PipelinePasses& passes,
+                                     size_t pass) const {
+    if (pass == 0) return passes.is_forward[0] ? turns.of[0].front() : turns.of[0].back();
+    std::vector<int64_t> after =
+        passes.is_forward[pass - 1] ? turns.of[pass - 1].back() : turns.of[pass - 1].front();
+    for (int64_t& turn : after) ++turn;
+    return after;
+  }
+
+  static void set_distances(Part& part) {
+    const auto& of = part.turns;
+    part.loop.turns = {of[0][1] - of[0][0], of[0][0], of[1][0] - of[0][0]};
+  }
+
+  /// `count`: of turns in which stages run layers; what stands behind them runs in one more.
+  void set_table(Part& part, int64_t count) const {
+    FlowLoop::Turns& turns = part.loop.turns;
+    turns.by_turn = part.layers() == nullptr;
+    const int64_t columns = turns.by_turn ? 1 : stages_;
+    turns.table.assign(static_cast<size_t>((count + 1) * columns), -1);
+    for (int64_t s = 0; s < columns; ++s) {
+      for (int64_t m = 0; m < loop_.iterations; ++m) {
+        const int64_t turn = part.turns[static_cast<size_t>(s)][static_cast<size_t>(m)];
+        turns.table[static_cast<size_t>(turn * columns + s)] = m;
       }
     }
   }
@@ -192,25 +243,159 @@ class MicrobatchPipeline {
   /// The stack of a value of part `p`.
   int kept(int value, size_t p) {
     if (const auto known = kept_.find(value); known != kept_.end()) return known->second;
-    const int stack = flow_.add_value(stacked(value, microbatches_kept(value, p)));
-    parts_[p].stacks.emplace_back(value, stack);
+    const auto dealt = std::find_if(loop_.dealt.begin(), loop_.dealt.end(),
+                                    [&](const FlowLoop::Dealt& d) { return d.value == value; });
+    const std::vector<int> made =
+        dealt == loop_.dealt.end() ? std::vector<int>{value} : dealt->of_chunk;
+    int64_t microbatches = 1;
+    for (int v : made)
+      microbatches =
+          std::max(microbatches, microbatches_kept(value, v == value ? p : part_of_.at(v)));
+    const int stack = flow_.add_value(stacked(value, microbatches));
+    for (int v : made) parts_[v == value ? p : part_of_.at(v)].stacks.emplace_back(v, stack);
     return kept_[value] = stack;
   }
 
-  /// For how many microbatches a value of part `p` is kept: until its last reader has run.
+  /// For how many microbatches a value of part `p` is kept: on every stage, until its last reader
+  /// has run.
   int64_t microbatches_kept(int value, size_t p) const {
     if (!is_1f1b_) return loop_.iterations;
-    int64_t last = 0;
+    int64_t most = 1;
     for (size_t reader = p + 1; reader < parts_.size(); ++reader) {
-      if (parts_[reader].read.contains(value)) last = parts_[reader].last_turn;
+      if (!parts_[reader].read.contains(value)) continue;
+      for (size_t s = 0; s < parts_[p].turns.size(); ++s) {
+        const auto &made = parts_[p].turns[s], &read = parts_[reader].turns[s];
+        int64_t next = 0;  // the first microbatch that is made when this one has been read
+        for (int64_t m = 0; m < loop_.iterations; ++m) {
+          while (next < loop_.iterations &&
+                 made[static_cast<size_t>(next)] <= read[static_cast<size_t>(m)])
+            ++next;
+          most = std::max(most, next - m);
+        }
+      }
     }
-    const int64_t turns = last - parts_[p].first_turn;
-    return std::min(loop_.iterations, turns / parts_[p].loop.turns.stride + 1);
+    return most;
   }
 
-  FlowValue stacked(int value, int64_t microbatches) const {
-    FlowValue of = flow_.values[static_cast<size_t>(value)];
-    of.shape = Shape{Dim(over_.name, microbatches)}.united(of.shape);
+  // ------------------------------------------------------------------------------- waiting
+  // arrivals
+
+  /// Adds the loops that bring the carries of chunks to where they are used next, and those that
+  /// take them: one of each for the chunks of the same layers.
+  void add_arrivals() {
+    for (size_t p = 0; p < parts_.size();) {
+      const FlowLoop* layers = parts_[p].layers();
+      size_t end = p + 1;
+      const auto is_same = [&](const FlowLoop* other) {
+        return other != nullptr && layers != nullptr && other->number == layers->number &&
+               other->reverse == layers->reverse && other->chunk != layers->chunk;
+      };
+      std::vector<size_t> chunks{p};
+      for (; end < parts_.size(); ++end) {
+        if (is_same(parts_[end].layers()))
+          chunks.push_back(end);
+        else if (!parts_[end].loop.body.empty())
+          break;
+      }
+      if (layers != nullptr) add_arrivals(chunks);
+      p = layers != nullptr ? end : p + 1;
+    }
+  }
+
+  struct Arrival {
+    int64_t from, to;     ///< stages
+    int64_t turn, taken;  ///< turns
+    int64_t place = 0;
+  };
+
+  /// What passes between stages of these chunks, by the turn in which it arrives.
+  std::vector<Arrival> arrivals_of(const std::vector<size_t>& chunks) const {
+    std::vector<Arrival> all;
+    for (size_t c = 0; c < chunks.size(); ++c) {
+      const Part& part = parts_[chunks[c]];
+      const int64_t step = part.is_forward() ? 1 : -1, last = part.is_forward() ? stages_ - 1 : 0;
+      for (int64_t s = 0; s < stages_; ++s) {
+        const bool wraps = s == last;
+        if (wraps && c + 1 == chunks.size()) continue;
+        const int64_t to = wraps ? stages_ - 1 - last : s + step;
+        const Part& next = wraps ? parts_[chunks[c + 1]] : part;
+        for (size_t m = 0; m < static_cast<size_t>(loop_.iterations); ++m) {
+          all.push_back({s, to, part.turns[static_cast<size_t>(s)][m] + 1,
+                         next.turns[static_cast<size_t>(to)][m]});
+        }
+      }
+    }
+    std::sort(all.begin(), all.end(),
+              [](const Arrival& a, const Arrival& b) { return a.turn < b.turn; });
+    return all;
+  }
+
+  /// Gives each arrival the first place that is free, and returns the number of places.
+  int64_t set_places(std::vector<Arrival>& arrivals) const {
+    int64_t places = 1;
+    std::vector<std::vector<int64_t>> taken(static_cast<size_t>(stages_));  // last use, by place
+    for (Arrival& a : arrivals) {
+      std::vector<int64_t>& here = taken[static_cast<size_t>(a.to)];
+      const auto free =
+          std::find_if(here.begin(), here.end(), [&](int64_t turn) { return turn < a.turn; });
+      a.place = free - here.begin();
+      if (free == here.end()) here.push_back(0);
+      here[static_cast<size_t>(a.place)] = a.taken;
+      places = std::max(places, std::ssize(here));
+    }
+    return places;
+  }
+
+  void add_arrivals(const std::vector<size_t>& chunks) {
+    std::vector<Arrival> arrivals = arrivals_of(chunks);
+    const int64_t places = set_places(arrivals);
+    const FlowNode& first = parts_[chunks[0]].loop.body.back();
+    const auto entries = parts_[chunks[0]].loop.turns.table.size();
+    FlowNode arriving, taking;
+    arriving.kind = taking.kind = FlowKind::loop;
+    arriving.origin = taking.origin = first.origin;
+    arriving.loop = std::make_shared<FlowLoop>();
+    taking.loop = std::make_shared<FlowLoop>();
+    FlowLoop &in = *arriving.loop, &out = *taking.loop;
+    in.name = first.loop->name + ".next";
+    in.iterations = static_cast<int64_t>(entries) / stages_;
+    in.senders.assign(entries, stages_);
+    in.places.assign(entries, 0);
+    out.name = first.loop->name + ".taken";
+    out.iterations = places;
+    out.turns.table.assign(entries, -1);
+    for (const Arrival& a : arrivals) {
+      const auto arrives = static_cast<size_t>(a.turn * stages_ + a.to);
+      in.senders[arrives] = a.from;
+      in.places[arrives] = a.place;
+      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
+    }
+    for (size_t i = 0; i < first.loop->carries.size(); ++i) {
+      const FlowValue& carry = flow_.values[static_cast<size_t>(first.out[i])];
+      const int waiting = flow_.add_value(in_front(carry, Dim("_places", places)));
+      const int next = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(first.out[i])]));
+      FlowNode move = first.loop->to_next[i];
+      FlowValue to = flow_.values[static_cast<size_t>(move.out[0])];
+      to.intervals[0].wraps = false;
+      move.in.push_back(first.out[i]);
+      move.out = {flow_.add_value(std::move(to)), waiting};
+      in.begin_to_next.push_back(std::move(move));
+      out.slices.push_back({waiting, next, 0});
+      out.copies.emplace_back(next, first.out[i]);
+      for (size_t c : chunks) parts_[c].layers()->arrivals[i] = waiting;
+    }
+    for (size_t c : chunks) {
+      FlowLoop& layers = *parts_[c].layers();
+      if (layers.chunk < 0) layers.chunk = 0;
+    }
+    arriving_.push_back(std::move(arriving));
+    taking_.push_back(std::move(taking));
+  }
+
+  // ------------------------------------------------------------------------------- what is kept
+
+  static FlowValue in_front(FlowValue of, const Dim& dim) {
+    of.shape = Shape{dim}.united(of.shape);
     of.layout.dims.insert(of.layout.dims.begin(), std::vector<int>{});
     of.layout.dirty <<= 1;
     for (Interval& interval : of.intervals) ++interval.dim;
@@ -218,13 +403,17 @@ class MicrobatchPipeline {
     return of;
   }
 
+  FlowValue stacked(int value, int64_t microbatches) const {
+    return in_front(flow_.values[static_cast<size_t>(value)], Dim(over_.name, microbatches));
+  }
+
   // ---------------------------------------------------------------------------------------- nodes
 
   std::vector<FlowNode> nodes() {
-    std::vector<FlowNode> all, transfers, shares;
+    std::vector<FlowNode> all, transfers = arriving_, shares;
     for (const Part& part : parts_) {
       if (part.loop.body.empty() && part.stacks.empty() && part.sums.empty()) continue;
-      if (part.layers() != nullptr) add_transfers(part, transfers);
+      if (part.layers() != nullptr && !is_interleaved_) add_transfers(part, transfers);
       shares.push_back(node_of(part));
       if (is_1f1b_) continue;
       if (part.layers() == nullptr) {
@@ -236,8 +425,10 @@ class MicrobatchPipeline {
       shares.clear();
     }
     // What all stages compute comes before layers, which overwrite what they have made before.
-    std::stable_partition(shares.begin(), shares.end(),
-                          [](const FlowNode& n) { return n.loop->turns.by_stage == 0; });
+    const auto behind = std::stable_partition(shares.begin(), shares.end(), [](const FlowNode& n) {
+      return n.loop->turns.table.empty() ? n.loop->turns.by_stage == 0 : n.loop->turns.by_turn;
+    });
+    shares.insert(behind, taking_.begin(), taking_.end());
     if (is_1f1b_) all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
     return all;
   }
@@ -249,7 +440,7 @@ class MicrobatchPipeline {
     const FlowNode& node = part.loop.body.back();
     for (int64_t rest = 0; rest < turns.stride; ++rest) {
       int64_t first = -1, last = -1;  // turns in which a stage begins with microbatch 0
-      for (int64_t turn = part.first_turn + 1; turn <= part.last_turn; ++turn) {
+      for (int64_t turn = part.first_turn() + 1; turn <= part.last_turn(); ++turn) {
         if (turn % turns.stride != rest) continue;
         if (first < 0) first = turn;
         last = turn;
@@ -297,10 +488,14 @@ class MicrobatchPipeline {
     loop.pipeline_axis = axis_;
     for (const FlowNode& share : shares) {
       const FlowLoop::Turns& turns = share.loop->turns;
-      const int64_t last = turns.first + std::max<int64_t>(0, turns.by_stage) * (stages_ - 1);
-      loop.iterations = std::max(loop.iterations, last + turns.stride * (loop_.iterations - 1) + 1);
       node.in.insert(node.in.end(), share.in.begin(), share.in.end());
       node.out.insert(node.out.end(), share.out.begin(), share.out.end());
+      if (!turns.table.empty()) {
+        loop.iterations = std::ssize(turns.table) / (turns.by_turn ? 1 : stages_);
+        continue;
+      }
+      const int64_t last = turns.first + std::max<int64_t>(0, turns.by_stage) * (stages_ - 1);
+      loop.iterations = std::max(loop.iterations, last + turns.stride * (loop_.iterations - 1) + 1);
     }
     loop.body = std::move(transfers);
     std::move(shares.begin(), shares.end(), std::back_inserter(loop.body));
@@ -328,22 +523,25 @@ class MicrobatchPipeline {
   const FlowNode& node_;
   const FlowLoop& loop_;
   const Dim over_;
+  const PipelineSchedule schedule_;
   const bool is_1f1b_;  ///< one forward, one backward
+  bool is_interleaved_ = false;
   int axis_ = -1;
   int64_t stages_ = 1;
   std::vector<Part> parts_;
-  std::map<int, size_t> part_of_;           ///< by value: the part that computes it
-  std::map<int, const FlowNode*> sources_;  ///< by value
-  std::vector<FlowNode> to_all_;            ///< of what layers make
-  std::map<int, int> kept_;                 ///< by value: its stack
+  std::map<int, size_t> part_of_;            ///< by value: the part that computes it
+  std::map<int, const FlowNode*> sources_;   ///< by value
+  std::vector<FlowNode> to_all_;             ///< of what layers make
+  std::map<int, int> kept_;                  ///< by value: its stack
+  std::vector<FlowNode> arriving_, taking_;  ///< of chunks
 };
+
+}  // namespace
 
 bool is_pipeline(const FlowNode& node) {
   if (!node.loop || !node.loop->carries.empty() || node.loop->condition >= 0) return false;
   return std::any_of(node.loop->body.begin(), node.loop->body.end(), has_stages);
 }
-
-}  // namespace
 
 void pipeline_microbatches(const Graph& graph, PipelineSchedule schedule, Flow& flow) {
   for (FlowFunction& f : flow.functions) {

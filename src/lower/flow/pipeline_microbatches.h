@@ -13,7 +13,12 @@ namespace tessera {
 ///   gpipe: the parts follow one another. Each loop of layers is a pipeline of its own. What a part
 ///   reads of an earlier one is kept for every microbatch.
 ///   one_forward_one_backward: all parts are one pipeline. What a part reads of an earlier one is
-///   kept for as many microbatches as there are between the two.
+///   kept for as many microbatches as there are between the two. Interleaved if deal_layers() has
+///   made chunks of layers.
+/// Throws a usage error for chunks under gpipe.
 void pipeline_microbatches(const Graph& graph, PipelineSchedule schedule, Flow& flow);
+
+/// True for such a loop over microbatches.
+bool is_pipeline(const FlowNode& node);
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ namespace tessera {
 
 RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout) : mesh_(mesh) {
   resolve(graph, layout);
-  require_growing_work(graph);
+  check_intervals(graph);
   tie_sizes(graph);
 }
 
@@ -40,6 +40,15 @@ bool is_part_of_name(const Graph& graph, const LayoutRule& rule) {
     return ("." + v.name + ".").find("." + rule.dim + ".") != std::string::npos;
   };
   return rule.scope.empty() && std::any_of(graph.values().begin(), graph.values().end(), has_part);
+}
+
+/// True if the dim counts the layers of stored tensors.
+bool counts_layers(const Graph& graph, const std::string& dim) {
+  return std::any_of(graph.stored().begin(), graph.stored().end(), [&](const Stored& s) {
+    const Shape& shape = graph.value(s.value).shape;
+    return std::any_of(shape.begin(), shape.begin() + s.layers,
+                       [&](const Dim& d) { return d.name == dim; });
+  });
 }
 
 }  // namespace
@@ -78,6 +87,8 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
             is_part_of_name(graph, source)
                 ? "; a rule names dims, and dots separate them: write @/NAME/ dim:axis for the "
                   "dims of tensors whose names are like NAME"
+            : source.dim == "stage" || source.dim == "stages"
+                ? "; stages are the ranks along the axis of the layers: layers:AXIS"
                 : "");
     for (const Rule& other : rules_) {
       require(other.source.dim != source.dim || other.source.scope != source.scope ||
@@ -89,24 +100,48 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
   }
 }
 
-void RuleLayouts::require_growing_work(const Graph& graph) const {
+void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) const {
+  int64_t slices = 1;
+  for (int axis : rule.axes) slices *= mesh_.axes()[axis].size;
+  const auto needs_it = [&](const Node& node) {
+    if (!node.op->body || !node.op->by_slices) return false;
+    const CallTypes types = call_types(graph, node);
+    return balances_work({*node.op, types.in, types.out, node.attrs}, rule.source.dim, slices);
+  };
+  require(std::any_of(graph.nodes().begin(), graph.nodes().end(), needs_it),
+          "layout rule '{0}': no op has more work towards the end of '{1}' that could be cut into "
+          "2 * {2} intervals; causal attention without a window has, along its queries, if each "
+          "of the {2} ranks has 2 or more of them. Write the rule without '*2', or '{1}?' if this "
+          "may be",
+          rule.source.text, rule.source.dim, slices);
+}
+
+void RuleLayouts::check_intervals(const Graph& graph) const {
   for (const Rule& rule : rules_) {
-    if (!asks_for_equal_work(rule.source) || rule.source.optional || rule.axes.empty()) continue;
-    int64_t slices = 1;
-    for (int axis : rule.axes) slices *= mesh_.axes()[axis].size;
-    const auto needs_it = [&](const Node& node) {
-      if (!node.op->body || !node.op->by_slices) return false;
-      const CallTypes types = call_types(graph, node);
-      return balances_work({*node.op, types.in, types.out, node.attrs}, rule.source.dim, slices);
-    };
-    require(
-        std::any_of(graph.nodes().begin(), graph.nodes().end(), needs_it),
-        "layout rule '{0}': no op has more work towards the end of '{1}' that could be cut into "
-        "2 * {2} intervals; causal attention without a window has, along its queries, if each "
-        "of the {2} ranks has 2 or more of them. Write the rule without '*2', or '{1}?' if this "
-        "may be",
-        rule.source.text, rule.source.dim, slices);
+    const int64_t intervals = intervals_of(rule.source);
+    if (intervals == 1 || rule.axes.empty()) continue;
+    if (counts_layers(graph, rule.source.dim)) {
+      require(rule.axes.size() == 1,
+              "layout rule '{}': layers over several axes have no stages, and so no chunks; give "
+              "'{}' one axis, or write the rule without '*{}'",
+              rule.source.text, rule.source.dim, intervals);
+      continue;
+    }
+    require(intervals == 2 || rule.source.optional,
+            "layout rule '{}': '*2' gives each rank two intervals of '{}' with the same work; only "
+            "repeated layers have other numbers of them, the chunks of a stage",
+            rule.source.text, rule.source.dim);
+    if (!rule.source.optional) require_growing_work(graph, rule);
   }
+}
+
+int64_t RuleLayouts::chunks(const std::string& layers, int axis) const {
+  for (const Rule& rule : rules_) {
+    if (rule.source.dim == layers && rule.axes == std::vector<int>{axis} &&
+        rule.source.purpose == Purpose::none && rule.source.scope.empty())
+      return intervals_of(rule.source);
+  }
+  return 1;
 }
 
 void RuleLayouts::tie_sizes(const Graph& graph) {

@@ -47,6 +47,9 @@ class RuleLayouts {
   const Mesh& mesh() const { return mesh_; }
   /// True if a rule asks for equal work (`dim:axes*2`) where the dim is split over these axes.
   bool balances(const std::string& dim, const std::vector<int>& axes) const;
+  /// The chunks of layers that a stage works on, where ranks along `axis` are stages of `layers`:
+  /// V for a rule `layers:axis*V`, else 1.
+  int64_t chunks(const std::string& layers, int axis) const;
   /// True if a rule has a scope: tensors of the same dims may have different layouts.
   bool depends_on_names() const;
   /// The rule that puts `axis` on `dim`, as `explain` quotes it; "" if there is none. Of several it
@@ -63,7 +66,8 @@ class RuleLayouts {
   };
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
-  void require_growing_work(const Graph& graph) const;
+  void require_growing_work(const Graph& graph, const Rule& rule) const;
+  void check_intervals(const Graph& graph) const;
   void tie_sizes(const Graph& graph);
   void apply_purpose(Purpose purpose, const Shape& shape, const std::string& name,
                      const TensorLayout& compute, TensorLayout& layout) const;

@@ -30,6 +30,7 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   if (loop->stage_axis >= 0) {
     loop->per_stage = rule_layouts_.padded(record.over) /
                       rule_layouts_.mesh().axes()[static_cast<size_t>(loop->stage_axis)].size;
+    loop->chunks = chunks_of(frame, node, *loop);
     require_free_axis(frame, node, *loop, loop->body);
     add_stages(node, frame, *loop);
   }
@@ -50,6 +51,22 @@ int LoopWalker::stage_axis_of(const Frame& frame, const Loop& record) const {
   const std::vector<int> axes =
       rule_layouts_.of({record.over}, record.over.name, Purpose::none, {}).dims[0];
   return axes.size() == 1 ? axes[0] : -1;
+}
+
+/// The chunks of a stage. Throws if layers cannot be dealt to them.
+int64_t LoopWalker::chunks_of(const Frame& frame, const Node& node, const FlowLoop& loop) const {
+  const Dim& over = loops_of(frame.graph)[loop.number].over;
+  const MeshAxis& stages = rule_layouts_.mesh().axes()[static_cast<size_t>(loop.stage_axis)];
+  const int64_t chunks = rule_layouts_.chunks(over.name, loop.stage_axis);
+  if (chunks > 1 && over.size % (stages.size * chunks) != 0) {
+    throw Contradiction(fmt::format(
+        "layout rule '{}': {} {} cannot be dealt to {} stages with {} chunks each, all alike; "
+        "give the model a multiple of {}, or write the rule with other chunks, or without '*{}' "
+        "({})",
+        rule_layouts_.rule_text(over.name, loop.stage_axis), over.size, over.name, stages.size,
+        chunks, stages.size * chunks, chunks, frame.origin(node).source));
+  }
+  return chunks;
 }
 
 /// Throws if a layer is computed split over the axis of its stages.

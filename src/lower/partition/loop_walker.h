@@ -23,6 +23,7 @@ class LoopWalker {
 
  private:
   int stage_axis_of(const Frame& frame, const Loop& record) const;
+  int64_t chunks_of(const Frame& frame, const Node& node, const FlowLoop& loop) const;
   void require_free_axis(const Frame& frame, const Node& node, const FlowLoop& loop,
                          const std::vector<FlowNode>& nodes) const;
   void add_stages(const Node& node, const Frame& frame, FlowLoop& loop);
