@@ -1,6 +1,9 @@
 // Pipelines event by event, against the formulas for equal stages.
 #include "cost/pipeline_schedule.h"
 
+#include <set>
+
+#include "cost/pipeline_turns.h"
 #include "cost/stream_simulator.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -26,6 +29,33 @@ TEST_CASE("1F1B of equal stages takes microbatches + stages - 1", "[pipeline]") 
       CHECK(t.seconds == Approx(3.0 * static_cast<double>(m + stages - 1)));
       CHECK(t.bubble() == Approx((stages - 1.0) / static_cast<double>(m + stages - 1)));
       CHECK(t.spans.size() == static_cast<size_t>(2 * stages * m));
+    }
+  }
+}
+
+TEST_CASE("interleaved turns: 2 M v + 2 (P - 1) if P divides M, and any M", "[pipeline]") {
+  for (int64_t stages : {1, 2, 3, 4, 8}) {
+    for (size_t v : {2, 3, 4}) {
+      PipelinePasses passes{std::vector<bool>(2 * v, false), true};
+      std::fill_n(passes.is_forward.begin(), v, true);
+      for (int64_t m = 1; m <= 17; ++m) {
+        INFO(stages << " stages, " << v << " chunks, " << m << " microbatches");
+        const PipelineTurns turns =
+            pipeline_turns(PipelineSchedule::one_forward_one_backward, passes, stages, m);
+        const auto work = 2 * m * static_cast<int64_t>(v);
+        if (m % stages == 0) CHECK(turns.count == work + 2 * (stages - 1));
+        CHECK(turns.count >= work + 2 * (stages - 1));
+        for (size_t s = 0; s < static_cast<size_t>(stages); ++s) {
+          const std::vector<StageWork> list = work_of_stage(turns, s);
+          std::set<int64_t> taken;
+          for (const StageWork& w : list) {
+            const int64_t turn = turns.of[w.pass][s][static_cast<size_t>(w.microbatch)];
+            CHECK(turn >= 0);
+            CHECK(taken.insert(turn).second);  // one at a time
+          }
+          CHECK(std::ssize(list) == work);
+        }
+      }
     }
   }
 }

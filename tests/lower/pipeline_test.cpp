@@ -241,14 +241,14 @@ TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
 
 /// Bytes that go forward and backward between stages, a rank's mean, and those from the last one.
 std::pair<int64_t, int64_t> sent_between_stages(int stages, int64_t microbatches,
-                                                PipelineSchedule schedule) {
-  const Explanation e =
-      explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", microbatches, schedule);
+                                                PipelineSchedule schedule,
+                                                const std::string& rule = "layers:pipe") {
+  const Explanation e = explain_gpt("pipe:" + std::to_string(stages), rule, microbatches, schedule);
   int64_t next = 0, last = 0;
   for (const CollectiveReport& c : e.functions.back().collectives) {
     CHECK(c.kind != "all_gather");  // no layer's parameters are sent
-    if (c.rule == "layers:pipe: to the next stage") next += c.bytes;
-    if (c.rule == "layers:pipe: from the last stage") last += c.bytes;
+    if (c.rule == rule + ": to the next stage") next += c.bytes;
+    if (c.rule == rule + ": from the last stage") last += c.bytes;
   }
   return {next, last};
 }
@@ -282,6 +282,29 @@ TEST_CASE("with one forward and one backward, memory is that of as many microbat
   }
 }
 
+TEST_CASE("with chunks, memory does not grow with microbatches either", "[pipeline]") {
+  const auto bytes = [&](int64_t microbatches) {
+    return explain_gpt("pipe:2", "layers:pipe*2", microbatches,
+                       PipelineSchedule::one_forward_one_backward, 2)
+        .memory.transient;
+  };
+  CHECK(bytes(8) == bytes(16));
+  CHECK(bytes(16) == bytes(32));
+}
+
+TEST_CASE("between chunks go the activations of a microbatch, once each way", "[pipeline]") {
+  const int64_t activations = 3 * 6 * 12 * 4;
+  for (const int64_t m : {4, 6, 8}) {
+    const auto [next, last] =
+        sent_between_stages(2, m, PipelineSchedule::one_forward_one_backward, "layers:pipe*2");
+    CHECK(last == 2 * m * activations / 2);
+    // 3 transfers a microbatch to 2 ranks; the mean of a turn is rounded up.
+    const int64_t sent = 2 * m * activations * 3 / 2, turns = 2 * (4 * m + 2 + 1);
+    CHECK(next >= sent);
+    CHECK(next < sent + turns);
+  }
+}
+
 TEST_CASE("explain says how long stages are idle", "[pipeline]") {
   const auto notes = [](int64_t microbatches, PipelineSchedule schedule = PipelineSchedule::gpipe) {
     return explain_gpt("pipe:4", "layers:pipe", microbatches, schedule).notes;
@@ -295,6 +318,11 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
   CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 4 turns: a stage is "
                          "idle in 75 %") == 0);
   const auto both = notes(8, PipelineSchedule::one_forward_one_backward);
+  const auto chunks =
+      explain_gpt("pipe:2", "layers:pipe*2", 8, PipelineSchedule::one_forward_one_backward).notes;
+  REQUIRE(chunks.size() == 1);
+  CHECK(chunks[0].find("8 microbatches pass through 2 stages along 'pipe' in 34 turns: a stage is "
+                       "idle in 6 %") == 0);
   REQUIRE(both.size() == 1);
   CHECK(both[0].find("8 microbatches pass through 4 stages along 'pipe' in 22 turns: a stage is "
                      "idle in 27 %") == 0);
