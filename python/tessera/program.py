@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Mapping
 import numpy as np
 
 from . import _tessera
-from .build import InputSpec, building, current_graph, input as make_input
+from .build import InputSpec, building, building_now, current_graph, input as make_input
 from .data import Batches
 from .errors import IoError, UsageError
 from .optim import Optimizer
@@ -162,6 +162,14 @@ class Program:
         self._traced = graph, step, function
         return self._traced
 
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """In a function under @ts.program: what this program's function makes of these tensors."""
+        if not building_now():
+            raise TypeError(
+                f"{self.__name__}() is a program: {self.__name__}.compile(mesh=..., layout=...) makes a run of it, which takes arrays; only other programs call it, with tensors"
+            )
+        return self.function(*arguments, **named)
+
     @property
     def graph(self) -> _tessera.Graph:
         return self._trace()[0]
@@ -270,6 +278,20 @@ def _layout_text(layout):
     return "; ".join(rules)
 
 
+def _no_array(name, x):
+    """Why the engine cannot read `x`, which is given for an input."""
+    why = f"is {type(x).__name__} {x!r:.60}" if not hasattr(x, "__dlpack__") else f"is a {type(x).__name__} that gives no array"
+    if getattr(x, "__dlpack_device__", lambda: (1, 0))()[0] != 1:
+        why = "is not in host memory; copy it: x.cpu() of PyTorch, jax.device_get(x) of JAX"
+    elif hasattr(x, "dtype"):
+        why = f"has the dtype {x.dtype}" if isinstance(x, np.ndarray) else why
+        try:
+            x.__dlpack__()
+        except Exception as e:
+            why += f": {e}"
+    return TypeError(_tessera.with_line(f"[feed] what is given for '{name}' {why}; an input is an array of float16, bfloat16, float32, float64, int32, int64, uint8 or bool"))
+
+
 def _usage(message):
     """A UsageError with the caller's line."""
     return UsageError(_tessera.with_line(message))
@@ -297,7 +319,7 @@ class Result:
             if name not in outputs:
                 raise KeyError(f"no output is called '{name}'; there are: {', '.join(outputs)}")
             if self._number != self._run._number:
-                raise UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
+                raise _usage(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
             value = self._run._open().fetch(outputs[name].name)
             self._values[name] = value.item() if value.ndim == 0 else value
         return self._values[name]
@@ -343,7 +365,7 @@ class Run:
 
     def _open(self):
         if self._session is None:
-            raise UsageError(f"this run of {self.program.__name__}() was closed")
+            raise _usage(f"this run of {self.program.__name__}() was closed; {self.program.__name__}.compile() makes another")
         return self._session
 
     def __call__(self, **arrays: Any) -> Result:
@@ -365,7 +387,10 @@ class Run:
 
     def _feed(self, session, arrays, fed):
         for name, array in arrays.items():
-            session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+            try:
+                session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+            except TypeError:
+                raise _no_array(name, array) from None
         if not self._required <= arrays.keys() | fed:
             self._refuse(self._required - arrays.keys() - fed)
         for name, array in self._defaults.items():

@@ -108,6 +108,28 @@ def test_processes_of_mpi_print_the_same():
     assert processes.stdout == threads.stdout and "step 100" in threads.stdout, processes.stderr
 
 
+class OnGpu:
+    """What a tensor in the memory of a GPU says of itself."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, **options):
+        raise BufferError("not on the CPU")
+
+
+def test_a_program_may_be_part_of_another():
+    part = linear()
+
+    @ts.program
+    def whole(x: ts.f32[ts.Dim("n", 8), ts.Dim("m", 3)]):
+        return {"half": part(x).loss * 0.5, "loss": ts.mean(x)}
+
+    with whole.compile(mesh="a:2", layout="n:a") as run, part.compile() as alone:
+        x = np.full((8, 3), 2, np.float32)
+        assert run(x=x).half == alone(x=x).loss / 2
+
+
 def test_errors_name_the_line_of_python():
     @ts.program
     def wrong(x: ts.f32[batch, D]):
@@ -128,8 +150,21 @@ def test_errors_name_the_line_of_python():
         run(x=np.zeros((8, 3)))
     with pytest.raises(ts.UsageError, match="did you mean 'x'|known: x"):
         run(y=np.zeros((8, 3), np.float32))
-    with pytest.raises(TypeError, match="a dtype that tessera lacks"):
-        run(x=np.zeros((8, 3), np.uint16))
+    for wrong, text in [
+        (np.zeros((8, 3), np.uint16), "has the dtype uint16; an input is an array of float16, .* bool"),
+        (np.zeros((8, 3), ">f4"), "has the dtype >f4: "),
+        (np.array([[None] * 3] * 8), "has the dtype object: "),
+        ("abc", "is str 'abc'"),
+        (None, "is NoneType None"),
+        (OnGpu(), "is not in host memory; copy it: x.cpu"),
+    ]:
+        with pytest.raises(TypeError, match=rf"\[feed\] what is given for 'x' {text}.*\(test_tessera.py:\d+\)"):
+            run(x=wrong)
+    with pytest.raises(TypeError, match=r"ts.dims\(n=2.5\): the size of a dim is a whole number"):
+        ts.dims(n=2.5)
+    assert ts.dims(n=np.int64(3)).size == 3
+    with pytest.raises(TypeError, match=r"step\(\) is a program: step.compile\("):
+        linear()(x=np.zeros((8, 3), np.float32))
     with pytest.raises(ts.UsageError, match="'nn'"):
         linear().compile(mesh="a:2", layout={"nn": "a"})
     with pytest.raises(ts.IoError, match="no checkpoint"):
