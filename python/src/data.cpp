@@ -17,6 +17,11 @@ class Batches {
       : source_(std::move(source)), batcher_(*source_, batch, options) {}
   int64_t steps() const { return batcher_.steps(); }
   void feed(Session& session, int64_t step) const { batcher_.feed(session, step); }
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const DataField& field : source_->fields()) all.push_back(field.name);
+    return all;
+  }
 
   /// The arrays of a step, by field.
   nb::dict read(int64_t step) const {
@@ -86,6 +91,7 @@ void bind_data(nb::module_& m) {
           },
           At())
       .def_prop_ro("steps", &Batches::steps)
+      .def_prop_ro("names", &Batches::names, "The inputs that a step is fed.")
       .def("feed", &Batches::feed, Releasing(), nb::arg("session"), nb::arg("step"))
       .def("read", &Batches::read, At(), nb::arg("step"));
   nb::class_<Tokenizer>(m, "Tokenizer", "Text to token ids and back.")

@@ -28,6 +28,7 @@ void bind_errors(nb::module_& m) {
           exception_classes[i] = nb::object(classes[i]).release().ptr();
       },
       nb::arg("classes"));
+  m.def("with_line", &with_line, nb::arg("message"), "A message of Python with the caller's line.");
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     try {
       std::rethrow_exception(thrown);

@@ -1,10 +1,12 @@
 // Ranks, sessions, reports and checkpoints.
 #include <algorithm>
+#include <set>
 
 #include "convert.h"
 #include "tessera/checkpoint.h"
 #include "tessera/explain.h"
 #include "tessera/interop/mpi_library.h"
+#include "tessera/op.h"
 
 namespace tessera::python {
 
@@ -59,6 +61,23 @@ nb::list slices_of(nb::handle session, const std::string& name) {
                                                      s.strides.data(), dlpack_of(s.dtype))));
   }
   return all;
+}
+
+/// The inputs that `function` reads, in the order of the model: name, and "train.py:9 declares
+/// int32 [batch=32]".
+std::vector<std::pair<std::string, std::string>> inputs_of(const Graph& g, const Session& session,
+                                                           const std::string& function) {
+  const std::vector<std::string> all = session.program().find(function, "*");
+  const std::set<std::string> known(all.begin(), all.end());
+  std::vector<std::pair<std::string, std::string>> inputs;
+  for (const Node& node : g.nodes()) {
+    if (std::string_view(node.op->name) != "input") continue;
+    const Value& x = g.value(node.out[0]);
+    if (!known.contains(x.name) || g.constants().contains(x.name)) continue;
+    inputs.emplace_back(x.name, node.at.to_string() + " declares " + to_string(x.dtype) + " " +
+                                    x.shape.to_string());
+  }
+  return inputs;
 }
 
 void bind_reports(nb::module_& m) {
@@ -148,7 +167,9 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("is_root", &Cluster::is_root)
       .def_prop_ro("backend", &Cluster::backend)
       .def("set_timeout", &Cluster::set_timeout, nb::arg("seconds"))
-      .def("recover", &Cluster::recover);
+      .def("recover", &Cluster::recover)
+      .def("fail", &Cluster::fail, Releasing(), nb::arg("message"),
+           "Tells all other processes that this one fails: their waits end with `message`.");
   nb::class_<FunctionSpec>(m, "FunctionSpec")
       .def("__init__", [](FunctionSpec* self, const std::string& name,
                           const std::vector<Tensor>& outputs, bool updates) {
@@ -224,6 +245,7 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("program_hash", [](const Session& s) { return s.program().hash(); })
       .def_prop_ro("stored_names", [](const Session& s) { return s.program().stored_names(); });
   m.def("slices", &slices_of, At());
+  m.def("inputs_of", &inputs_of);
   bind_reports(m);
   bind_checkpoints(m);
 }

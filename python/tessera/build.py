@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 from typing import Any, Callable, Iterator, Sequence
 
@@ -43,11 +44,18 @@ i32, i64, u8, bool_ = DType("int32"), DType("int64"), DType("uint8"), DType("boo
 
 def dims(**sizes: int) -> Any:
     """`batch, length = ts.dims(batch=32, length=128)`; a single one comes alone."""
-    made = [_tessera.Dim(name, size) for name, size in sizes.items()]
+    for name, size in sizes.items():
+        if not hasattr(size, "__index__"):
+            raise TypeError(f"ts.dims({name}={size!r}): the size of a dim is a whole number")
+    made = [_tessera.Dim(name, operator.index(size)) for name, size in sizes.items()]
     return made[0] if len(made) == 1 else tuple(made)
 
 
 _building = threading.local()
+
+
+def building_now() -> bool:
+    return bool(getattr(_building, "graphs", []))
 
 
 def current_graph() -> _tessera.Graph:

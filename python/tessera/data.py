@@ -15,6 +15,7 @@ class Batches:
     def __init__(self, source: _tessera.DataSource, batch: int, seed: int, shuffle: bool, repeat: bool):
         self.source = source
         self._batches = _tessera.Batches(source, batch, seed, shuffle, repeat)
+        self.names = frozenset(self._batches.names)
 
     @property
     def steps(self) -> int:

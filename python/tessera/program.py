@@ -2,23 +2,29 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import inspect
 import logging
 import numbers
+import os
+import sys
+import threading
 import time
+import traceback
 import weakref
 from typing import Any, Callable, Iterable, Mapping
 
 import numpy as np
 
 from . import _tessera
-from .build import InputSpec, building, current_graph, input as make_input
+from .build import InputSpec, building, building_now, current_graph, input as make_input
 from .data import Batches
 from .errors import IoError, UsageError
 from .optim import Optimizer
 from .report import Explanation, Plan
 
 _RATE = "learning_rate"
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _log = logging.getLogger("tessera")
 _runs: weakref.WeakSet = weakref.WeakSet()
 
@@ -29,11 +35,41 @@ def _close_runs():
         run.close()
 
 
+def _fail_peers(run, error):
+    """Tells the other processes of a run that this one leaves it with `error`, instead of letting them wait."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_FOLDER)]
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    run.cluster.fail(f"the program of that process ended with {text}{where}")
+
+
+def _watch(hooks, name, error_of, is_concerned):
+    """Before what an uncaught exception does, its peers are told."""
+    then = getattr(hooks, name)
+
+    def hook(*arguments):
+        error = error_of(*arguments)
+        if error is not None:
+            for run in list(_runs):
+                if is_concerned(run):
+                    _fail_peers(run, error)
+        then(*arguments)
+
+    setattr(hooks, name, hook)
+
+
+@functools.lru_cache(None)
+def _watch_exceptions():
+    """An exception that leaves the main thread ends the process; one of another thread ends the runs that it made steps of."""
+    _watch(sys, "excepthook", lambda kind, error, trace: error, lambda run: True)
+    _watch(threading, "excepthook", lambda e: e.exc_value, lambda run: run._thread == threading.get_ident())
+
+
 class _Step:
     """What the function returned, by name, and the schedules that are fed each step."""
 
     def __init__(self):
-        self.outputs, self.schedules = {}, {}
+        self.outputs, self.schedules, self.defaults = {}, {}, {}
 
 
 _tracing: list = []
@@ -63,6 +99,17 @@ def minimize(
             raise TypeError("with microbatches, the loss is a function that builds it for one microbatch")
         return _tessera.minimize_in_microbatches(graph, dim, microbatches, loss, lr, optimizer.rule, *options)
     return _tessera.minimize(loss() if callable(loss) else loss, lr, optimizer.rule, *options)
+
+
+def _default(name, spec, value):
+    """What an argument is when a call does not give it: an array, or a number in every element."""
+    if not isinstance(value, (bool, numbers.Real, np.generic)):
+        if isinstance(value, (list, np.ndarray)) or hasattr(value, "__dlpack__"):
+            return value if hasattr(value, "__dlpack__") else np.asarray(value, spec.dtype.name)
+        raise TypeError(f"the default of argument '{name}' is an array of {spec!r} or a number, not {value!r}")
+    if spec.dtype.name == "bfloat16":
+        raise TypeError(f"the default of argument '{name}' is bfloat16, which NumPy lacks: give an array of PyTorch or JAX")
+    return np.full([dim.size for dim in spec.dims], value, spec.dtype.name)
 
 
 def _named_outputs(returned):
@@ -101,11 +148,13 @@ class Program:
         _tracing.append(step)
         try:
             with building(graph):
-                for name in inspect.signature(self.function).parameters:
+                for name, parameter in inspect.signature(self.function).parameters.items():
                     spec = annotations.get(name)
                     if not isinstance(spec, InputSpec):
                         raise TypeError(f"argument '{name}' of {self.__name__}() needs dtype and dims as its annotation: {name}: ts.f32[batch, length]")
                     arguments[name] = graph.input(name, spec.dims, spec.dtype, line)
+                    if parameter.default is not parameter.empty:
+                        step.defaults[name] = _default(name, spec, parameter.default)
                 step.outputs = _named_outputs(self.function(**arguments))
         finally:
             _tracing.pop()
@@ -113,54 +162,62 @@ class Program:
         self._traced = graph, step, function
         return self._traced
 
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """In a function under @ts.program: what this program's function makes of these tensors."""
+        if not building_now():
+            raise TypeError(
+                f"{self.__name__}() is a program: {self.__name__}.compile(mesh=..., layout=...) makes a run of it, which takes arrays; only other programs call it, with tensors"
+            )
+        return self.function(*arguments, **named)
+
     @property
     def graph(self) -> _tessera.Graph:
         return self._trace()[0]
 
     def _options(self, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
         function = self._trace()[2]
-        return _tessera.CompileOptions(mesh or "all:1", _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _log.info)
+        return _tessera.CompileOptions(_mesh_text(mesh), _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _log.info)
 
     def compile(
-        self, mesh: str = "", layout: str | Mapping = "", seed: int = 0, device: str = "cpu", keep: Iterable[str] = (), cluster: Any = None, threads_per_rank: int = 0
+        self, mesh: str | Mapping = "", layout: str | Mapping = "", seed: int = 0, device: str = "cpu", keep: Iterable[str] = (), cluster: Any = None, threads_per_rank: int = 0
     ) -> Run:
-        """A Run on the ranks of `mesh` ("data:2;model:2"), whose tensors are cut as `layout` says.
+        """A Run on the ranks of `mesh` ("data:2;model:2", or {"data": 2}), whose tensors are cut as `layout` says.
 
-        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data"}. cluster: its ranks, or a communicator of
+        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data", ("heads", "ff"): "model"}. cluster: its ranks, or a communicator of
         mpi4py, instead of those of the launcher or threads. Collective over the processes of a launcher.
         """
         graph, step, _ = self._trace()
         options = self._options(mesh, layout, seed, device, keep, threads_per_rank)
         if cluster is None:
-            cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(mesh or "all:1"))
+            cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(_mesh_text(mesh)))
         elif not isinstance(cluster, _tessera.Cluster):
             cluster = _tessera.Cluster.adopt(cluster)
         return Run(self, step, graph, cluster, options)
 
-    def explain(self, mesh: str = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
+    def explain(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
         """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times."""
         return Explanation(_tessera.explain(self._trace()[0], self._options(mesh, layout), _machine(machine)))
 
-    def plan(self, mesh: str | int, machine: str = "h100", layout: str | Mapping = "", memory: int | None = None, seconds: float = 10.0) -> Plan:
+    def plan(self, mesh: str | Mapping | int, machine: str = "h100", layout: str | Mapping = "", memory: int | None = None, seconds: float = 10.0) -> Plan:
         """The layout and storage with the least predicted time on a machine: its .mesh and .layout are for compile().
 
         mesh: axes, or a number of devices for any mesh of them. layout: rules that every plan keeps ("heads:auto" leaves heads
         open). memory: bytes of a device, instead of the machine's. seconds: limit of the search. Without ranks. Local.
         """
         graph, _, function = self._trace()
-        axes, devices = ("", mesh) if isinstance(mesh, int) else (mesh, 0)
+        axes, devices = ("", mesh) if isinstance(mesh, int) else (_mesh_text(mesh), 0)
         return Plan(_tessera.plan(graph, [function], axes, devices, _machine(machine), _layout_text(layout), memory, seconds))
 
-    def simulate(self, mesh: str = "", layout: str | Mapping = "", machine: str = "h100") -> _tessera.Simulation:
+    def simulate(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str = "h100") -> _tessera.Simulation:
         """When each step of the Program runs on a described machine: .seconds, .steps, .trace()."""
         return _tessera.simulate(self._trace()[0], self._options(mesh, layout), _machine(machine))
 
-    def layouts(self, mesh: str) -> list[str]:
+    def layouts(self, mesh: str | Mapping) -> list[str]:
         """All legal layouts that give each axis of `mesh` to one dim or to none."""
         graph, _, function = self._trace()
-        return _tessera.legal_layouts(graph, mesh, [function])
+        return _tessera.legal_layouts(graph, _mesh_text(mesh), [function])
 
-    def verify(self, mesh: str, steps: int = 2, tolerance: float = 1e-4, **arrays: Any) -> float:
+    def verify(self, mesh: str | Mapping, steps: int = 2, tolerance: float = 1e-4, **arrays: Any) -> float:
         """Runs every legal layout of `mesh` beside one rank with these inputs. Returns the largest relative difference of any
         scalar output; raises AssertionError for one beyond `tolerance`."""
         scalars = [name for name, x in self._trace()[1].outputs.items() if not x.dims]
@@ -184,14 +241,65 @@ def _machine(machine):
     return _tessera.Machine.load(machine) if isinstance(machine, str) else machine
 
 
+def _mesh_text(mesh):
+    """"data:2;model:2" of itself or of {"data": 2, "model": 2}."""
+    if isinstance(mesh, str):
+        return mesh or "all:1"
+    if not isinstance(mesh, Mapping):
+        raise TypeError(f"a mesh is a text such as 'data:2;model:2' or a dict such as {{'data': 2, 'model': 2}}, not {mesh!r}")
+    for axis, size in mesh.items():
+        if not isinstance(axis, str) or not axis.strip() or set(axis) & set(":;"):
+            raise _usage(f"mesh {dict(mesh)!r}: a key is the name of one axis, such as 'data', not {axis!r}")
+        # "2@nvlink" is a size with the class of its links.
+        if isinstance(size, bool) or not isinstance(size, (numbers.Integral, str)):
+            raise _usage(f"mesh {dict(mesh)!r}: the size of axis '{axis}' is a whole number, not {size!r}")
+    return ";".join(f"{axis}:{size}" for axis, size in mesh.items()) or "all:1"
+
+
+def _names(whole, names, what):
+    """One name or several, each a text or a Dim."""
+    named = [getattr(x, "name", x) for x in (names if isinstance(names, (tuple, list)) else [names])]
+    if not named or not all(isinstance(x, str) and x.strip() and not set(x) & set(":;\n") for x in named):
+        raise _usage(f"layout {whole!r}: {what}, not {names!r}")
+    return named
+
+
 def _layout_text(layout):
+    """"batch:data; heads,ff:model" of itself or of {"batch": "data", ("heads", "ff"): "model"}."""
     if isinstance(layout, str):
         return layout
-    return "; ".join(f"{dim}:{axes if isinstance(axes, str) else '+'.join(axes)}" for dim, axes in dict(layout).items())
+    if not isinstance(layout, Mapping):
+        raise TypeError(f"a layout is a text such as 'batch:data; heads,ff:model' or a dict such as {{'batch': 'data'}}, not {layout!r}")
+    whole, rules = dict(layout), []
+    for dims, axes in layout.items():
+        dims = ",".join(_names(whole, dims, "a key is a dim or a tuple of dims, also with a purpose or scope before them as in '@params d_model'"))
+        axes = "-" if axes is None else "+".join(_names(whole, axes, f"the value of '{dims}' is a mesh axis, a list of them from major to minor, or None for no axis"))
+        rules.append(f"{dims}:{axes}")
+    return "; ".join(rules)
+
+
+def _no_array(name, x):
+    """Why the engine cannot read `x`, which is given for an input."""
+    why = f"is {type(x).__name__} {x!r:.60}" if not hasattr(x, "__dlpack__") else f"is a {type(x).__name__} that gives no array"
+    if getattr(x, "__dlpack_device__", lambda: (1, 0))()[0] != 1:
+        why = "is not in host memory; copy it: x.cpu() of PyTorch, jax.device_get(x) of JAX"
+    elif hasattr(x, "dtype"):
+        why = f"has the dtype {x.dtype}" if isinstance(x, np.ndarray) else why
+        try:
+            x.__dlpack__()
+        except Exception as e:
+            why += f": {e}"
+    return TypeError(_tessera.with_line(f"[feed] what is given for '{name}' {why}; an input is an array of float16, bfloat16, float32, float64, int32, int64, uint8 or bool"))
+
+
+def _usage(message):
+    """A UsageError with the caller's line."""
+    return UsageError(_tessera.with_line(message))
 
 
 def program(function: Callable[..., Any]) -> Program:
-    """Makes a Program of a function: its annotated arguments are inputs, and what it returns are outputs.
+    """Makes a Program of a function: its annotated arguments are inputs, and what it returns are outputs. Each call gives all
+    inputs; an argument with a default, a number or an array, may be left out.
 
     @ts.program
     def step(x: ts.f32[batch, rows], labels: ts.i32[batch]): ...
@@ -211,7 +319,7 @@ class Result:
             if name not in outputs:
                 raise KeyError(f"no output is called '{name}'; there are: {', '.join(outputs)}")
             if self._number != self._run._number:
-                raise UsageError(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
+                raise _usage(f"'{name}' is asked of run {self._number}, but run {self._run._number} has begun: ask for it before")
             value = self._run._open().fetch(outputs[name].name)
             self._values[name] = value.item() if value.ndim == 0 else value
         return self._values[name]
@@ -232,15 +340,23 @@ class Result:
 
 
 class Run:
-    """A Program on its ranks: `run(tokens=array)` makes one step. Use it from one thread; close() or `with` ends it."""
+    """A Program on its ranks: `run(tokens=array)` makes one step. Use it from one thread; close() or `with` ends it.
+
+    Under a launcher, an exception that leaves `with` or the program fails the other processes at once.
+    """
 
     def __init__(self, program, step, graph, cluster, options):
         self.program, self.cluster = program, cluster
-        self._outputs, self._schedules = step.outputs, step.schedules
+        self._outputs, self._schedules, self._defaults = step.outputs, step.schedules, step.defaults
         self._options, self._graph, self._number, self._checkpoints = options, graph, 0, {}
         begin = time.perf_counter()
+        self._thread = threading.get_ident()
         self._session = session = _tessera.Session(graph, cluster, options)
+        self._inputs = {name: place for name, place in _tessera.inputs_of(graph, session, "step") if name not in self._schedules}
+        self._required = self._inputs.keys() - self._defaults.keys()
         _runs.add(self)
+        if cluster.backend == "mpi":
+            _watch_exceptions()
         if cluster.is_root:
             seconds, name, ranks, device = time.perf_counter() - begin, program.__name__, cluster.size, session.device
             _log.info("compiled %s in %.2f s: %d ranks (%s) on %s, %d bytes stored and %d transient a rank", name, seconds, ranks, cluster.backend, device, session.persistent_bytes, session.transient_bytes)
@@ -249,25 +365,48 @@ class Run:
 
     def _open(self):
         if self._session is None:
-            raise UsageError(f"this run of {self.program.__name__}() was closed")
+            raise _usage(f"this run of {self.program.__name__}() was closed; {self.program.__name__}.compile() makes another")
         return self._session
 
     def __call__(self, **arrays: Any) -> Result:
-        """Feeds inputs (NumPy, PyTorch, JAX: whatever has DLPack or a buffer) and runs one step. Collective."""
-        session = self._open()
-        for name, array in arrays.items():
-            session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+        """Feeds inputs (NumPy, PyTorch, JAX: whatever has DLPack or a buffer) and runs one step. Collective.
+
+        Each call gives all inputs that the step reads, but for arguments with a default.
+        """
+        self._feed(self._open(), arrays, frozenset())
         return self._step()
 
-    def step(self, batches: Batches, number: int | None = None) -> Result:
-        """One step on the data of step `number` (that of the step counter, if it is not given)."""
+    def step(self, batches: Batches, number: int | None = None, **arrays: Any) -> Result:
+        """One step on the data of step `number` (that of the step counter, if it is not given). arrays: the other inputs."""
         if not isinstance(batches, Batches):
             raise TypeError(f"run.step() takes what ts.batches() returns, not {batches!r}")
-        batches.feed(self._open(), self.step_count if number is None else number)
+        session = self._open()
+        batches.feed(session, self.step_count if number is None else number)
+        self._feed(session, arrays, batches.names)
         return self._step()
 
+    def _feed(self, session, arrays, fed):
+        for name, array in arrays.items():
+            try:
+                session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+            except TypeError:
+                raise _no_array(name, array) from None
+        if not self._required <= arrays.keys() | fed:
+            self._refuse(self._required - arrays.keys() - fed)
+        for name, array in self._defaults.items():
+            if name not in arrays and name not in fed:
+                session.feed(name, array)
+
+    def _refuse(self, missing):
+        names = [name for name in self._inputs if name in missing]
+        what = " and ".join(f"'{name}' ({self._inputs[name]})" for name in names)
+        raise _usage(
+            f"[run] {self.program.__name__}() reads the input{'s' if len(names) > 1 else ''} {what}, which this call does not give: no call keeps what an earlier"
+            f" one gave; add {', '.join(name + '=...' for name in names)}, or a default to the argument"
+        )
+
     def _step(self):
-        session = self._session
+        session, self._thread = self._session, threading.get_ident()
         for name, schedule in self._schedules.items():
             session.feed(name, np.float32(schedule.at(session.step)).reshape(()))
         self._number += 1
@@ -338,5 +477,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
+        if error is not None and self.cluster.backend == "mpi" and not (isinstance(error, SystemExit) and not error.code):
+            _fail_peers(self, error)
         self.close()

@@ -108,6 +108,28 @@ def test_processes_of_mpi_print_the_same():
     assert processes.stdout == threads.stdout and "step 100" in threads.stdout, processes.stderr
 
 
+class OnGpu:
+    """What a tensor in the memory of a GPU says of itself."""
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, **options):
+        raise BufferError("not on the CPU")
+
+
+def test_a_program_may_be_part_of_another():
+    part = linear()
+
+    @ts.program
+    def whole(x: ts.f32[ts.Dim("n", 8), ts.Dim("m", 3)]):
+        return {"half": part(x).loss * 0.5, "loss": ts.mean(x)}
+
+    with whole.compile(mesh="a:2", layout="n:a") as run, part.compile() as alone:
+        x = np.full((8, 3), 2, np.float32)
+        assert run(x=x).half == alone(x=x).loss / 2
+
+
 def test_errors_name_the_line_of_python():
     @ts.program
     def wrong(x: ts.f32[batch, D]):
@@ -128,8 +150,21 @@ def test_errors_name_the_line_of_python():
         run(x=np.zeros((8, 3)))
     with pytest.raises(ts.UsageError, match="did you mean 'x'|known: x"):
         run(y=np.zeros((8, 3), np.float32))
-    with pytest.raises(TypeError, match="a dtype that tessera lacks"):
-        run(x=np.zeros((8, 3), np.uint16))
+    for wrong, text in [
+        (np.zeros((8, 3), np.uint16), "has the dtype uint16; an input is an array of float16, .* bool"),
+        (np.zeros((8, 3), ">f4"), "has the dtype >f4: "),
+        (np.array([[None] * 3] * 8), "has the dtype object: "),
+        ("abc", "is str 'abc'"),
+        (None, "is NoneType None"),
+        (OnGpu(), "is not in host memory; copy it: x.cpu"),
+    ]:
+        with pytest.raises(TypeError, match=rf"\[feed\] what is given for 'x' {text}.*\(test_tessera.py:\d+\)"):
+            run(x=wrong)
+    with pytest.raises(TypeError, match=r"ts.dims\(n=2.5\): the size of a dim is a whole number"):
+        ts.dims(n=2.5)
+    assert ts.dims(n=np.int64(3)).size == 3
+    with pytest.raises(TypeError, match=r"step\(\) is a program: step.compile\("):
+        linear()(x=np.zeros((8, 3), np.float32))
     with pytest.raises(ts.UsageError, match="'nn'"):
         linear().compile(mesh="a:2", layout={"nn": "a"})
     with pytest.raises(ts.IoError, match="no checkpoint"):
@@ -250,6 +285,51 @@ def test_a_result_is_of_its_run():
     run.close()
     with pytest.raises(ts.UsageError, match="was closed"):
         run(x=x)
+
+
+def test_each_call_gives_all_inputs_but_those_with_a_default():
+    n, m = ts.dims(n=4, m=2)
+    shift = np.arange(2, dtype=np.float32)
+
+    @ts.program
+    def scaled(x: ts.f32[n], y: ts.f32[n], rate: ts.f32[()] = 0.5, by: ts.f32[m] = shift, whole: ts.i32[n] = 3):
+        table = ts.constant(np.ones(4, np.float32), [n])  # an input inside of the engine
+        return ts.einsum((x + y * table) * rate * ts.cast(whole, ts.f32), by, [n, m])
+
+    x, y = np.ones(4, np.float32), np.full(4, 2, np.float32)
+    with scaled.compile(mesh="a:2", layout="n:a") as run:
+        np.testing.assert_array_equal(run(x=x, y=y).result, np.outer(np.full(4, 4.5), shift))
+        with pytest.raises(ts.UsageError, match=r"scaled\(\) reads the input 'y' \(test_tessera.py:\d+ declares float32 \[n=4\]\).* add y=\.\.\."):
+            run(x=x)
+        with pytest.raises(ts.UsageError, match=r"the inputs 'x' .* and 'y' .* add x=\.\.\., y=\.\.\."):
+            run()
+        assert run(x=x, y=y, rate=np.float32(1), by=shift + 1).result[0, 1] == 18
+        assert run(x=x, y=y).result[0, 1] == 4.5  # a default is that of each call
+
+    @ts.program
+    def weighed(inputs: ts.i32[batch, length], targets: ts.i32[batch, length], weight: ts.f32[()]):
+        return ts.mean(ts.cast(inputs + targets, ts.f32)) * weight
+
+    with weighed.compile() as run:
+        data = ts.batches(MOBY, batch, length=length)
+        assert run.step(data, 0, weight=np.float32(2)).result == 2 * run.step(data, 0, weight=np.float32(1)).result
+        with pytest.raises(ts.UsageError, match="the input 'weight'"):
+            run.step(data, 0)
+
+    for default, text in [(None, "not None"), ("x", "not 'x'")]:
+        @ts.program
+        def bad(x: ts.f32[n] = default):
+            return x
+
+        with pytest.raises(TypeError, match=f"the default of argument 'x' is an array of float32.*{text}"):
+            bad.compile()
+
+
+def test_a_mesh_and_a_layout_may_be_dicts():
+    text = lm.compile(mesh="data:2;model:2", layout="batch:data; heads,ff:model; @params d_model:data").program_text
+    assert lm.compile({"data": 2, "model": 2}, {batch: "data", ("heads", F): ["model"], "@params d_model": "data", "vocab": None}).program_text == text
+    assert lm.explain({"data": 2}, {"batch": "data"}).memory == lm.explain("data:2", "batch:data").memory
+    assert lm.layouts({"data": 2}) == lm.layouts("data:2")
 
 
 def test_checkpoints_go_to_another_mesh(tmp_path):
@@ -439,6 +519,70 @@ if __name__ == "__main__":
 """)
     done = subprocess.run([sys.executable, "spawned.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.stdout == "True\n", done.stderr
+
+
+FAILING = TRAINING + """
+def train(run, how):
+    try:
+        for i in range(1000):
+            run(x=x)
+            if i == 3 and how == "alike":
+                raise RuntimeError("both")
+            if i == 3 and not run.cluster.is_root:
+                raise ValueError("no data")
+    except ts.CommError as e:
+        print("peer:", e, flush=True)
+        raise
+
+how = sys.argv[1]
+run = step.compile(mesh="a:2", layout="n:a")
+if how == "with":
+    with run:
+        train(run, how)
+elif how == "thread":
+    import threading
+    thread = threading.Thread(target=train, args=(run, how))
+    thread.start()
+    thread.join()
+    if not run.cluster.is_root:
+        time.sleep(2)  # that the launcher does not end the peer before it writes
+else:
+    train(run, how)
+"""
+
+
+@pytest.mark.skipif("TESSERA_MPI_RUN" not in os.environ, reason="no MPI")
+@pytest.mark.parametrize("how", ["main", "with", "thread", "alike"])
+def test_an_exception_in_one_process_fails_the_others_at_once(how):
+    command = [os.environ["TESSERA_MPI_RUN"], "2", sys.executable, "-c", FAILING, how]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)  # waits end after 120 s
+    if how == "alike":
+        assert done.returncode != 0 and "RuntimeError: both" in done.stderr
+        return
+    assert "ValueError: no data" in done.stderr
+    assert how != "main" or done.returncode != 0
+    # The launcher may end the peer before it has written.
+    said = [line for line in done.stdout.splitlines() if line.startswith("peer:")]
+    assert how != "thread" or said
+    for line in said:
+        assert "rank 0 stops because rank 1 failed: the program of that process ended with ValueError: no data (<string>:" in line
+
+
+def test_an_exception_in_a_function_of_one_thread_rank_fails_the_others_at_once():
+    @ts.op(positions=True)
+    def picky(x, positions):
+        if positions["n"][0] > 0:
+            raise ValueError("not mine")
+        return x
+
+    @ts.program
+    def step(x: ts.f32[ts.Dim("n", 8)]):
+        return ts.sum(picky(x))
+
+    with step.compile(mesh="a:4", layout="n:a") as run:
+        run.cluster.set_timeout(1e6)
+        with pytest.raises(ts.UsageError, match="ValueError: not mine in test_tessera.py"):
+            run(x=np.ones(8, np.float32))
 
 
 MPI4PY = TRAINING + """
