@@ -113,6 +113,7 @@ struct PricedPlan {
   std::vector<PlanTransfer> transfers;                       ///< the largest, with one layer
   int64_t params = 0, state = 0, inputs = 0, transient = 0;  ///< bytes per rank
   bool whole = false;  ///< lowered whole; false: extrapolated from one and two layers
+  int64_t stages = 1;  ///< of a pipeline that the planner chose; 1: layers are not divided
   int64_t memory() const { return params + state + inputs + transient; }
 };
 
@@ -120,6 +121,15 @@ struct PricedPlan {
 /// --over data --recompute block --set microbatches=4. written_out: the layout has all rules, those
 /// of the storage instead of --zero too.
 std::string train_flags(const PricedPlan& plan, bool written_out = false);
+
+/// A turn in which a stage of a pipeline works: forward or backward of a microbatch.
+struct StageTurn {
+  int64_t stage = 0, turn = 0, microbatch = 0;
+  bool is_forward = true;
+};
+/// What the stages of a plan do in which turn, as the Program has it; nothing if layers are not
+/// divided, or a rule gives a rank several intervals (chunks of layers).
+std::vector<StageTurn> stage_turns(const PricedPlan& plan);
 
 /// The best plan that splits one dim differently.
 struct DimAlternative {

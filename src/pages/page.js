@@ -5,7 +5,7 @@
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot}]
 //   rects  x: {label, unit, to (the axis goes on to there)} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
-//          rects: [[x0, x1, y0, y1, class, name], ...]; for a heat map `heat`: its unit, a value for the class, and
+//          rects: [[x0, x1, y0, y1, class, name], ...], texts: [what stands in a rect, ...]; for a heat map `heat`: its unit, a value for the class, and
 //          `low` where its colours begin
 //   mesh   mesh: [[axis, size], ...], hosts: [[name, ranks], ...] in order of their ranks, links: [name by axis] or none
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
@@ -422,7 +422,7 @@ class Rects extends Chart {
       const room = Math.floor((left - 10) / CHAR), every = Math.ceil(15 / (this.y(1) - this.y(0)));
       lanes.forEach((l, i) => { if (i % every === 0) this.text(left - 6, this.y(i + 0.5) + 4, l.length > room ? l.slice(0, room - 2) + ".." : l, {class: "tick", "text-anchor": "end"}); });
     }
-    const g = this.clip(left, right, top, bottom), paths = new Map();
+    const g = this.clip(left, right, top, bottom), paths = new Map(), texts = [];
     const gap = lanes && s.heat === undefined ? 3 : 0;
     for (const r of rects) {
       const a = Math.max(this.x(r[0]), left - 2), b = Math.min(this.x(r[1]), this.w + 2);
@@ -430,11 +430,15 @@ class Rects extends Chart {
       const ya = this.y(r[2]), yb = this.y(r[3]), y = Math.min(ya, yb) + gap / 2, h = Math.max(0.5, Math.abs(yb - ya) - gap);
       const w = b - a > 3 && s.heat === undefined ? b - a - 0.7 : Math.max(b - a, 0.4);
       const key = s.heat === undefined ? r[4] : Math.round(24 * (this.high > this.low ? Math.min(1, (r[4] - this.low) / (this.high - this.low)) : 1));
+      const text = s.texts ? s.texts[r[5]] : "";
+      if (text && w > CHAR * text.length + 3 && h > 12 && a >= left && b <= this.w - right)
+        texts.push(svg("text", {x: (a + b) / 2, y: y + h / 2 + 4, "text-anchor": "middle", "data-on": `--c${r[4] % 8}`, style: "fill:var(--paper)"}, text));
       if (!paths.has(key)) paths.set(key, []);
       paths.get(key).push(`M${a.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${h.toFixed(1)}h${(-w).toFixed(1)}z`);
     }
     const mix = t => `color-mix(in srgb, rgb(var(--high)) ${Math.round(100 * t)}%, rgb(var(--low)))`;
     for (const [key, d] of paths) g.append(svg("path", {d: d.join(""), style: `fill:${s.heat === undefined ? color(key) : mix(key / 24)}`}));
+    g.append(...texts);
     this.cursor = this.add("g", {visibility: "hidden"}, svg("rect", {fill: "none", stroke: "var(--ink)", "stroke-width": 2}));
     this.brush = this.add("rect", {class: "brush", y: top, height: this.h - top - bottom, width: 0});
     this.visible = rects;

@@ -28,6 +28,7 @@ PricedPlan CandidatePricer::price(const Candidate& c, bool whole) {
   p.zero = c.storage.stage;
   p.over = candidates_.stored_over(c);
   p.settings = candidates_.settings(c);
+  p.stages = candidates_.stages(c.assignment);
   return p;
 }
 

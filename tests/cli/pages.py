@@ -26,17 +26,19 @@ LOOK = r"""
     return [255, 255, 255];
   };
   const boxes = [];
-  const see = (box, text, element, color, group) => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const named = name => { probe.style.color = `var(${name})`; return parse(getComputedStyle(probe).color); };
+  const see = (box, text, element, color, group, on) => {
     if (box.width < 1 || box.height < 1) return;
     if (group) boxes.push({box, text, group});
-    const a = light(parse(color)), b = light(behind(element)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    const a = light(parse(color)), b = light(on ? named(on) : behind(element)), ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < 4.5) bad.push(`contrast ${ratio.toFixed(2)} of ${name(text)}`);
   };
   for (const plot of document.querySelectorAll("svg.plot")) {
     const out = plot.getBoundingClientRect();
     for (const t of plot.querySelectorAll("text")) {
       const b = t.getBoundingClientRect();
-      see(b, t.textContent, plot, getComputedStyle(t).fill, plot);
+      see(b, t.textContent, plot, getComputedStyle(t).fill, plot, t.dataset.on);
       if (b.left < out.left - 1 || b.right > out.right + 1 || b.top < out.top - 2 || b.bottom > out.bottom + 2)
         bad.push(`clipped by its picture: ${name(t.textContent)} in ${name(plot.getAttribute("aria-label"))}`);
     }
@@ -54,6 +56,7 @@ LOOK = r"""
       if (!scrolled && (b.left < -1 || b.right > innerWidth + 1)) bad.push(`out of the page: ${name(n.data.trim())}`);
     }
   }
+  probe.remove();
   boxes.sort((a, b) => a.box.top - b.box.top);
   boxes.forEach((a, i) => {
     for (let k = i + 1; k < boxes.length && boxes[k].box.top < a.box.bottom - 2; ++k) {

@@ -423,6 +423,11 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
       run_cli_in(f,
                  "plan gpt --devices 4 --machine h100 --time 5 --set layers=2 "
                  "batch=8 --why-not length:data --why-not-mesh data:4 --html plan.html"));
+  expect_success(run_cli_in(f,
+                            "plan gpt --mesh pipe:2 --machine h100 --layout layers:pipe --time 2 "
+                            "--set layers=4 scan=true microbatches=4 --html pipeline.html"));
+  CHECK(contains(f.read("pipeline.html"), "stage 1, microbatch 3"));
+  CHECK(!contains(f.read("plan.html"), "microbatches in the stages"));
   CHECK(f.read("plan.html").find("tessera train gpt --data PATH --set layers=2 batch=8 --mesh ") !=
         std::string::npos);
   expect_success(

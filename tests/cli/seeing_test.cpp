@@ -256,6 +256,10 @@ TEST_CASE("reports: records that make no sense are left out", "[seeing]") {
   CHECK(tessera::cli::report_page(
             {{head + "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":1}\n", "log"}})
             .steps == 2);
+  const auto torn = tessera::cli::report_page(
+      {{head + "{\"step\":1,\"loss\":2}\n{\"st{\"ep\n{\"step\":2,\"loss\":1}\n", "log"}});
+  CHECK(torn.steps == 2);
+  CHECK(contains(torn.html, "1 line "));
 }
 
 TEST_CASE("seeing: the report is one page that needs nothing else", "[cli]") {
