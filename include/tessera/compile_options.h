@@ -20,7 +20,8 @@ struct Machine;
 /// `layers:pipe`). Both leave a stage idle as often; results differ by rounding.
 enum class PipelineSchedule : uint8_t {
   gpipe,  ///< all forward, then all backward: keeps the activations of all microbatches
-  one_forward_one_backward  ///< forward and backward in turn: keeps those of as many as stages
+  one_forward_one_backward  ///< forward and backward in turn: keeps those of as many as stages;
+                            ///< interleaved if stages have chunks (`layers:pipe*2`)
 };
 
 struct CompileOptions {

@@ -56,14 +56,14 @@ struct LayoutRule {
   bool optional = false;            ///< written `name?`: may match nothing
   bool automatic = false;           ///< `auto`: left to the planner
   bool replaces = false;            ///< `x=a` of purpose rules: replaces the compute layout of x
-  std::string text;                 ///< the rule as written; "*2" is only here (ir/equal_work.h)
+  std::string text;                 ///< the rule as written; "*N" is only here (ir/equal_work.h)
 };
 
 /// An ordered list of rules. Grammar (docs/reference/layout-grammar.md): clauses end at ';' or a
 /// newline. A clause is "[@purpose | @/glob/ | @purpose/glob/] names:axes ...". Commas, dots or
 /// white space separate names, names accumulate until a colon, '+' joins axes, '*2' behind them
-/// asks for equal work, '-' replicates, 'auto' leaves the split to the planner (alone: '*:auto'),
-/// 'name?' may match nothing, '#' starts a comment.
+/// asks for equal work ('*N', of layers: N chunks a stage), '-' replicates, 'auto' leaves the split
+/// to the planner (alone: '*:auto'), 'name?' may match nothing, '#' starts a comment.
 class Layout {
  public:
   Layout() = default;

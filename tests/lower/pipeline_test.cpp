@@ -318,6 +318,10 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
   CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 4 turns: a stage is "
                          "idle in 75 %") == 0);
   const auto both = notes(8, PipelineSchedule::one_forward_one_backward);
+  const auto few = explain_gpt("pipe:6", "layers:pipe", 8, PipelineSchedule::gpipe).notes;
+  CHECK(std::count(few.begin(), few.end(),
+                   "dim 'layers' of 4 is padded to 6: 33 % of its memory and work is wasted; give "
+                   "it fewer ranks") == 1);
   const auto chunks =
       explain_gpt("pipe:2", "layers:pipe*2", 8, PipelineSchedule::one_forward_one_backward).notes;
   REQUIRE(chunks.size() == 1);
