@@ -42,14 +42,20 @@ namespace {
 
 constexpr int kMostAlgorithms = 16;  ///< each with tensor cores and without
 
+/// True if x and y have less than 2^31 elements, and so has each dim of the filter.
 bool fits(const CudaConv& c) {
-  const auto small = [](int64_t n) { return n <= std::numeric_limits<int>::max(); };
-  const auto all = [&](int64_t channels, int64_t rows, int64_t columns) {
-    return small(channels * rows) && small(channels * rows * columns);
+  const auto small = [](std::initializer_list<int64_t> sizes) {
+    int64_t product = 1;
+    for (const int64_t size : sizes) {
+      if (size > std::numeric_limits<int>::max() / product) return false;
+      product *= size;
+    }
+    return true;
   };
-  return small(c.images) && all(c.groups * c.inputs, c.dims[0].in, c.dims[1].in) &&
-         all(c.groups * c.outputs, c.dims[0].out, c.dims[1].out) &&
-         all(c.groups * c.outputs * c.inputs, c.dims[0].window, c.dims[1].window);
+  const auto &h = c.dims[0], &w = c.dims[1];
+  return small({c.images, c.groups, c.inputs, h.in, w.in}) &&
+         small({c.images, c.groups, c.outputs, h.out, w.out}) &&
+         small({c.inputs, h.window, w.window}) && small({c.groups, c.outputs});
 }
 
 template <class Calls, class Made>

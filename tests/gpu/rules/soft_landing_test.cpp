@@ -179,6 +179,7 @@ TEST_CASE("soft landing: a cuDNN that is missing or too old is named with its ve
   none.direct = old.direct = half.direct = false;
   CHECK(none.convolution(why) == nullptr);
   CHECK(why.find("cuDNN is missing: libcudnn.so.9 is not there") == 0);
+  old.has_cudnn = half.has_cudnn = true;
   old.cudnn_version = 8907;
   CHECK(old.attention(why) == nullptr);
   CHECK(why == "this cuDNN is 8.9.7, and 9.0 or newer is needed");
@@ -189,6 +190,39 @@ TEST_CASE("soft landing: a cuDNN that is missing or too old is named with its ve
       why ==
       "this cuDNN is too old: libcudnn.so.9 has no function cudnnBackendFinalize; 9.0 or newer is "
       "needed");
+}
+
+TEST_CASE("soft landing: with a cuDNN that is not used attention is Tessera's own kernels",
+          "[cuda]") {
+  const auto trained = [](int version, const std::string& word) {
+    CudaEmulator gpu;
+    gpu.direct = false;
+    gpu.has_cudnn = true;
+    gpu.cudnn_version = version;
+    const WithEmulator here(gpu);
+    Clusters clusters;
+    nn::GptOptions size = small_gpt(DType::bfloat16);
+    size.d_model = 24;
+    const auto train = [&](const char* device) {
+      return train_gpt(size, clusters.of(1), Mesh::parse("a:1"), "", 4, device);
+    };
+    const GptOutcome outcome = train("cuda"), expected = train("cpu");
+    for (size_t i = 0; i < expected.losses.size(); ++i)
+      CHECK(std::abs(outcome.losses[i] - expected.losses[i]) < 0.02);
+    INFO(fmt::format("{}", fmt::join(outcome.fallbacks, "\n")));
+    CHECK(gpu.attentions == 0);
+    CHECK(fmt::format("{}", fmt::join(outcome.fallbacks, " ")).find(word) != word.npos);
+  };
+  trained(8907, "own kernel: this cuDNN is 8.9.7, and 9.0 or newer is needed");
+  trained(91001, "own kernel: cuDNN 9.10.0 and 9.10.1 have attention wrong");
+}
+
+TEST_CASE("soft landing: a driver that lacks a function is named", "[cuda]") {
+  CudaEmulator driver;
+  driver.missing = {"cuGraphInstantiateWithFlags"};
+  expect_refused(
+      driver, 1, ErrorKind::unsupported,
+      {"no GPU can be used", "libcuda.so.1 has no function cuGraphInstantiateWithFlags"});
 }
 
 TEST_CASE("soft landing: kernels for a GPU that the compiler does not know come as PTX", "[cuda]") {
