@@ -106,7 +106,7 @@ TEST_CASE("attention of the emulated GPU, and by graphs of cuDNN, has the sums t
   CudaEmulator gpu;
   gpu.has_cudnn = true;
   gpu.direct = gpu.direct || direct;
-  gpu.cudnn_version = 91600;
+  gpu.cudnn_version = 91600;  // the first that has these gradients
   gpu.contexts().use(0);
   CudaStream stream = gpu.streams().make_stream();
   const Operands o(gpu);
@@ -125,6 +125,18 @@ TEST_CASE("attention of the emulated GPU, and by graphs of cuDNN, has the sums t
   }
   CHECK(gpu.attentions == 4);
   CHECK(gpu.take_misuses().empty());
+}
+
+TEST_CASE("cuDNN's attention before 9.10 gets finite logits for keys that are not seen", "[cuda]") {
+  CudaEmulator gpu;
+  gpu.has_cudnn = true;
+  gpu.cudnn_version = 90100;
+  gpu.contexts().use(0);
+  CudaStream stream = gpu.streams().make_stream();
+  const Operands o(gpu);
+  run(gpu, stream, o, true, false);
+  gpu.streams().synchronize(stream);
+  check_forward(o, true);
 }
 
 }  // namespace tessera::test

@@ -430,8 +430,10 @@ TEST_CASE(kInChild, "[.cudnn_library]") {
   }
   static void* library = dlopen(where.c_str(), RTLD_NOW | RTLD_LOCAL);
   REQUIRE(library != nullptr);
-  find = [](const char* symbol) { return dlsym(library, symbol); };
+  const auto stand_in =
+      std::exchange(find, [](const char* symbol) { return dlsym(library, symbol); });
   check_all();
+  find = stand_in;
 }
 
 TEST_CASE("rules of cuDNN: attributes, tensors, operations and graphs as the library has them",
