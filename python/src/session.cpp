@@ -124,11 +124,13 @@ void bind_checkpoints(nb::module_& m) {
           Releasing());
   m.def(
       "load_checkpoint",
-      [](Session& session, const std::string& path) {
-        const Checkpoint loaded = load_checkpoint(session, path);
+      [](Session& session, const std::string& path,
+         const std::optional<std::vector<std::string>>& names) {
+        const Checkpoint loaded =
+            names ? load_tensors(session, path, *names) : load_checkpoint(session, path);
         return std::pair(loaded.step, loaded.warning);
       },
-      Releasing(), nb::arg("session"), nb::arg("path"));
+      Releasing(), nb::arg("session"), nb::arg("path"), nb::arg("names").none());
   m.def(
       "find_latest",
       [](const std::string& folder) -> std::optional<std::string> {

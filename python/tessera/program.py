@@ -459,12 +459,16 @@ class Run:
             self._checkpoints[directory] = _tessera.Checkpoints(self.cluster, directory, keep)
         return self._checkpoints[directory].save(self._open(), self.step_count)
 
-    def load(self, path: Any) -> int:
-        """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step."""
+    def load(self, path: Any, names: Iterable[str] | None = None) -> int:
+        """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step.
+
+        names: only these parameters and state, without the step counter; the checkpoint may have more. So a program that predicts
+        loads what another one has trained: predict.load(folder, predict.parameters).
+        """
         found = _tessera.find_latest(str(path))
         if found is None:
             raise IoError(f"'{path}' has no checkpoint")
-        step, warning = _tessera.load_checkpoint(self._open(), found)
+        step, warning = _tessera.load_checkpoint(self._open(), found, None if names is None else list(names))
         if warning and self.cluster.is_root:
             _log.warning("%s", warning)
         return step

@@ -345,6 +345,43 @@ def test_checkpoints_go_to_another_mesh(tmp_path):
         assert run.step(data).loss == pytest.approx(after, rel=1e-5)
 
 
+def test_a_program_that_predicts_loads_what_another_trained(tmp_path):
+    n, m = ts.dims(n=8, m=3)
+    train = linear()
+
+    @ts.program
+    def predict(x: ts.f32[n, m]):
+        return ts.einsum(x, ts.param("w", [m], ts.init.zeros()), [n])
+
+    x = np.ones((8, 3), np.float32)
+    with train.compile(mesh="a:2", layout="n:a") as run, predict.compile(mesh="a:4", layout="n:a") as other:
+        run(x=x)
+        run.save(tmp_path)
+        assert other.load(tmp_path, other.parameters) == 1 and other.parameters == ["w"]
+        np.testing.assert_allclose(other(x=x).result, np.full(8, run.fetch("w").sum()), rtol=1e-6)
+        with pytest.raises(ts.UsageError, match=r"the file lacks v; .*\(test_tessera.py:\d+\)"):
+            other.load(tmp_path, ["v"])
+
+
+def test_the_page_predicts_with_what_was_trained(tmp_path, capsys):
+    page = (ROOT / "docs/how-to/python.md").read_text()
+    block = next(b.split("```")[0] for b in page.split("```python\n")[1:] if "def net(x)" in b)
+    models, use = block.split("answer = ")
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(64, 2)).astype(np.float32)
+    batch, xy, hidden, classes = ts.dims(batch=64, xy=2, hidden=16, classes=2)
+    page = {"ts": ts, "batch": batch, "xy": xy, "hidden": hidden, "classes": classes, "points": points, "folder": tmp_path}
+    exec(models, page)
+    with page["train"].compile(mesh="data:2", layout={batch: "data"}) as run:
+        for _ in range(300):
+            result = run(x=points, y=(points[:, 0] > 0).astype(np.int32))
+        run.save(tmp_path)
+        assert result.loss < 0.6 and result.accuracy > 0.9
+    exec("answer = " + use, page)
+    printed = np.array(capsys.readouterr().out.strip("[]\n").split(), int)
+    assert (printed == (points[:, 0] > 0)).mean() > 0.9
+
+
 def test_operators_have_the_values_of_numpy():
     a = np.array([[1.5, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)
     rows, cols = ts.dims(rows=2, cols=3)
