@@ -1,6 +1,7 @@
 #include "lower/placed_tensors.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/fail.h"
@@ -20,7 +21,8 @@ class TensorPlacer {
     for (const Stored& stored : graph_.stored()) {
       const Value& value = graph_.value(stored.value);
       add({value.shape, value.dtype, rules_.storage(graph_, stored), value.name},
-          stored.purpose == Purpose::params ? "parameter" : "state", "stored", "");
+          stored.purpose == Purpose::params ? "parameter" : "state", "stored",
+          graph_.producer(stored.value).at.to_string());
     }
     walk(function.nodes);
     return std::move(tensors_);
@@ -31,13 +33,24 @@ class TensorPlacer {
     for (const FlowNode& node : nodes) {
       if (node.loop) walk(node.loop->body);
       if (node.kind == FlowKind::stored) continue;
-      for (const int v : node.out) {
-        const FlowValue& value = flow_.values[static_cast<size_t>(v)];
+      for (size_t i = 0; i < node.out.size(); ++i) {
+        const FlowValue& value = flow_.values[static_cast<size_t>(node.out[i])];
+        const std::string source = source_of(node, i);
+        sources_[node.out[i]] = source;
         add(value, node.kind == FlowKind::input ? "input" : "activation",
-            std::string(node.op != nullptr ? node.op->name : to_string(node.kind)),
-            node.origin.source);
+            std::string(node.op != nullptr ? node.op->name : to_string(node.kind)), source);
       }
     }
+  }
+
+  /// What a loop stacks or sums comes from where an iteration computes it.
+  std::string source_of(const FlowNode& node, size_t result) const {
+    if (!node.loop || result < node.loop->carries.size()) return node.origin.source;
+    const FlowLoop& loop = *node.loop;
+    const size_t i = result - loop.carries.size(), stacks = loop.stacked.size();
+    if (i >= stacks + loop.sums.size()) return node.origin.source;
+    const auto made = sources_.find(i < stacks ? loop.stacked[i] : loop.sums[i - stacks]);
+    return made == sources_.end() ? node.origin.source : made->second;
   }
 
   void add(const FlowValue& value, const char* kind, const std::string& made,
@@ -74,6 +87,7 @@ class TensorPlacer {
   const Flow& flow_;
   std::vector<PlacedTensor> tensors_;
   std::set<std::string> seen_;
+  std::map<int, std::string> sources_;  ///< by flow value
 };
 
 }  // namespace

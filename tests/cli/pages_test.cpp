@@ -257,6 +257,26 @@ TEST_CASE("explain --show sketches tensors of the step", "[cli]") {
                  {"--show gpt.block0.mlp.wup: no tensor of the step is called like that"});
 }
 
+TEST_CASE("explain names the line of a parameter, and of what a loop stacks", "[cli]") {
+  const Folder f;
+  expect_success(run_cli_in(f,
+                            "explain gpt --set layers=3 scan=true d_model=16 heads=2 ff=16 "
+                            "length=8 batch=4 --mesh data:2 --layout batch:data --html e.html"));
+  const std::string page = f.read("e.html");
+  const auto source_of = [&](const std::string& tensor) {
+    const size_t name = page.find("\"name\":\"" + tensor + "\",\"partial\"");
+    INFO(tensor);
+    REQUIRE(name != page.npos);
+    const std::string key = "\"source\":\"";
+    const size_t begin = page.find(key, name) + key.size();
+    return page.substr(begin, page.find('"', begin) - begin);
+  };
+  const std::string up = source_of("gpt.block.mlp.add");
+  CHECK(contains(up, "transformer.cpp:"));
+  CHECK(source_of("gpt.block.mlp.add.stacked") == up);
+  CHECK(contains(source_of("gpt.block.mlp.up.w"), ".cpp:"));
+}
+
 TEST_CASE("report --follow writes the page until the job is finished", "[cli]") {
   const Folder f;
   f.write("run.jsonl", config("") + step(1, 4));
