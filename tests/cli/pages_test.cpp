@@ -164,6 +164,23 @@ TEST_CASE("reports: several jobs, two in one file, two at once, and none with ti
   CHECK(contains(later.html, "Tessera 9"));
 }
 
+TEST_CASE("reports: a log may end in the middle of a line", "[pages]") {
+  using tessera::cli::read_run_logs;
+  const std::string whole = config("\"train.lr\": \"1\"") + step(1, 4) + step(2, 3),
+                    next = step(3, 2);
+  for (size_t length = 1; length + 2 < next.size(); ++length) {
+    INFO(next.substr(0, length));
+    const auto logs = read_run_logs(whole + next.substr(0, length), "x");
+    REQUIRE(logs.size() == 1);
+    CHECK(logs[0].steps.size() == 2);
+    CHECK(logs[0].column("loss").back() == 3);
+  }
+  const Folder f;
+  f.write("head.jsonl", whole.substr(0, 12));
+  expect_failure(run_cli_in(f, "report head.jsonl"), 1,
+                 {"'head.jsonl' has no step of a training job"});
+}
+
 TEST_CASE("reports: a page of 100,000 steps is small", "[pages]") {
   const auto page = tessera::cli::report_page({{long_log(100000), "long.jsonl"}});
   CHECK(page.steps == 100000);
