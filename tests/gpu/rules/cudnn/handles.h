@@ -17,8 +17,8 @@ struct OnHandle : Entered {
   cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
 };
 
-/// What a call that enqueues work begins with. `status` is an error, too, if the handle's stream was
-/// destroyed, or its capture invalidated.
+/// What a call that enqueues work begins with. `status` is an error, too, if the handle's stream
+/// was destroyed, or its capture invalidated.
 struct OnStream : OnHandle {
   explicit OnStream(cudnnHandle_t handle);
   CudaStream stream = nullptr;
