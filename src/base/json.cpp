@@ -36,7 +36,9 @@ std::string json_fault(std::string_view text) {
     // "[json.exception.parse_error.101] parse error at line 2, column 20: syntax error while
     // parsing object key - unexpected ','; expected string literal"
     why = nlohmann::json::parse(text).type_name();
-  } catch (const nlohmann::json::parse_error& e) {
+  } catch (const nlohmann::json::out_of_range&) {
+    return "it has a number that no double holds";
+  } catch (const nlohmann::json::exception& e) {
     why = e.what();
   }
   const size_t place = why.find("line "), colon = why.find(": ", place),

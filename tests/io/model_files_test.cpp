@@ -330,6 +330,9 @@ TEST_CASE("pickled and absent weights are refused with what to do", "[model_fold
   CHECK(load_error(f, f("old")) ==
         "io [model] 'DIR/old/config.json' is not JSON: line 2, column 20: unexpected ','; expected "
         "string literal");
+  f.write("old/config.json", "{\"rope_theta\": 1e999}");
+  CHECK(load_error(f, f("old")) ==
+        "io [model] 'DIR/old/config.json' is not JSON: it has a number that no double holds");
   f.write("old/config.json", std::string(70, '['));
   CHECK(load_error(f, f("old")) ==
         "io [model] 'DIR/old/config.json' is not JSON: it nests deeper than 64 brackets");
