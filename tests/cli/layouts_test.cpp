@@ -39,7 +39,7 @@ std::set<std::string> named_in(const std::string& page) {
   for (std::sregex_iterator it(joined.begin(), joined.end(), option), end; it != end; ++it) {
     const std::string rules = (*it)[1].matched ? (*it)[1] : (*it)[2];
     const bool is_rule =
-        rules.find(':') != std::string::npos && rules.find('<') == std::string::npos;
+        rules.find(':') != std::string::npos && rules.find_first_of("<$") == std::string::npos;
     if (is_rule && rules.find("auto") == std::string::npos) found.insert(rules);
   }
   return found;
@@ -64,6 +64,7 @@ TEST_CASE("the layouts of the manual's commands are those that verify checks", "
                                         "batch:data; @state layers:data",
                                         "layers:pipe",
                                         "layers:pipe;batch:data",
+                                        "layers:pipe*2;batch:data",
                                         "layers:pipe;vocab:pipe"};
   size_t found = 0;
   for (const std::filesystem::path& page : pages()) {
