@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -204,6 +205,51 @@ TEST_CASE("NVRTC compiles every kernel of op_cases for sm_80 and sm_90, without 
   const std::vector<std::string> texts = texts_of_cases();
   CHECK(texts.size() > 300);
   CHECK(problems_of(texts) == "");
+}
+
+/// Prints what a first step of GPT-2 124M waits for; run by hand.
+TEST_CASE("kernels of GPT-2's training step, with nothing cached and again", "[.][nvrtc-cold]") {
+  std::vector<std::string> texts;
+  {
+    CudaEmulator gpu(1, int64_t{80} << 30);
+    gpu.has_cudnn = true;
+    const WithEmulator here(gpu);
+    Clusters clusters;
+    Graph g;
+    nn::GptOptions o;
+    o.layers = 12;
+    o.d_model = 768;
+    o.heads = 12;
+    o.ff = 3072;
+    o.length = 1024;
+    o.vocab = 50304;
+    o.batch = 16;
+    o.dtype = DType::bfloat16;
+    const nn::Model model = nn::gpt(g, o);
+    MinimizeOptions clip;
+    clip.clip = 1;
+    minimize(model.loss, g.input("lr", {}, DType::float32), adam(), clip);
+    CompileOptions options{Mesh::parse("x:1"), {}, {{"train", {model.loss}, true}}};
+    options.device = "cuda";
+    Session session(g, clusters.of(1), options);
+    texts = gpu.texts();
+  }
+  const Compile compile = compiler();
+  std::string folder = (std::filesystem::temp_directory_path() / "tessera-cold-XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  for (const std::string expected : {"kept", "found"}) {
+    const auto begin = std::chrono::steady_clock::now();
+    size_t as_expected = 0;
+    for (const std::string& text : texts) {
+      std::string cubin, log;
+      REQUIRE(compile(text, "sm_90", folder, cubin, log));
+      as_expected += log == expected;
+    }
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    CHECK(as_expected == texts.size());
+    WARN(fmt::format("{} kernels {}: {:.2f} s", texts.size(), expected, seconds.count()));
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST_CASE("compiled kernels are kept on disk, or not where that cannot be written",
