@@ -56,7 +56,11 @@ struct LayoutRule {
   bool optional = false;            ///< written `name?`: may match nothing
   bool automatic = false;           ///< `auto`: left to the planner
   bool replaces = false;            ///< `x=a` of purpose rules: replaces the compute layout of x
-  std::string text;                 ///< the rule as written; "*N" is only here (ir/equal_work.h)
+  /// `axes*N`: how many intervals of the dim a rank works on. Of the dim of repeated layers: the
+  /// chunks of a stage. Else 2: ops whose work grows along the dim give each rank two intervals
+  /// with the same work together.
+  int64_t intervals = 1;
+  std::string text;  ///< the rule as written
 };
 
 /// An ordered list of rules. Grammar (docs/reference/layout-grammar.md): clauses end at ';' or a

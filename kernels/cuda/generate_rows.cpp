@@ -8,9 +8,10 @@
 // all loads, so an output may alias an input. A block has whole rows. Rows beyond the last one
 // compute what the last one does and store nothing.
 //
-// The last outputs may be sums over rows (attribute "sums"; the gradients of a norm's scale and
-// shift), for each part of the rows: the dim along which their strides are 0. A block walks a part,
-// adds what each thread has in registers, and at the end the sums of its threads in shared memory.
+// The last outputs may be sums over rows (attribute "column_sums": the gradients of a norm's scale
+// and shift), for each part of the rows: the dim along which their strides are 0. A block walks a
+// part, adds what each thread has in registers, and at the end the sums of its threads in shared
+// memory.
 //
 // Long rows (the logits of a vocabulary) do not fit into registers. They are streamed: each phase
 // loads its operands again and repeats the instructions that it needs. A multiprocessor runs two
@@ -148,7 +149,7 @@ class Text {
   Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
     plan_.spread = find_spreads(walk);
     plan_.streams = walk.row_size() > kLongestKept;
-    plan_.sums = static_cast<size_t>(args.step->attrs.get<int64_t>("sums", 0));
+    plan_.sums = static_cast<size_t>(args.step->attrs.get<int64_t>("column_sums", 0));
     find_phases(walk, plan_);
     find_threads(walk, plan_);
     outer_ = walk.nest;

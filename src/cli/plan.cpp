@@ -157,26 +157,25 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
                   const PlanBuild& like, const Machine& machine, int64_t limit) {
   std::optional<PricedPlan> best;
   std::optional<Error> first;
-  const auto look = [&](bool looped, PipelineSchedule schedule, int64_t microbatches) {
-    PlanBuild build = like;
-    build.looped = looped;
-    build.pipeline_schedule = schedule;
-    build.microbatches = microbatches;
+  PlanBuild build = like;
+  const auto look = [&] {
     try {
       PricedPlan found = price(model, mesh, layout, build, machine);
-      if (looped) found.settings = model.loop_setting;
-      if (looped && schedule == PipelineSchedule::gpipe)
-        found.settings += " pipeline_schedule=gpipe";
       if (!best || is_better(found, *best, limit)) best = std::move(found);
     } catch (const Error& e) {
       if (!first) first = e;
     }
   };
-  for (const int64_t microbatches : model.microbatches)
-    look(false, model.schedules[0], microbatches);
-  if (!best && !model.loop_setting.empty()) {
+  for (const bool looped : {false, true}) {
+    if (looped && (best || model.loop_setting.empty())) break;
+    build.looped = looped;
     for (const int64_t microbatches : model.microbatches) {
-      for (const PipelineSchedule schedule : model.schedules) look(true, schedule, microbatches);
+      build.microbatches = microbatches;
+      for (const PipelineSchedule schedule : model.schedules) {
+        build.pipeline_schedule = schedule;
+        look();
+        if (!looped && !model.is_loop) break;  // no stages
+      }
     }
   }
   if (!best) throw *first;

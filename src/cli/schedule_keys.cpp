@@ -23,9 +23,8 @@ namespace {
 PipelineSchedule pipeline_schedule_of(const Job& job) {
   const std::string name = job.config.text("train.pipeline_schedule");
   const std::vector<LayoutRule>& rules = job.layout.rules();
-  const bool has_chunks = std::any_of(rules.begin(), rules.end(), [](const LayoutRule& rule) {
-    return rule.text.find('*', rule.text.find_last_of(":=") + 1) != std::string::npos;
-  });
+  const bool has_chunks = std::any_of(rules.begin(), rules.end(),
+                                      [](const LayoutRule& rule) { return rule.intervals > 1; });
   require(name != "interleaved" || has_chunks,
           "train.pipeline_schedule=interleaved is 1f1b with several chunks of layers a stage, and "
           "layout '{}' has one; write layers:AXIS*2 for two, or pipeline_schedule=1f1b",

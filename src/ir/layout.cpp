@@ -128,9 +128,10 @@ class ClauseParser {
     require(!axes.empty(),
             "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
             text_, names_.back().first, names_.back().first, names_.back().first);
-    take_factor(axes);
+    const int64_t intervals = take_factor(axes);
     for (const auto& [name, optional] : names_) {
-      LayoutRule rule{purpose_, scope_, name, {}, optional, axes == "auto", replaces, ""};
+      LayoutRule rule{purpose_,       scope_,   name,      {}, optional,
+                      axes == "auto", replaces, intervals, ""};
       if (axes != "-" && axes != "auto") {
         for (size_t start = 0; start <= axes.size();) {
           const size_t plus = std::min(axes.find('+', start), axes.size());
@@ -152,16 +153,16 @@ class ClauseParser {
     names_.clear();
   }
 
-  /// Takes "*2" or "*N" from the end of axes; it stays in the text of the rule (ir/equal_work.h).
-  void take_factor(std::string& axes) const {
+  /// Takes "*N" from the end of axes: N, or 1 without it.
+  int64_t take_factor(std::string& axes) const {
     const size_t star = axes.find('*');
-    if (star == std::string::npos) return;
+    if (star == std::string::npos) return 1;
     const std::string factor = axes.substr(star + 1);
     axes.resize(star);
-    const bool is_number = factor.size() <= 4 &&
-                           factor.find_first_not_of("0123456789") == std::string::npos &&
-                           factor.find_first_not_of('0') != std::string::npos && factor != "1";
-    require(is_number && axes != "-" && axes != "auto" && !axes.empty(),
+    const bool is_number = !factor.empty() && factor.size() <= 4 &&
+                           factor.find_first_not_of("0123456789") == std::string::npos;
+    const int64_t intervals = is_number ? std::stoll(factor) : 0;
+    require(intervals > 1 && axes != "-" && axes != "auto" && !axes.empty(),
             "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
             "intervals with the same work, and each stage of layers two chunks (or '*3' three)",
             text_, axes, factor);
@@ -169,6 +170,7 @@ class ClauseParser {
             "layout clause '{}': '{}*{}' deals the work of ops, not the storage of some tensors; "
             "write it in a clause without '@'",
             text_, axes, factor);
+    return intervals;
   }
 
   const std::string& text_;

@@ -173,11 +173,7 @@ PlanBuild Candidates::build(const Candidate& c) const {
 }
 
 std::string Candidates::settings(const Candidate& c) const {
-  if (!has_stages(c.assignment)) return "";
-  std::string text = model().is_loop ? "" : model().loop_setting;
-  if (c.schedule == PipelineSchedule::gpipe)
-    text += (text.empty() ? "" : " ") + std::string("pipeline_schedule=gpipe");
-  return text;
+  return has_stages(c.assignment) ? settings_of(model(), build(c)) : "";
 }
 
 }  // namespace tessera

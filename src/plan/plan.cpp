@@ -3,7 +3,6 @@
 
 #include "base/fail.h"
 #include "cost/pipeline_turns.h"
-#include "ir/equal_work.h"
 #include "plan/planner.h"
 
 namespace tessera {
@@ -31,7 +30,9 @@ Plan plan(const Graph& graph, const std::vector<FunctionSpec>& functions, const 
 
 PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                  const PlanBuild& build, const Machine& machine, bool whole) {
-  return Pricer(model, machine).price(mesh, layout.to_string(), build, whole);
+  PricedPlan plan = Pricer(model, machine).price(mesh, layout.to_string(), build, whole);
+  plan.settings = settings_of(model, build);
+  return plan;
 }
 
 std::vector<StageTurn> stage_turns(const PricedPlan& plan) {
@@ -39,7 +40,7 @@ std::vector<StageTurn> stage_turns(const PricedPlan& plan) {
   if (plan.stages < 2) return all;
   const Layout layout = Layout::parse(plan.layout);
   for (const LayoutRule& rule : layout.rules())
-    if (intervals_of(rule) > 1) return all;
+    if (rule.intervals > 1) return all;
   const PipelinePasses passes{{true, false}, false};
   const PipelineTurns turns =
       pipeline_turns(plan.build.pipeline_schedule, passes, plan.stages, plan.build.microbatches);

@@ -227,6 +227,13 @@ PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, Pla
   return result;
 }
 
+std::string settings_of(const PlanModel& model, const PlanBuild& build) {
+  std::string text = build.looped ? model.loop_setting : "";
+  if (build.pipeline_schedule == PipelineSchedule::gpipe && (build.looped || model.is_loop))
+    text += (text.empty() ? "" : " ") + std::string("pipeline_schedule=gpipe");
+  return text;
+}
+
 PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole) {
   build.layers = model_.layers;
   const bool as_loop = is_looped() && !build.looped && !names_tensors(Layout::parse(layout));

@@ -19,6 +19,9 @@ void add_function(const Program& program, const Function& f, const Costs& costs,
 /// Sets the memory on a rank.
 void add_memory(const Program& program, const Graph& graph, PricedPlan& to);
 
+/// PricedPlan::settings of a build whose layers, if they are a loop, are dealt to stages.
+std::string settings_of(const PlanModel& model, const PlanBuild& build);
+
 /// Caches the graphs that it builds. Several threads may price at once; building is serialized.
 class Pricer {
  public:

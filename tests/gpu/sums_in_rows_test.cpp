@@ -84,7 +84,7 @@ TEST_CASE("a norm's gradients of scale and shift come from the kernel of its row
     std::string text;
     const std::vector<Whole> found = norm.run("cuda", c.mesh, c.layout, &text),
                              expected = norm.run("cpu", "a:1", "");
-    CHECK((text.find("sums=") != std::string::npos) == c.sums);
+    CHECK((text.find("column_sums=") != std::string::npos) == c.sums);
     for (size_t i = 0; i < norm.wanted.size(); ++i) {
       INFO(norm.wanted[i].name());
       CHECK(relative_error(found[i], expected[i], 1e-3) <

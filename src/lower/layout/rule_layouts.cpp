@@ -9,7 +9,6 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
-#include "ir/equal_work.h"
 
 namespace tessera {
 
@@ -118,7 +117,7 @@ void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) con
 
 void RuleLayouts::check_intervals(const Graph& graph) const {
   for (const Rule& rule : rules_) {
-    const int64_t intervals = intervals_of(rule.source);
+    const int64_t intervals = rule.source.intervals;
     if (intervals == 1 || rule.axes.empty()) continue;
     if (counts_layers(graph, rule.source.dim)) {
       require(rule.axes.size() == 1,
@@ -139,7 +138,7 @@ int64_t RuleLayouts::chunks(const std::string& layers, int axis) const {
   for (const Rule& rule : rules_) {
     if (rule.source.dim == layers && rule.axes == std::vector<int>{axis} &&
         rule.source.purpose == Purpose::none && rule.source.scope.empty())
-      return intervals_of(rule.source);
+      return rule.source.intervals;
   }
   return 1;
 }
@@ -217,7 +216,7 @@ int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
 
 bool RuleLayouts::balances(const std::string& dim, const std::vector<int>& axes) const {
   return std::any_of(rules_.begin(), rules_.end(), [&](const Rule& rule) {
-    return asks_for_equal_work(rule.source) && rule.source.dim == dim && rule.axes == axes;
+    return rule.source.intervals == 2 && rule.source.dim == dim && rule.axes == axes;
   });
 }
 

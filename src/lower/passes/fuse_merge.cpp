@@ -219,6 +219,19 @@ std::vector<char> fixed_buffers(const Program& program, const Function& function
   return fixed;
 }
 
+Instr load_of(DType dtype, int slot) {
+  Instr load;
+  load.code = Code::load;
+  load.dtype = dtype;
+  load.slot = slot;
+  return load;
+}
+
+PointwiseProgram program_of_reduction(const Step& reduction) {
+  if (!reduction.pointwise.code.empty()) return reduction.pointwise;
+  return {{load_of(reduction.in[0].dtype, 0)}, {0}};
+}
+
 bool is_pointwise(const Step& step) { return info_of(step.kernel).fusion == Fusion::pointwise; }
 
 std::optional<Source> source_of(const Step& step) {

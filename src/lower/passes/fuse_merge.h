@@ -24,6 +24,11 @@ bool same_window(const View& x, const View& y);
 /// belongs to the function around a loop's body.
 std::vector<char> fixed_buffers(const Program& program, const Function& function);
 
+/// A load of input `slot`.
+Instr load_of(DType dtype, int slot = -1);
+/// The program that computes what a reduction reduces; of one without, a load of its operand.
+PointwiseProgram program_of_reduction(const Step& reduction);
+
 /// A pointwise compute step.
 bool is_pointwise(const Step& step);
 

@@ -21,16 +21,6 @@ bool may_merge(const Step& step) {
                       [](const Instr& instr) { return changes_with_layout(instr.code); });
 }
 
-/// The program of a reduction, which may have none.
-PointwiseProgram program_of(const Step& step) {
-  if (!step.pointwise.code.empty()) return step.pointwise;
-  Instr load;
-  load.code = Code::load;
-  load.dtype = step.in[0].dtype;
-  load.slot = 0;
-  return {{load}, {0}};
-}
-
 /// One step with the results of both; nothing if they reduce other dims, or share no operand that
 /// has all of them.
 std::optional<Step> merged_reductions(const Step& first, const Step& second) {
@@ -40,7 +30,7 @@ std::optional<Step> merged_reductions(const Step& first, const Step& second) {
       x.strides != y.strides || first.in[0].sizes != second.in[0].sizes)
     return {};
   Step both = first;
-  both.pointwise = program_of(first);
+  both.pointwise = program_of_reduction(first);
   bool shares = false;
   std::vector<int> slots;
   for (const View& v : second.in) {
@@ -54,7 +44,7 @@ std::optional<Step> merged_reductions(const Step& first, const Step& second) {
     }
   }
   if (!shares) return {};
-  const PointwiseProgram added = program_of(second);
+  const PointwiseProgram added = program_of_reduction(second);
   const int before = static_cast<int>(both.pointwise.code.size());
   for (Instr instr : added.code) {
     if (instr.code == Code::load) instr.slot = slots[static_cast<size_t>(instr.slot)];

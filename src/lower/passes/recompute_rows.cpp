@@ -61,13 +61,6 @@ class Expression {
  private:
   int64_t stride_along_row(const View& v) const { return v.strides[static_cast<size_t>(row_)]; }
 
-  static Instr load_of(DType dtype) {
-    Instr load;
-    load.code = Code::load;
-    load.dtype = dtype;
-    return load;
-  }
-
   /// Where `from` stores a register with all its elements, other than in the output that is to go.
   const View* stored(int reg) const {
     for (size_t k = 0; k < from_.out.size(); ++k) {

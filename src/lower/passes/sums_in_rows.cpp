@@ -1,4 +1,4 @@
-//   dx = pointwise(x, dy, ...) {row_sum ...}      dx, t = pointwise(x, dy, ...) {...} sums=1
+//   dx = pointwise(x, dy, ...) {row_sum ...}      dx, t = pointwise(x, dy, ...) {...} column_sums=1
 //   s = reduce sum(x, dy) {...}                   s = reduce sum(t)
 // A dim of the rows is divided into parts and the rows of a part: t has a sum for each part. The
 // step of the rows stands where the first of the two stood, the reduction where the last did.
@@ -35,7 +35,7 @@ bool may_give(const Step& step) {
 /// A step that walks rows, without numbers that depend on an element's position.
 bool may_take(const Step& step) {
   return is_pointwise(step) && row_dim(step.pointwise) >= 0 && step.exprs.empty() &&
-         !step.attrs.has("tensors") && !step.attrs.has("sums");
+         !step.attrs.has("tensors") && !step.attrs.has("column_sums");
 }
 
 /// How the rows of a step are divided: dim `dim` into parts of `rows`.
@@ -140,7 +140,7 @@ class Taker {
     result.rows = std::move(*both);
     result.rows.origin = rows_.origin;
     result.rows.attrs = rows_.attrs;
-    result.rows.attrs.set("sums", static_cast<int64_t>(sums.out.size()));
+    result.rows.attrs.set("column_sums", static_cast<int64_t>(sums.out.size()));
     return result;
   }
 
@@ -173,7 +173,7 @@ class Taker {
     Step sums = reduction_;
     sums.kernel = KernelKind::pointwise;
     sums.attrs = {};
-    if (sums.pointwise.code.empty()) sums.pointwise = {{load_of(0, reduction_.in[0].dtype)}, {0}};
+    sums.pointwise = program_of_reduction(reduction_);
     for (View& v : sums.in) {
       v = ordered(v, dims);
       divide(v, parts);
@@ -181,6 +181,7 @@ class Taker {
     change.reduction = reduction_;
     change.reduction.in.clear();
     change.reduction.pointwise = {};
+    change.reduction.flops = 0;
     const std::vector<int64_t>& sizes = sums.in[0].sizes;
     const size_t summed = parts.dim + 1, last = row > parts.dim ? row + 1 : row;
     for (size_t k = 0; k < sums.out.size(); ++k) {
@@ -203,20 +204,13 @@ class Taker {
       from.strides.erase(from.strides.begin() + static_cast<std::ptrdiff_t>(summed));
       to = ordered(to, dims);
       change.reduction.in.push_back(from);
-      change.reduction.pointwise.code.push_back(load_of(static_cast<int>(k), DType::float32));
+      change.reduction.pointwise.code.push_back(load_of(DType::float32, static_cast<int>(k)));
       change.reduction.pointwise.outputs.push_back(static_cast<int>(k));
+      change.reduction.flops += stride;
       change.buffers.push_back({fmt::format("{}.parts{}", reduction_.origin.name, k),
                                 ArenaKind::transient, stride * size_of(DType::float32)});
     }
     return sums;
-  }
-
-  static Instr load_of(int slot, DType dtype) {
-    Instr load;
-    load.code = Code::load;
-    load.dtype = dtype;
-    load.slot = slot;
-    return load;
   }
 
   const Step &rows_, &reduction_;

@@ -7,8 +7,8 @@ namespace tessera {
 
 /// A reduction sums over all rows what a pointwise step with row instructions has in registers: the
 /// gradients of a norm's scale and shift, beside the gradient of its operand. The step takes the
-/// sums over: its last outputs (as many as attribute "sums" says) are sums along the dims in which
-/// their strides are 0. That dim has a few rows. The reduction then adds the sums of all such
+/// sums over: its last outputs (as many as attribute "column_sums" says) are sums along the dims in
+/// which their strides are 0. That dim has a few rows. The reduction then adds the sums of all such
 /// parts, and no longer reads a row. Applies where there are rows for many parts of equal size. The
 /// order of the sums depends on sizes alone.
 void sums_in_rows(Program& program);
