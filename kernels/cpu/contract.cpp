@@ -287,12 +287,20 @@ Sharing share_contract(const Step& step, int threads) {
   const View& out = step.out.at(0);
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(out)) return {};
   double products = static_cast<double>(out.elements());
-  std::vector<char> batch, free;
+  int64_t rows = 1, columns = 1;
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (kinds[d] == kSum)
       products *= static_cast<double>(std::max(step.in[0].sizes[d], step.in[1].sizes[d]));
-    batch.push_back(kinds[d] == kBatch);
-    free.push_back(kinds[d] == kRow || kinds[d] == kColumn);
+    if (kinds[d] == kRow) rows *= out.sizes[d];
+    if (kinds[d] == kColumn) columns *= out.sizes[d];
+  }
+  // A share of a few rows would read all of the other matrix.
+  const bool by_rows = columns <= kFewRows && rows > columns,
+             by_columns = !by_rows && rows <= kFewRows;
+  std::vector<char> batch, free;
+  for (const int64_t kind : kinds) {
+    batch.push_back(kind == kBatch);
+    free.push_back((kind == kRow && !by_columns) || (kind == kColumn && !by_rows));
   }
   const int dim = outermost_dim(out, batch, threads);
   const bool even = dim >= 0 && out.sizes[static_cast<size_t>(dim)] % threads == 0;

@@ -1,13 +1,10 @@
 // That cuDNN has kernels for the attention that it is asked for, without a GPU: it is told of one,
 // and compiles for it. A process of its own gets a libcuda that takes what was compiled.
 #include <dlfcn.h>
-#include <sys/wait.h>
-
-#include <filesystem>
 
 #include "gpu/device/cuda_api.h"
 #include "support/catch.h"
-#include "support/io_folder.h"
+#include "support/child_case.h"
 
 namespace tessera::test {
 
@@ -101,16 +98,7 @@ TEST_CASE(kInChild, "[.attend_library]") {
 }
 
 TEST_CASE("cuDNN has kernels for attention, forward and backward", "[cuda]") {
-  const Folder folder;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "env LSAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=report_bugs=0 '" +
-                              self + "' '" + kInChild + "' > " + folder.dir + "/out.txt 2>&1";
-  const int status = std::system(command.c_str());
-  const std::string out = folder.read("out.txt");
-  INFO(out);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-  if (out.find("skipped: ") != std::string::npos) WARN(out.substr(out.find("skipped: ")));
+  check_in_child(kInChild);
 }
 
 }  // namespace tessera::test

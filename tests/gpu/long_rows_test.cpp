@@ -1,33 +1,11 @@
 // Fused steps along rows that are too long for registers: they are streamed, once for every phase.
-#include <fmt/format.h>
-
-#include "base/bfloat16.h"
 #include "gpu/emulator.h"
-#include "ops/op_cases_run.h"
-#include "support/apart.h"
 #include "support/catch.h"
-#include "tessera/tessera.h"
+#include "support/patterned_run.h"
 
 namespace tessera::test {
 
 namespace {
-
-/// Numbers that 16 bits hold; labels below 97.
-Array pattern(const Session& session, const Tensor& t) {
-  const Array shape = session.shape_of(t.name());
-  Array values(t.dtype(), shape.dims, shape.sizes);
-  for (int64_t i = 0; i < values.elements(); ++i) {
-    const auto x = static_cast<float>(i * 37 % 101) / 16 - 3;
-    if (t.dtype() == DType::int32) {
-      values.data<int32_t>()[i] = static_cast<int32_t>(i * 37 % 97);
-    } else if (t.dtype() == DType::float32) {
-      values.data<float>()[i] = x;
-    } else {
-      values.data<uint16_t>()[i] = to_bfloat16(x).bits;
-    }
-  }
-  return values;
-}
 
 struct Model {
   Graph graph;
@@ -45,18 +23,9 @@ struct Model {
               reduce_sum(square(cast(logits, DType::float32) + 1.0), "vocab").named("norms")};
   }
 
-  std::vector<Whole> run(const std::string& device, const std::string& mesh,
-                         const std::string& layout, std::string* text = nullptr) {
-    Clusters clusters;
-    CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"f", wanted, false}}};
-    options.device = device;
-    Session session(graph, clusters.of(options.mesh.size()), options);
-    if (text != nullptr) *text = session.program().text();
-    for (const Tensor& t : inputs) session.feed(t.name(), pattern(session, t));
-    session.run("f");
-    std::vector<Whole> found;
-    for (const Tensor& t : wanted) found.push_back(whole_of(session.fetch(t.name())));
-    return found;
+  PatternedRun run(const std::string& device, const std::string& mesh,
+                   const std::string& layout) const {
+    return run_patterned(graph, inputs, wanted, device, mesh, layout);
   }
 };
 
@@ -69,10 +38,10 @@ TEST_CASE("long rows are streamed: losses, their gradients and softmax have the 
   for (const auto& [type, classes] :
        {std::pair(DType::float32, 4099), {DType::bfloat16, 4104}, {DType::bfloat16, 4101}}) {
     Model model(type, 66, classes);
-    const std::vector<Whole> expected = model.run("cpu", "a:1", "");
+    const std::vector<Whole> expected = model.run("cpu", "a:1", "").values;
     for (const auto& [mesh, layout] : {std::pair("a:1", ""), std::pair("a:1", "row:a"),
                                        std::pair("a:3", "vocab:a"), std::pair("a:2", "row:a")}) {
-      const std::vector<Whole> found = model.run("cuda", mesh, layout);
+      const std::vector<Whole> found = model.run("cuda", mesh, layout).values;
       INFO(to_string(type) << " " << classes << " " << mesh << " " << layout);
       for (size_t i = 0; i < model.wanted.size(); ++i) {
         INFO(model.wanted[i].name());
@@ -93,18 +62,14 @@ TEST_CASE("a loss and its gradient read the logits once, in their own type; few 
     for (size_t at = 0; (at = text.find(what, at)) != text.npos; ++at) ++count;
     return count;
   };
-  std::string text;
-  Model many(DType::bfloat16, 66, 4104);
-  many.run("cuda", "a:1", "", &text);
+  const Model many(DType::bfloat16, 66, 4104), few(DType::bfloat16, 6, 4104);
+  const std::string text = many.run("cuda", "a:1", "").text;
   INFO(text);
   CHECK(steps_with(text, " = pointwise(") == 1);
   CHECK(steps_with(text, " = gather(logits:bfloat16") == 1);
   CHECK(steps_with(text, " = reduce ") == 0);
-  Model few(DType::bfloat16, 6, 4104);
-  few.run("cuda", "a:1", "", &text);
-  CHECK(steps_with(text, " = reduce ") > 0);
-  few.run("cpu", "a:1", "", &text);
-  CHECK(steps_with(text, "row_max") == 0);
+  CHECK(steps_with(few.run("cuda", "a:1", "").text, " = reduce ") > 0);
+  CHECK(steps_with(few.run("cpu", "a:1", "").text, "row_max") == 0);
 }
 
 TEST_CASE("a label that is no class is an error on a GPU", "[cuda]") {

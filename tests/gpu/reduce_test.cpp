@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
-#include "base/bfloat16.h"
 #include "gpu/emulator.h"
-#include "ops/op_cases_run.h"
 #include "support/apart.h"
 #include "support/catch.h"
-#include "tessera/tessera.h"
+#include "support/patterned_run.h"
 
 namespace tessera::test {
 
@@ -29,21 +27,6 @@ std::vector<std::vector<double>> values_of(const std::string& device,
   session.run("f");
   std::vector<std::vector<double>> values;
   for (const Tensor& t : wanted) values.push_back(whole_of(session.fetch(t.name())).data);
-  return values;
-}
-
-/// Numbers that 16 bits hold.
-Array pattern(const Session& session, const Tensor& t) {
-  const Array shape = session.shape_of(t.name());
-  Array values(t.dtype(), shape.dims, shape.sizes);
-  for (int64_t i = 0; i < values.elements(); ++i) {
-    const auto x = static_cast<float>(i * 37 % 101) / 16 - 3;
-    if (t.dtype() == DType::float32) {
-      values.data<float>()[i] = x;
-    } else {
-      values.data<uint16_t>()[i] = to_bfloat16(x).bits;
-    }
-  }
   return values;
 }
 
@@ -105,27 +88,16 @@ TEST_CASE("reductions compute what they alone read", "[cuda]") {
       reduce_sum(squares, "line"),  // two readers: stored
       reduce_sum(random_uniform(g, {rows, line}, 0, 1, DType::float32), "rows")};
   for (size_t i = 0; i < wanted.size(); ++i) wanted[i].named(fmt::format("sum{}", i));
-  std::string text;
-  const auto run = [&](const std::string& device, const std::string& mesh,
-                       const std::string& layout) {
-    Clusters clusters;
-    CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"f", wanted, false}}};
-    options.device = device;
-    Session session(g, clusters.of(options.mesh.size()), options);
-    text = session.program().text();
-    for (const Tensor& t : {logits, weights, scale}) session.feed(t.name(), pattern(session, t));
-    session.run("f");
-    std::vector<Whole> found;
-    for (const Tensor& t : wanted) found.push_back(whole_of(session.fetch(t.name())));
-    return found;
+  const auto run = [&](const char* device, const char* mesh, const char* layout) {
+    return run_patterned(g, {logits, weights, scale}, wanted, device, mesh, layout);
   };
-  const std::vector<Whole> expected = run("cpu", "a:1", "");
+  const PatternedRun expected = run("cpu", "a:1", "");
   for (const auto& [mesh, layout] :
        {std::pair("a:1", ""), std::pair("a:2", "rows:a"), std::pair("a:3", "line:a;columns:a")}) {
-    const std::vector<Whole> found = run("cuda", mesh, layout);
+    const auto& [found, text] = run("cuda", mesh, layout);
     INFO(mesh << " " << layout << "\n" << text);
     for (size_t i = 0; i < wanted.size(); ++i)
-      CHECK(relative_error(found[i], expected[i], 1e-3) < 1e-5);
+      CHECK(relative_error(found[i], expected.values[i], 1e-3) < 1e-5);
     size_t begun = 0;
     for (size_t at = 0; (at = text.find(" = reduce ", at)) != text.npos; ++at) {
       const std::string step = text.substr(at, text.find('\n', at) - at);
@@ -134,7 +106,7 @@ TEST_CASE("reductions compute what they alone read", "[cuda]") {
     CHECK(begun >= (mesh == std::string("a:3") ? 2 : 4));  // short rows are kept, padding is masked
   }
   setenv("TESSERA_EPILOGUES", "off", 1);
-  run("cuda", "a:1", "");
+  const std::string text = run("cuda", "a:1", "").text;
   unsetenv("TESSERA_EPILOGUES");
   CHECK(text.find("reduce sum(logits") == text.npos);
   CHECK(gpu.take_misuses().empty());

@@ -2,10 +2,8 @@
 // of the library itself, where there is one, by a process of its own.
 #include <cudnn.h>
 #include <dlfcn.h>
-#include <sys/wait.h>
 
 #include <cmath>
-#include <filesystem>
 
 #include "base/float16.h"
 #include "gpu/emulator.h"
@@ -13,7 +11,7 @@
 #include "gpu/rules/cudnn/descriptors.h"
 #include "gpu/rules/driver.h"
 #include "support/catch.h"
-#include "support/io_folder.h"
+#include "support/child_case.h"
 
 namespace tessera::test::rules {
 
@@ -441,16 +439,7 @@ TEST_CASE("rules of cuDNN: attributes, tensors, operations and graphs as the lib
   const size_t before = cudnn::living_descriptors();
   check_all();
   CHECK(cudnn::living_descriptors() == before);
-  const Folder folder;
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const std::string command = "env LSAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=report_bugs=0 '" +
-                              self + "' '" + kInChild + "' > " + folder.dir + "/out.txt 2>&1";
-  const int status = std::system(command.c_str());
-  const std::string out = folder.read("out.txt");
-  INFO(out);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
-  if (out.find("skipped: ") != std::string::npos) WARN(out.substr(out.find("skipped: ")));
+  check_in_child(kInChild);
 }
 
 TEST_CASE("rules of cuDNN: what it documents, but does not check", "[cuda]") {

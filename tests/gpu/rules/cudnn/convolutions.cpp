@@ -120,6 +120,12 @@ struct Convolution {
   const How* how = nullptr;
 };
 
+Convolution convolution_of(cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t filter,
+                           cudnnConvolutionDescriptor_t how, cudnnTensorDescriptor_t y) {
+  Descriptors& d = all();
+  return {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)};
+}
+
 /// `result` as in CudaConv.
 cudnnStatus_t check(const Convolution& c) {
   if (c.x == nullptr || c.filter == nullptr || c.y == nullptr || c.how == nullptr)
@@ -232,28 +238,19 @@ cudnnStatus_t suggest_forward(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                               cudnnFilterDescriptor_t filter, cudnnConvolutionDescriptor_t how,
                               cudnnTensorDescriptor_t y, int most, int* count,
                               cudnnConvolutionFwdAlgoPerf_t* found) {
-  Descriptors& d = all();
-  return suggest(handle,
-                 {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)},
-                 most, count, found);
+  return suggest(handle, convolution_of(x, filter, how, y), most, count, found);
 }
 cudnnStatus_t suggest_data(cudnnHandle_t handle, cudnnFilterDescriptor_t filter,
                            cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t how,
                            cudnnTensorDescriptor_t x, int most, int* count,
                            cudnnConvolutionBwdDataAlgoPerf_t* found) {
-  Descriptors& d = all();
-  return suggest(handle,
-                 {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)},
-                 most, count, found);
+  return suggest(handle, convolution_of(x, filter, how, y), most, count, found);
 }
 cudnnStatus_t suggest_filter(cudnnHandle_t handle, cudnnTensorDescriptor_t x,
                              cudnnTensorDescriptor_t y, cudnnConvolutionDescriptor_t how,
                              cudnnFilterDescriptor_t filter, int most, int* count,
                              cudnnConvolutionBwdFilterAlgoPerf_t* found) {
-  Descriptors& d = all();
-  return suggest(handle,
-                 {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)},
-                 most, count, found);
+  return suggest(handle, convolution_of(x, filter, how, y), most, count, found);
 }
 
 struct Run {
@@ -302,20 +299,17 @@ cudnnStatus_t forward(cudnnHandle_t handle, const void* alpha, cudnnTensorDescri
                       cudnnConvolutionDescriptor_t how, cudnnConvolutionFwdAlgo_t algorithm,
                       void* workspace, size_t bytes, const void* beta, cudnnTensorDescriptor_t y,
                       void* py) {
-  Descriptors& d = all();
-  return run<cudnnConvolutionFwdAlgoPerf_t>(
-      handle, {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)}, 0,
-      algorithm, {alpha, beta, px, pf, py, workspace, bytes});
+  return run<cudnnConvolutionFwdAlgoPerf_t>(handle, convolution_of(x, filter, how, y), 0, algorithm,
+                                            {alpha, beta, px, pf, py, workspace, bytes});
 }
 cudnnStatus_t backward_data(cudnnHandle_t handle, const void* alpha, cudnnFilterDescriptor_t filter,
                             const void* pf, cudnnTensorDescriptor_t y, const void* py,
                             cudnnConvolutionDescriptor_t how,
                             cudnnConvolutionBwdDataAlgo_t algorithm, void* workspace, size_t bytes,
                             const void* beta, cudnnTensorDescriptor_t x, void* px) {
-  Descriptors& d = all();
-  return run<cudnnConvolutionBwdDataAlgoPerf_t>(
-      handle, {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)}, 1,
-      algorithm, {alpha, beta, py, pf, px, workspace, bytes});
+  return run<cudnnConvolutionBwdDataAlgoPerf_t>(handle, convolution_of(x, filter, how, y), 1,
+                                                algorithm,
+                                                {alpha, beta, py, pf, px, workspace, bytes});
 }
 cudnnStatus_t backward_filter(cudnnHandle_t handle, const void* alpha, cudnnTensorDescriptor_t x,
                               const void* px, cudnnTensorDescriptor_t y, const void* py,
@@ -323,10 +317,9 @@ cudnnStatus_t backward_filter(cudnnHandle_t handle, const void* alpha, cudnnTens
                               cudnnConvolutionBwdFilterAlgo_t algorithm, void* workspace,
                               size_t bytes, const void* beta, cudnnFilterDescriptor_t filter,
                               void* pf) {
-  Descriptors& d = all();
-  return run<cudnnConvolutionBwdFilterAlgoPerf_t>(
-      handle, {d.tensors.find(x), d.filters.find(filter), d.tensors.find(y), d.hows.find(how)}, 2,
-      algorithm, {alpha, beta, px, py, pf, workspace, bytes});
+  return run<cudnnConvolutionBwdFilterAlgoPerf_t>(handle, convolution_of(x, filter, how, y), 2,
+                                                  algorithm,
+                                                  {alpha, beta, px, py, pf, workspace, bytes});
 }
 
 }  // namespace
