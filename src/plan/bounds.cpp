@@ -17,10 +17,14 @@ constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
 double Bounds::of_assignment(size_t assignment) const {
   const Assignment& a = candidates_.assignment(assignment);
   const Estimates& estimates = candidates_.estimates();
-  if (!candidates_.has_stages(assignment)) return estimates.least(a, candidates_.microbatches(0));
+  if (!candidates_.has_stages(assignment)) return estimates.least(a, {candidates_.microbatches(0)});
   double least = 1e300;  // with more microbatches stages wait less, but each takes longer
-  for (size_t option = 0; option < candidates_.microbatch_options(); ++option)
-    least = std::min(least, estimates.least(a, candidates_.microbatches(option)));
+  for (const PipelineSchedule schedule : candidates_.model().schedules) {
+    const int64_t chunks = candidates_.chunk_options(assignment, schedule).back();
+    for (size_t option = 0; option < candidates_.microbatch_options(); ++option)
+      least =
+          std::min(least, estimates.least(a, {candidates_.microbatches(option), schedule, chunks}));
+  }
   return least;
 }
 
@@ -28,24 +32,24 @@ void Bounds::estimate(QueueEntry& entry) const {
   const Candidate& c = entry.candidate;
   const Assignment& a = candidates_.assignment(c);
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
-  const int64_t microbatches = candidates_.microbatches(c.microbatch_option);
-  entry.bound = estimates.least(a, microbatches);
-  const Estimates::Communication sent = estimates.communication(a, c.storage, microbatches);
+  const Microbatching by = candidates_.microbatching(c);
+  entry.bound = estimates.least(a, by);
+  const Estimates::Communication sent = estimates.communication(a, c.storage, by);
   entry.guess = kComputing * entry.bound + sent.held_up +
                 std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
   entry.bound += sent.exposed;
   // If communication overlaps, a step takes at least as long as its busiest set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
-  entry.transient = estimates.memory(a, c.storage, microbatches, c.schedule).transient;
+  entry.transient = estimates.memory(a, c.storage, by).transient;
 }
 
 Bounds::Computing Bounds::computing(const Candidate& c) const {
   return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option,
-          c.microbatch_option, c.schedule};
+          c.microbatch_option, c.schedule, c.chunks};
 }
 
 Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
-  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule};
+  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule, c.chunks};
 }
 
 double Bounds::of(const QueueEntry& entry) const {

@@ -25,13 +25,13 @@ class Bounds {
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
-  using Computing = std::tuple<std::vector<int64_t>, size_t, size_t, PipelineSchedule>;
-  using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule>;
+  using Computing = std::tuple<std::vector<int64_t>, size_t, size_t, PipelineSchedule, int64_t>;
+  using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule, int64_t>;
   Computing computing(const Candidate& c) const;
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
-  /// By assignment or slices by dim; recompute, microbatches, schedule.
+  /// By assignment or slices by dim; recompute, microbatches, schedule, chunks.
   std::map<SameAssignment, double> known_;
   std::map<Computing, double> known_computing_;
 };

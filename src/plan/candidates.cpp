@@ -11,6 +11,7 @@ namespace tessera {
 namespace {
 
 constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
+constexpr int64_t kMostChunks = 8;    ///< of a stage: each is a loop of the Program
 
 StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
   const PlanModel& model = pricer.model();
@@ -76,12 +77,23 @@ void Candidates::order_axes(size_t assignment) {
       next.picks.push_back(a.picks[i]);
     }
     next.mesh = Mesh(axes);
-    const double seconds = estimates_[0].communication(next, {}, microbatches(0)).held_up;
+    const double seconds = estimates_[0].communication(next, {}, {microbatches(0)}).held_up;
     if (!best.picks.empty() && seconds >= least) continue;
     least = seconds;
     best = std::move(next);
   } while (std::next_permutation(order.begin(), order.end()));
   a = space_.named(best);
+}
+
+std::vector<int64_t> Candidates::chunk_options(size_t assignment, PipelineSchedule schedule) const {
+  if (space_.fixed_chunks() > 1) return {space_.fixed_chunks()};
+  std::vector<int64_t> options = {1};
+  const int64_t layers = model().layers, depth = stages(assignment);
+  if (schedule == PipelineSchedule::gpipe || space_.fixes_stages() || layers % depth != 0)
+    return options;
+  for (int64_t chunks = 2; chunks <= std::min(layers / depth, kMostChunks); ++chunks)
+    if (layers / depth % chunks == 0) options.push_back(chunks);
+  return options;
 }
 
 bool Candidates::leaves_copies(const Assignment& a, int axis) const {
@@ -147,7 +159,7 @@ const Graph& Candidates::few_layers() {
 }
 
 std::string Candidates::rules(const Candidate& c) const {
-  const std::string text = space_.layout_text(assignment(c));
+  const std::string text = space_.layout_text(assignment(c), c.chunks);
   return text + (text.empty() || c.scoped.empty() ? "" : ";") + c.scoped;
 }
 

@@ -17,6 +17,7 @@ struct Candidate {
   size_t recompute_option = 0, microbatch_option = 0;
   std::string scoped = {};  ///< scoped rules, as a layout string
   PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of stages
+  int64_t chunks = 1;                                                      ///< of a stage's layers
 };
 
 /// The model of a search, its space, its estimates, and the assignments added so far.
@@ -38,6 +39,9 @@ class Candidates {
   size_t recompute_options() const { return summaries_.size(); }
   size_t microbatch_options() const { return model().microbatches.size(); }
   int64_t microbatches(size_t option) const { return model().microbatches.at(option); }
+  Microbatching microbatching(const Candidate& c) const {
+    return {microbatches(c.microbatch_option), c.schedule, c.chunks};
+  }
 
   size_t size() const { return assignments_.size(); }
   const Assignment& assignment(size_t i) const { return assignments_[i]; }
@@ -45,6 +49,8 @@ class Candidates {
   /// True if the candidate is a pipeline: its layers are in more than one stage.
   bool has_stages(size_t assignment) const { return stages(assignment) > 1; }
   int64_t stages(size_t assignment) const { return estimates_[0].stages(assignments_[assignment]); }
+  /// The numbers of chunks that a stage may have, in ascending order.
+  std::vector<int64_t> chunk_options(size_t assignment, PipelineSchedule schedule) const;
   /// Adds an assignment and returns its index.
   size_t add(Assignment assignment);
   /// Reorders and names the axes of an assignment: those with most communication come last, inside

@@ -57,15 +57,16 @@ int64_t Estimates::stages(const Assignment& a) const {
 double Estimates::of_stage(const Assignment& a) const { return 1 / static_cast<double>(stages(a)); }
 
 /// How often a rank runs a piece of work in a step, or waits while other stages run it.
-double Estimates::runs(const Work& w, const Assignment& a, int64_t microbatches) const {
+double Estimates::runs(const Work& w, const Assignment& a, const Microbatching& by) const {
   const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
-  const auto times = static_cast<double>(repeats ? microbatches : 1);
+  const auto times = static_cast<double>(repeats ? by.microbatches : 1);
   const auto others = static_cast<double>(stages(a) - 1);
-  const double filled = 1 + others / static_cast<double>(microbatches);
+  const double filled = 1 + others / static_cast<double>(by.microbatches * by.chunks);
   return times * (w.count - w.in_layers + w.in_layers * of_stage(a) * filled);
 }
 
-double Estimates::least(const Assignment& a, int64_t microbatches) const {
+double Estimates::least(const Assignment& a, const Microbatching& by) const {
+  const int64_t microbatches = by.microbatches;
   double seconds = 0;
   for (const Work& w : summary_.work) {
     if (w.flops <= 0) continue;
@@ -84,7 +85,7 @@ double Estimates::least(const Assignment& a, int64_t microbatches) const {
       once = w.flops / static_cast<double>(repeats ? microbatches : 1) /
              std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
     }
-    seconds += runs(w, a, microbatches) * (machine_.launch + once);
+    seconds += runs(w, a, by) * (machine_.launch + once);
   }
   return seconds;
 }
@@ -111,14 +112,15 @@ bool is_together(const Assignment& a, const Work& w) {
 }  // namespace
 
 Estimates::Communication Estimates::communication(const Assignment& a, const Storage& storage,
-                                                  int64_t microbatches) const {
+                                                  const Microbatching& by) const {
+  const int64_t microbatches = by.microbatches;
   Communication sum;
   for (const Work& w : summary_.work) {
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
     // A layer's slice of a stacked tensor is where its stage is.
     const std::vector<int> partial = axes_with(a, w.reduced & ~summary_.stages);
-    const double times = runs(w, a, microbatches);
+    const double times = runs(w, a, by);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
     const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a.mesh);
     sum.held_up += reducing;
@@ -133,7 +135,7 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     sum.held_up += gathering;
     if (w.gather_awaited) sum.exposed += gathering;
   }
-  sum.held_up += handing(a, microbatches);
+  sum.held_up += handing(a, by);
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
     const bool stores =
@@ -178,15 +180,18 @@ double Estimates::share(const Kept& kept, const Assignment& a) const {
 }
 
 /// Seconds in which stages hand microbatches over, and the last one hands them to all.
-double Estimates::handing(const Assignment& a, int64_t microbatches) const {
+double Estimates::handing(const Assignment& a, const Microbatching& by) const {
   const std::vector<int> axes = axes_with(a, summary_.stages);
   if (axes.empty()) return 0;
-  const auto others = static_cast<double>(stages(a) - 1), times = static_cast<double>(microbatches);
+  const int64_t microbatches = by.microbatches;
+  const auto others = static_cast<double>(stages(a) - 1),
+             times = static_cast<double>(microbatches * by.chunks);
   double seconds = 0;
   for (const Kept& kept : summary_.handed) {
     const double whole = summary_.elements(kept.dims);
     const double part = kept.bytes * local(kept.dims, a, microbatches) / whole;
-    seconds += (2 * times + others) * collective(CollectiveKind::exchange, part, axes, a.mesh);
+    seconds += (times + static_cast<double>(microbatches) + others) *
+               collective(CollectiveKind::exchange, part, axes, a.mesh);
   }
   return seconds;
 }
@@ -219,8 +224,9 @@ double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const
   return sum;
 }
 
-MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage, int64_t microbatches,
-                                 PipelineSchedule schedule) const {
+MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
+                                 const Microbatching& by) const {
+  const int64_t microbatches = by.microbatches;
   const Storage none;
   MemoryEstimate m;
   m.stored = bytes(summary_.params, a, storage.stage >= 3 ? storage : none, 1);
@@ -228,12 +234,16 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage, in
     m.stored += bytes(summary_.state, a, storage.stage >= 1 ? storage : none, 1);
   double kept = bytes(summary_.kept, a, none, microbatches);
   if (const int64_t depth = stages(a); depth > 1) {  // a place for each microbatch under way
-    const bool is_gpipe = schedule == PipelineSchedule::gpipe;
-    kept *= static_cast<double>(is_gpipe ? microbatches : std::min(microbatches, depth));
+    const auto all = static_cast<double>(microbatches);
+    const double early = static_cast<double>(by.chunks > 1 ? depth - 1 : 0) / by.chunks;
+    const bool is_gpipe = by.schedule == PipelineSchedule::gpipe;
+    kept *= is_gpipe ? all : std::min(all, static_cast<double>(depth) + early);
   }
   if (microbatches > 1) {  // gradient accumulation: the sums are whole unless reduced each time
     const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
     m.transient = passes_.gradients * bytes(summary_.params, a, sums, 1) + kept;
+    // Parameters are stored without chunks, and brought to the stages that use them.
+    if (by.chunks > 1) m.transient += bytes(summary_.params, a, none, 1);
   } else {
     m.transient = std::max(bytes(summary_.params, a, storage.stage >= 2 ? storage : none, 1), kept);
   }

@@ -29,6 +29,13 @@ struct Storage {
   auto operator<=>(const Storage&) const = default;
 };
 
+/// How a step's microbatches pass through it. Schedule and chunks are those of stages.
+struct Microbatching {
+  int64_t microbatches = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  int64_t chunks = 1;  ///< of layers that a stage has
+};
+
 /// Bytes on a rank.
 struct MemoryEstimate {
   double stored = 0;     ///< parameters and state
@@ -53,7 +60,7 @@ class Estimates {
   /// A lower bound in seconds: all matmuls and other ops with known FLOPs, each split over all axes
   /// of its dims, at the machine's rate for that size, for all microbatches. Stages compute their
   /// layers and wait while microbatches enter and leave.
-  double least(const Assignment& a, int64_t microbatches) const;
+  double least(const Assignment& a, const Microbatching& by) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
     double held_up = 0;  ///< of activations: partial sums and gathered operands
@@ -62,10 +69,8 @@ class Estimates {
     double exposed = 0;  ///< the share of `held_up` that cannot overlap
   };
   Communication communication(const Assignment& a, const Storage& storage,
-                              int64_t microbatches) const;
-  /// `schedule` is that of stages, if there are any.
-  MemoryEstimate memory(const Assignment& a, const Storage& storage, int64_t microbatches,
-                        PipelineSchedule schedule) const;
+                              const Microbatching& by) const;
+  MemoryEstimate memory(const Assignment& a, const Storage& storage, const Microbatching& by) const;
   /// The number of stages; 1: layers are not divided.
   int64_t stages(const Assignment& a) const;
   /// The share of the parameters' bytes that is replicated along an axis.
@@ -76,9 +81,9 @@ class Estimates {
  private:
   double local(DimSet dims, const Assignment& a, int64_t microbatches) const;
   double of_stage(const Assignment& a) const;
-  double runs(const Work& w, const Assignment& a, int64_t microbatches) const;
+  double runs(const Work& w, const Assignment& a, const Microbatching& by) const;
   double share(const Kept& kept, const Assignment& a) const;
-  double handing(const Assignment& a, int64_t microbatches) const;
+  double handing(const Assignment& a, const Microbatching& by) const;
   double bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                int64_t microbatches) const;
   const Costs& costs(const Mesh& mesh) const;

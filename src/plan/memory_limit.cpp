@@ -13,8 +13,7 @@ constexpr double kSurelyTooLarge = 1.1;
 
 MemoryEstimate MemoryLimit::estimate(const Candidate& c) const {
   return candidates_.estimates(c.recompute_option)
-      .memory(candidates_.assignment(c), c.storage, candidates_.microbatches(c.microbatch_option),
-              c.schedule);
+      .memory(candidates_.assignment(c), c.storage, candidates_.microbatching(c));
 }
 
 bool MemoryLimit::fits_estimate(const Candidate& c, double slack) {

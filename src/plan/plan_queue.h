@@ -22,7 +22,8 @@ struct QueueEntry {
   bool operator<(const QueueEntry& o) const {
     const auto order = [](const QueueEntry& e) {
       return std::tie(e.key, e.candidate.assignment, e.candidate.recompute_option,
-                      e.candidate.microbatch_option, e.candidate.storage, e.candidate.schedule);
+                      e.candidate.microbatch_option, e.candidate.storage, e.candidate.schedule,
+                      e.candidate.chunks);
     };
     return order(*this) > order(o);
   }

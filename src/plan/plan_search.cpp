@@ -112,7 +112,8 @@ void PlanSearch::expand(const QueueEntry& open) {
   counts_.too_large += any ? 0 : 1;
 }
 
-/// The same with stages: more microbatches fill them better, so each number is a candidate.
+/// The same with stages: more microbatches fill them better, and more chunks as well, so each
+/// number is a candidate.
 void PlanSearch::expand_stages(size_t assignment) {
   bool any = false;
   for (const Storage& storage : candidates_.storages(assignment)) {
@@ -125,20 +126,29 @@ void PlanSearch::expand_stages(size_t assignment) {
     for (const PipelineSchedule schedule : candidates_.model().schedules) {
       Candidate c{assignment, storage};
       c.schedule = schedule;
-      for (c.microbatch_option = 0; c.microbatch_option < candidates_.microbatch_options();
-           ++c.microbatch_option) {
-        for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
-             ++c.recompute_option) {
-          const bool passes = candidates_.microbatches(c.microbatch_option) > 1;
-          if (!passes || !candidates_.applies(c) || !memory_.may_fit(c)) continue;
-          any = true;
-          push_candidate(c);
-          if (memory_.fits_with_room(c)) break;  // no need to recompute more
+      for (const int64_t chunks : candidates_.chunk_options(assignment, schedule)) {
+        c.chunks = chunks;
+        for (c.microbatch_option = 0; c.microbatch_option < candidates_.microbatch_options();
+             ++c.microbatch_option) {
+          if (candidates_.microbatches(c.microbatch_option) > 1) any |= push_stages(c);
         }
       }
     }
   }
   counts_.too_large += any ? 0 : 1;
+}
+
+/// Pushes the recompute options up to the first that fits; false if none may fit.
+bool PlanSearch::push_stages(Candidate c) {
+  bool any = false;
+  for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
+       ++c.recompute_option) {
+    if (!candidates_.applies(c) || !memory_.may_fit(c)) continue;
+    any = true;
+    push_candidate(c);
+    if (memory_.fits_with_room(c)) break;  // no need to recompute more
+  }
+  return any;
 }
 
 void PlanSearch::push_candidate(const Candidate& c) {
@@ -191,8 +201,7 @@ void PlanSearch::price_least_memory() {
         if (!candidates_.applies(c)) continue;
         const MemoryEstimate m =
             candidates_.estimates(c.recompute_option)
-                .memory(candidates_.assignment(c), storage,
-                        candidates_.microbatches(c.microbatch_option), c.schedule);
+                .memory(candidates_.assignment(c), storage, candidates_.microbatching(c));
         all.emplace_back(m.stored + m.transient, c);
       }
     }

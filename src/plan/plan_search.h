@@ -54,6 +54,7 @@ class PlanSearch {
   bool take_next(std::vector<QueueEntry>& batch);
   void expand(const QueueEntry& open);
   void expand_stages(size_t assignment);
+  bool push_stages(Candidate c);
   void push_candidate(const Candidate& c);
   void push_with_more_microbatches(Candidate c);
   void learn(const QueueEntry& entry, const PricedCandidate& priced);

@@ -43,6 +43,7 @@ Space::Space(const StepSummary& summary, const Layout& rules, const std::vector<
         if (std::find(names_.begin(), names_.end(), axis) == names_.end()) names_.push_back(axis);
       }
       if (is_of_all(rule) && d >= 0) ruled_ |= DimSet{1} << d;
+      if (is_of_all(rule) && d >= 0 && makes_stages(DimSet{1} << d)) fixed_chunks_ = rule.intervals;
     } else if (rule.dim != "*") {
       all = false;
       require(d >= 0, "[plan] no tensor has a dim '{}'{}", rule.dim,
@@ -290,13 +291,15 @@ std::string Space::axes_of(const Assignment& a, const std::string& dim) const {
   return text.empty() ? "-" : text;
 }
 
-std::string Space::layout_text(const Assignment& a) const {
+std::string Space::layout_text(const Assignment& a, int64_t chunks) const {
   std::string text;
   for (const LayoutRule& rule : fixed_) text += (text.empty() ? "" : ";") + rule.text;
   std::vector<std::pair<std::string, std::string>> groups;  // axes, dims
   for (const std::string& dim : summary_.dims) {
-    const std::string axes = axes_of(a, dim);
-    if (axes == "-" || (ruled_ >> summary_.find(dim) & 1)) continue;
+    const DimSet bit = DimSet{1} << summary_.find(dim);
+    std::string axes = axes_of(a, dim);
+    if (axes == "-" || (ruled_ & bit)) continue;
+    if (makes_stages(bit) && chunks > 1) axes += fmt::format("*{}", chunks);
     const auto at = std::find_if(groups.begin(), groups.end(),
                                  [&](const auto& group) { return group.first == axes; });
     if (at == groups.end()) {

@@ -32,7 +32,8 @@ class Space {
   /// replicated, "pipe" if it makes stages, else "model".
   Assignment named(const Assignment& a) const;
   /// The fixed rules and those of the assignment as a layout string.
-  std::string layout_text(const Assignment& a) const;
+  /// chunks: of layers that each stage has ("layers:pipe*2").
+  std::string layout_text(const Assignment& a, int64_t chunks = 1) const;
   /// The axes of a dim: "pod+data", or "-" for none.
   std::string axes_of(const Assignment& a, const std::string& dim) const;
   /// The assignment without the dim.
@@ -41,6 +42,9 @@ class Space {
   Assignment with_fixed(const Assignment& a) const;
   /// True if an axis of the mesh makes stages of layers.
   bool has_stages(const Assignment& a) const;
+  /// True if a fixed rule makes stages, and the chunks that it gives each.
+  bool fixes_stages() const { return makes_stages(ruled_); }
+  int64_t fixed_chunks() const { return fixed_chunks_; }
   /// The dims that the planner may split.
   DimSet free_dims() const { return free_; }
 
@@ -58,6 +62,7 @@ class Space {
   std::vector<DimSet> options_;  // sets of dims for an axis, the empty one first
   DimSet free_ = 0, ruled_ = 0;
   std::vector<LayoutRule> fixed_;
+  int64_t fixed_chunks_ = 1;
   std::vector<std::string> names_;  // axes that fixed rules name
 };
 

@@ -82,8 +82,8 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
     CHECK(best.build.looped == !is_loop);
     CHECK((best.settings.find("scan=true") != std::string::npos) == !is_loop);
     CHECK(best.seconds == Approx(found.table_seconds));  // the search played this Program
-    // Every number of microbatches and both schedules, and what runs without stages.
-    const auto seconds = [&](const char* layout, int64_t microbatches, PipelineSchedule schedule) {
+    // Every number of microbatches and of chunks, both schedules, and what runs without stages.
+    const auto seconds = [&](const std::string& layout, int64_t microbatches, PipelineSchedule schedule) {
       PlanBuild build = best.build;
       build.microbatches = microbatches;
       build.pipeline_schedule = schedule;
@@ -91,14 +91,46 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
     };
     for (const PipelineSchedule schedule : model.schedules) {
       for (const int64_t m : {2, 4, 8}) {
-        for (const char* layout : {"layers:a", "layers,vocab:a", "batch:a", "heads,ff,vocab:a"}) {
-          if (std::string(layout) == "batch:a" && m == 8) continue;
+        for (const std::string layout :
+             {"layers:a", "layers:a*2", "layers:a*4", "layers,vocab:a", "layers:a*2;vocab:a",
+              "batch:a", "heads,ff,vocab:a"}) {
+          const bool has_chunks = layout.find('*') != std::string::npos;
+          if ((layout == "batch:a" && m == 8) ||
+              (has_chunks && schedule == PipelineSchedule::gpipe))
+            continue;
           INFO(layout << ", " << m << " microbatches");
           CHECK(seconds(layout, m, schedule) >= best.seconds * (1 - 1e-9));
         }
       }
     }
   }
+}
+
+TEST_CASE("plan: a stage gets several chunks where waiting costs more than sending", "[plan]") {
+  Machine machine = slow_links();
+  for (LinkTier& link : machine.links) link.latency = 0, link.bandwidth *= 100;
+  const PlanModel model = gpt_of(8, true);
+  PlanOptions options = with_time();
+  options.layout = Layout::parse("layers,vocab:auto");
+  const Plan found = plan(model, Mesh::parse("a:4"), machine, options);
+  INFO(found.best.layout << " " << found.best.build.microbatches);
+  CHECK(found.optimal);
+  CHECK(found.best.layout.find("layers:pipe*2") != std::string::npos);
+  PlanBuild build = found.best.build;
+  const Mesh& mesh = found.best.mesh;
+  for (const int64_t m : model.microbatches) {
+    build.microbatches = m;
+    for (const char* layout : {"layers:pipe", "layers:pipe;vocab:pipe", "layers:pipe*2"})
+      CHECK(price(model, mesh, Layout::parse(layout), build, machine).seconds >=
+            found.best.seconds * (1 - 1e-9));
+  }
+  // What is given stays.
+  options.layout = Layout::parse("layers:pipe*2;*:auto");
+  const Plan given = plan(model, Mesh::parse("pipe:2;x:2"), machine, options);
+  CHECK(given.best.layout.find("layers:pipe*2") == 0);
+  options.layout = Layout::parse("layers:pipe;*:auto");
+  CHECK(plan(model, Mesh::parse("pipe:2;x:2"), machine, options).best.layout.find('*') ==
+        std::string::npos);
 }
 
 TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[plan]") {
