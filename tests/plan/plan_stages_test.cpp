@@ -108,11 +108,11 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
 
 TEST_CASE("plan: a stage gets several chunks where waiting costs more than sending", "[plan]") {
   Machine machine = slow_links();
-  for (LinkTier& link : machine.links) link.latency = 0, link.bandwidth *= 100;
+  for (LinkTier& link : machine.links) link.latency = 0, link.bandwidth *= 1e5;
   const PlanModel model = gpt_of(8, true);
   PlanOptions options = with_time();
   options.layout = Layout::parse("layers,vocab:auto");
-  const Plan found = plan(model, Mesh::parse("a:4"), machine, options);
+  const Plan found = plan(model, Mesh::parse("pipe:4"), machine, options);
   INFO(found.best.layout << " " << found.best.build.microbatches);
   CHECK(found.optimal);
   CHECK(found.best.layout.find("layers:pipe*2") != std::string::npos);
