@@ -3,6 +3,7 @@
 // writes what is read outside. Its arithmetic is hidden behind that. Renames are views. What
 // depends on no tensor (positions, masks, random bits) is recomputed where it is read.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -112,6 +113,29 @@ class Joiner {
   std::vector<std::vector<size_t>> readers_;  ///< by buffer: steps
 };
 
+/// Reads an operand `reads` times and writes `bytes` for each element.
+Step conversion(const View& operand, int reads, double bytes) {
+  Step cast;
+  cast.kernel = KernelKind::pointwise;
+  cast.in.assign(static_cast<size_t>(reads), operand);
+  View out;
+  out.buffer = operand.buffer;
+  out.dtype = DType::uint8;
+  out.sizes = {std::llround(bytes * static_cast<double>(elements_stored(operand)))};
+  out.strides = {1};
+  cast.out = {out};
+  return cast;
+}
+
+constexpr int kHidden = 1 << 20;  ///< added to the number of a collective: its hidden part
+
+/// A collective of fewer elements.
+void resize(Step& step, int64_t elements) {
+  for (std::vector<View>* views : {&step.in, &step.out}) {
+    for (View& v : *views) v.sizes = {elements}, v.strides = {1};
+  }
+}
+
 }  // namespace
 
 void join_kernels(const Program& program, Fusion fusion, Function& function) {
@@ -138,22 +162,74 @@ void join_kernels(const Program& program, Fusion fusion, Function& function) {
   function.steps = std::move(joined);
 }
 
-void quantize(Function& function) {
+void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
+              Function& function) {
+  if (precision.reads == 0) return;
+  std::set<std::pair<int, bool>> converted;  // buffer, in backward
   std::vector<Step> steps;
   for (const Step& step : function.steps) {
-    if (step.kernel == KernelKind::contract) {
-      for (const View& operand : step.in) {
-        Step cast;
-        cast.kernel = KernelKind::pointwise;
-        cast.in = {operand};
-        cast.out = {operand};
-        cast.out[0].dtype = DType::uint8;
-        steps.push_back(std::move(cast));
-      }
+    const bool keeps = framework.keeps_converted;
+    const bool is_backward = !keeps && !differentiated(step.origin.name).empty();
+    for (const View& operand : step.in) {
+      if (step.kernel != KernelKind::contract || size_of(operand.dtype) != 2) continue;
+      if (keeps && weights.contains(operand.buffer)) continue;
+      if (!converted.insert({operand.buffer, is_backward}).second) continue;
+      steps.push_back(conversion(operand, precision.reads, (keeps ? 2 : 1) * precision.bytes));
     }
     steps.push_back(step);
   }
   function.steps = std::move(steps);
+}
+
+void overlap_products(int axis, int64_t ranks, Function& function) {
+  std::vector<Step>& steps = function.steps;
+  std::map<size_t, std::vector<Step>> before, behind;  // by product
+  std::set<size_t> replaced;
+  for (size_t c = 0; c < steps.size(); ++c) {
+    if (steps[c].kind != StepKind::collective || steps[c].axes != std::vector<int>{axis}) continue;
+    size_t wait = c;
+    while (wait < steps.size() &&
+           (steps[wait].kind != StepKind::wait || steps[wait].number != steps[c].number))
+      ++wait;
+    const bool gathers = is_collective(steps[c], CollectiveKind::all_gather);
+    size_t product = gathers ? wait : c;
+    while (product < steps.size() && steps[product].kernel != KernelKind::contract)
+      product += gathers ? 1 : -1;
+    if (wait >= steps.size() || product >= steps.size()) continue;
+    Step hidden = steps[c], done = steps[wait];
+    hidden.number += kHidden, done.number += kHidden;
+    if (gathers) {
+      replaced.insert({c, wait});
+    } else {
+      const int64_t elements = counted_operand(steps[c]).elements();
+      resize(hidden, elements - elements / ranks);
+      resize(steps[c], elements / ranks);
+    }
+    before[product].push_back(std::move(hidden));
+    behind[product].push_back(std::move(done));
+  }
+  std::vector<Step> result;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    for (Step& step : before[s]) result.push_back(std::move(step));
+    if (!replaced.contains(s)) result.push_back(std::move(steps[s]));
+    for (Step& step : behind[s]) result.push_back(std::move(step));
+  }
+  steps = std::move(result);
+}
+
+void drop_kept(Function& function) {
+  std::map<std::string, int> products;  // of a block, so far
+  std::set<int> kept, dropped;          // buffers; numbers of collectives
+  std::erase_if(function.steps, [&](const Step& step) {
+    if (step.kind == StepKind::wait) return dropped.contains(step.number);
+    const std::string& name = step.origin.name;
+    if (step.kernel == KernelKind::contract && name.find("attention.core") == std::string::npos)
+      return products[name.substr(0, name.find('.'))]++ % 2 == 0;
+    if (step.kind == StepKind::collective && step.collective != CollectiveKind::all_gather)
+      return dropped.insert(step.number).second;
+    return step.kernel == KernelKind::attention || step.kernel == KernelKind::attention_part ||
+           name.find("attention.core") != std::string::npos;
+  });
 }
 
 }  // namespace tessera::runs
