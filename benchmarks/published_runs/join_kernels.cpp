@@ -1,6 +1,6 @@
 // Turns a Program of unfused steps into the kernels of a framework. A run of neighbouring
 // memory-bound steps that belong together is one kernel: it reads each outside value once and
-// writes what is read outside. Its arithmetic is hidden behind that. Renames are views. What
+// writes what is read outside. Its arithmetic is hidden behind that. Renames and slices are views. What
 // depends on no tensor (positions, masks, random bits) is recomputed where it is read.
 #include <algorithm>
 #include <cmath>
@@ -56,7 +56,10 @@ std::string key_of(const Step& step, Fusion fusion) {
   return is_composite(name_of(step)) ? name : "run";
 }
 
-bool is_rename(const Step& step) {
+/// Renames and slices copy nothing: whoever reads them reads the original.
+bool is_view(const Step& step) {
+  if (step.kernel == KernelKind::window && differentiated(step.origin.name).empty())
+    return step.out[0].elements() < step.in[0].elements();
   return info_of(step.kernel).is_copy && step.origin.name.find("reshape") != std::string::npos;
 }
 
@@ -139,7 +142,7 @@ void resize(Step& step, int64_t elements) {
 }  // namespace
 
 void join_kernels(const Program& program, Fusion fusion, Function& function) {
-  std::erase_if(function.steps, is_rename);
+  std::erase_if(function.steps, is_view);
   const std::vector<bool> free = find_free(program, function.steps);
   std::erase_if(function.steps, [&](const Step& step) {
     return step.kind == StepKind::compute && !step.out.empty() && free[step.out[0].buffer];
@@ -163,20 +166,39 @@ void join_kernels(const Program& program, Fusion fusion, Function& function) {
 }
 
 void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
-              Function& function) {
+              int axis, Function& function) {
   if (precision.reads == 0) return;
+  std::set<int> operands, scaled;  // buffers: of products; written by kernels that find their scale
+  for (const Step& step : function.steps) {
+    if (step.kernel == KernelKind::contract) {
+      for (const View& v : step.in) operands.insert(v.buffer);
+    }
+    if (!is_memory_bound(step) || framework.fusion == Fusion::eager) continue;
+    for (const View& v : step.out) scaled.insert(v.buffer);
+  }
+  const bool keeps = framework.keeps_converted;
   std::set<std::pair<int, bool>> converted;  // buffer, in backward
   std::vector<Step> steps;
-  for (const Step& step : function.steps) {
-    const bool keeps = framework.keeps_converted;
+  const auto convert = [&](const View& operand) {
+    const int reads = std::max(1, precision.reads - (scaled.contains(operand.buffer) ? 1 : 0));
+    steps.push_back(conversion(operand, reads, (keeps ? 2 : 1) * precision.bytes));
+  };
+  for (Step& step : function.steps) {
     const bool is_backward = !keeps && !differentiated(step.origin.name).empty();
+    if (is_collective(step, CollectiveKind::all_gather) && step.axes == std::vector<int>{axis} &&
+        (keeps || precision.tensorwise) && operands.contains(step.out[0].buffer) &&
+        size_of(step.out[0].dtype) == 2) {
+      convert(step.in[0]);
+      converted.insert({{step.out[0].buffer, false}, {step.out[0].buffer, true}});
+      const auto elements = static_cast<double>(step.out[0].elements());
+      resize(step, std::llround(elements * precision.bytes / 2));
+    }
     for (const View& operand : step.in) {
       if (step.kernel != KernelKind::contract || size_of(operand.dtype) != 2) continue;
       if (keeps && weights.contains(operand.buffer)) continue;
-      if (!converted.insert({operand.buffer, is_backward}).second) continue;
-      steps.push_back(conversion(operand, precision.reads, (keeps ? 2 : 1) * precision.bytes));
+      if (converted.insert({operand.buffer, is_backward}).second) convert(operand);
     }
-    steps.push_back(step);
+    steps.push_back(std::move(step));
   }
   function.steps = std::move(steps);
 }

@@ -61,6 +61,21 @@ Shapes shapes_of(const Run& r, int64_t micro_batch) {
           {"slots", std::max<int64_t>(1, rows / experts)}};
 }
 
+/// x without a dim of size 1.
+Tensor without(Tensor x, const std::string& dim) {
+  return reshape(x, x.shape().without({dim}));
+}
+
+bool splits_groups(const Run& run) {
+  return run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
+}
+
+/// Megatron's kernels read one product for queries, keys and values, and one for both branches of a
+/// gated layer.
+bool merges_projections(const Run& run, const Framework& framework) {
+  return framework.fusion == Fusion::parts && !splits_groups(run);
+}
+
 class Builder {
  public:
   Builder(const Run& run, const Framework& framework, int64_t micro_batch)
@@ -151,9 +166,19 @@ class Builder {
     Tensor query, key, value;
     {
       Scope projections(x.graph(), "projections");
-      query = nn::dense(x, "query", {"d_model"}, queries, bias);
-      key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias);
-      value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
+      if (merges_projections(run_, framework_)) {
+        const int64_t group = run_.heads / run_.kv_heads;
+        const Tensor all = nn::dense(x, "qkv", {"d_model"},
+                                     Shape{heads, Dim("heads_per_key", group + 2), d_head}, bias);
+        query = slice(all, "heads_per_key", 0, group);
+        if (group == 1) query = without(query, "heads_per_key");
+        key = without(slice(all, "heads_per_key", group, 1), "heads_per_key");
+        value = without(slice(all, "heads_per_key", group + 1, 1), "heads_per_key");
+      } else {
+        query = nn::dense(x, "query", {"d_model"}, queries, bias);
+        key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias);
+        value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
+      }
       if (variant_.gated) {
         query = nn::rotary(query, "length", "d_head");
         key = nn::rotary(key, "length", "d_head");
@@ -184,11 +209,20 @@ class Builder {
     const auto up = [&](const char* name) {
       return nn::dense(x, name, {"d_model"}, Shape{s_.ff}, o);
     };
-    Tensor hidden = up("up0"), linear;
-    if (variant_.gated) linear = up("up1");
+    const std::string activation = variant_.gated ? "silu" : "gelu";
+    Tensor hidden, linear;
+    if (variant_.gated && framework_.fusion == Fusion::parts) {
+      const Tensor both =
+          nn::dense(x, "up", {"d_model"}, Shape{Dim("branch", 2), s_.ff}, o);
+      hidden = without(slice(both, "branch", 0, 1), "branch");
+      linear = without(slice(both, "branch", 1, 1), "branch");
+    } else {
+      hidden = up("up0");
+      if (variant_.gated) linear = up("up1");
+    }
     {
-      Scope activation(x.graph(), "activation");
-      hidden = nn::activate(hidden, variant_.gated ? "silu" : "gelu");
+      Scope scope_of_it(x.graph(), "activation");
+      hidden = nn::activate(hidden, activation);
       if (variant_.gated) hidden = hidden * linear;
     }
     return nn::dense(hidden, "down", {"ff"}, Shape{s_.d_model}, o);
@@ -226,16 +260,14 @@ class Builder {
   Shapes s_;
 };
 
-/// Norms are split over tensor-parallel ranks, but not with context parallelism: the collectives
-/// take as long, and norms themselves take little time.
-bool splits_norms(const Run& run) { return run.sp && run.cp == 1; }
+bool splits_norms(const Run& run) { return run.sp && run.tp > 1; }
 
 std::string layout_of(const Run& run) {
   std::string layout;
   if (run.tp > 1) {
-    const bool grouped = run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
-    layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
-    if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
+    layout = fmt::format("{},ff?,vocab?:model", splits_groups(run) ? "heads_per_key?" : "heads?");
+    if (splits_norms(run))
+      layout += fmt::format("; @/*norm*/ length?:{}model", run.cp > 1 ? "context+" : "");
   }
   if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
   return layout;
@@ -265,14 +297,17 @@ std::set<const Op*> kernels_of(const Framework& framework) {
   return kernels;
 }
 
+bool only_converts(const Step& step) {
+  return step.kernel == KernelKind::pointwise &&
+         std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(),
+                     [](const Instr& i) { return i.code == Code::load || converts(i.code); });
+}
+
 /// Weights are kept in the matmuls' dtype, so steps that only convert a stored tensor are dropped.
 bool converts_stored(const Program& program, const Step& step) {
   if (step.kind != StepKind::compute || step.in.size() != 1) return false;
   if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
-  if (info_of(step.kernel).is_copy) return true;
-  return step.kernel == KernelKind::pointwise &&
-         std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(),
-                     [](const Instr& i) { return i.code == Code::load || converts(i.code); });
+  return info_of(step.kernel).is_copy || only_converts(step);
 }
 
 struct Lowered {
@@ -281,18 +316,21 @@ struct Lowered {
   double params = 0, kept = 0;
 };
 
+constexpr int kContextAxis = 0, kModelAxis = 1;  ///< in the mesh of price()
+
 /// Sequence parallelism: each all_reduce over the model ranks becomes a reduce_scatter.
 void reduce_to_shares(Program& program) {
   for (Function& f : program.functions) {
     for (Step& step : f.steps) {
-      if (!is_collective(step, CollectiveKind::all_reduce)) continue;
+      if (!is_collective(step, CollectiveKind::all_reduce) ||
+          std::count(step.axes.begin(), step.axes.end(), kModelAxis) == 0)
+        continue;
       step.collective = CollectiveKind::reduce_scatter;
       step.bytes /= 2;
     }
   }
 }
 
-constexpr int kContextAxis = 0, kModelAxis = 1;  ///< in the mesh of price()
 
 /// True if `buffer` is an output, perhaps after elementwise steps.
 bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
@@ -328,6 +366,16 @@ void defer_gradients(const Program& program, Function& f) {
     if (!is_deferred(step) && !waits_in_vain) kept.push_back(step);
   }
   f.steps = std::move(kept);
+}
+
+/// The products of parameters' gradients write the dtype of the sums.
+void drop_conversions_of_gradients(const Program& program, Function& f) {
+  std::set<int> outputs;
+  for (const int port : f.outputs) outputs.insert(program.ports[port].view.buffer);
+  std::erase_if(f.steps, [&](const Step& step) {
+    return step.kind == StepKind::compute && !step.out.empty() &&
+           outputs.contains(step.out[0].buffer) && only_converts(step);
+  });
 }
 
 /// The machine, with the rates that a framework reaches, and with matmuls in `product` where the
@@ -385,9 +433,27 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
     if (f.name == "backward") defer_gradients(program, f);
+    if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
     join_kernels(program, framework.fusion, f);
+    quantize(precision, framework, weights, kModelAxis, f);
     if (framework.overlaps_tensor) overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
-    quantize(precision, framework, weights, f);
+#ifdef DEBUG_RUNS
+    if (getenv("DBG") != nullptr) {
+      const FunctionTime t = time_of(f, costs);
+      fmt::print("== {} part {} seconds {:.3f} ms compute {:.3f} exposed {:.3f} slowed {:.3f}\n", f.name, int(part), t.seconds*1e3, t.compute*1e3, t.exposed*1e3, t.slowed*1e3);
+      std::map<std::string,double> sums;
+      for (const Step& st : f.steps) {
+        if (st.kind == StepKind::wait) { fmt::print("   wait {}\n", st.number); continue; }
+        const bool c = st.kind == StepKind::collective;
+        const double sec = c ? costs.collective(st) : costs.compute(st);
+        std::string extra;
+        if (!c && st.kernel == KernelKind::contract) { auto z = product_sizes(st); extra = fmt::format("b{} m{} n{} k{} {:.0f} TF", z.batch, z.m, z.n, z.k, 2e-12*z.batch*z.m*z.n*z.k/sec); }
+        fmt::print("   {:8.3f} ms {} #{} {} {}\n", sec*1e3, name_of(st), st.number, st.origin.name, extra);
+        sums[c ? "coll" : name_of(st)] += sec*1e3;
+      }
+      for (auto& [k,v] : sums) fmt::print("   SUM {} {:.3f}\n", k, v);
+    }
+#endif
     return time_of(f, costs);
   };
   for (const Function& f : program.functions) {

@@ -79,7 +79,9 @@ struct Framework {
   int adapters = 0;          ///< of a node that gathers use; 0: all
   int grad_bytes = 2;        ///< per element of a gradient that is reduced over dp
   bool float8_gather = false;  ///< parameters are gathered in the dtype of the matmuls, if tensorwise
-  bool keeps_converted = false;  ///< backward reads forward's converted operands
+  /// Backward reads forward's converted operands, any dtype is gathered over tp, and products add to
+  /// the gradients of parameters (Transformer Engine).
+  bool keeps_converted = false;
   bool overlaps = false;  ///< gradient reductions and stage transfers overlap with compute
   bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
   int zero = 0;                  ///< 1: the optimizer state is sharded over dp
@@ -98,9 +100,11 @@ double model_flops(const Run& run);
 void join_kernels(const Program& program, Fusion fusion, Function& function);
 /// Inserts the conversions of matmul operands: one for each operand in forward, and one for each in
 /// backward. If the framework keeps what it converted, there is one for both, which writes a transpose
-/// as well, and the update converts `weights` (buffers).
+/// as well, and the update converts `weights` (buffers). What is all-gathered over `axis` is
+/// converted before, unless its scales do not allow it. A fused kernel finds the scale of what it
+/// writes.
 void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
-              Function& function);
+              int axis, Function& function);
 /// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in `ranks`
 /// parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
