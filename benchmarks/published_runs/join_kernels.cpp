@@ -130,6 +130,14 @@ Step conversion(const View& operand, int reads, double bytes) {
   return cast;
 }
 
+Step copy_of(const View& view) {
+  Step copy;
+  copy.kernel = KernelKind::pointwise;
+  copy.in = {view};
+  copy.out = {view};
+  return copy;
+}
+
 constexpr int kHidden = 1 << 20;  ///< added to the number of a collective: its hidden part
 
 /// A collective of fewer elements.
@@ -198,7 +206,27 @@ void quantize(const Precision& precision, const Framework& framework, const std:
       if (keeps && weights.contains(operand.buffer)) continue;
       if (converted.insert({operand.buffer, is_backward}).second) convert(operand);
     }
+    const bool rescaled = precision.rescales && step.kernel == KernelKind::contract &&
+                          !differentiated(step.origin.name).empty();
     steps.push_back(std::move(step));
+    if (rescaled) steps.push_back(copy_of(steps.back().out[0]));
+  }
+  function.steps = std::move(steps);
+}
+
+void copy_gathered(int axis, Function& function) {
+  std::vector<Step> steps;
+  std::map<int, View> gathered;  // by number
+  for (Step& step : function.steps) {
+    const bool is_over = step.kind == StepKind::collective && step.axes == std::vector<int>{axis};
+    if (is_over && is_collective(step, CollectiveKind::all_gather))
+      gathered[step.number] = step.out[0];
+    if (is_over && is_collective(step, CollectiveKind::reduce_scatter))
+      steps.push_back(copy_of(step.in[0]));
+    const bool arrives = step.kind == StepKind::wait && gathered.contains(step.number);
+    const int number = step.number;
+    steps.push_back(std::move(step));
+    if (arrives) steps.push_back(copy_of(gathered[number]));
   }
   function.steps = std::move(steps);
 }

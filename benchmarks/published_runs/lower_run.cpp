@@ -436,7 +436,10 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
     join_kernels(program, framework.fusion, f);
     quantize(precision, framework, weights, kModelAxis, f);
-    if (framework.overlaps_tensor) overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
+    if (framework.batch_first) copy_gathered(kModelAxis, f);
+    // Userbuffers carry no 4-bit operands (Megatron-Bridge's recipes turn them off for NVFP4).
+    if (framework.overlaps_tensor && precision.bytes >= 1)
+      overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
 #ifdef DEBUG_RUNS
     if (getenv("DBG") != nullptr) {
       const FunctionTime t = time_of(f, costs);

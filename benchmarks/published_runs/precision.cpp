@@ -14,7 +14,8 @@ struct Named {
 
 /// One scale for a tensor is known when all of it has been read once; scales of rows or blocks are
 /// found while a block is converted. NVFP4 has both (NVIDIA 2025, arXiv:2509.25149): a scale for 16
-/// elements, and one for the tensor. Transformer Engine with delayed scaling takes the scale of
+/// elements, and one for the tensor, also of the transpose after a Hadamard transform. PyTorch scales
+/// the rows of backward's products afterwards (torchao, pull request 1325). Transformer Engine with delayed scaling takes the scale of
 /// earlier steps. Bytes: MXFP8 has a byte for 32 elements, NVFP4 half a byte for an element and one
 /// for 16, blocks of 128 have a float32.
 constexpr Named kPrecisions[] = {
@@ -22,10 +23,10 @@ constexpr Named kPrecisions[] = {
     {"bf16", {"bfloat16", 2, 0, false}},
     {"fp8-delayed", {"float8", 1, 1, true}},
     {"fp8-tensorwise", {"float8", 1, 2, true}},
-    {"fp8-rowwise", {"float8", 1, 2, false}},
+    {"fp8-rowwise", {"float8", 1, 2, false, true}},
     {"fp8-blockwise", {"float8", 1 + 4.0 / 128, 1, false}},
     {"mxfp8", {"mxfp8", 1 + 1.0 / 32, 1, false}},
-    {"nvfp4", {"nvfp4", 0.5 + 1.0 / 16, 2, false}},
+    {"nvfp4", {"nvfp4", 0.5 + 1.0 / 16, 3, false}},
 };
 
 /// Other words of frameworks for the same.

@@ -45,6 +45,7 @@ struct Precision {
   double bytes = 2;                  ///< of an operand's element, with its share of the scales
   int reads = 0;           ///< how often an operand is read to convert it; 0: it is not converted
   bool tensorwise = true;  ///< one scale a tensor: gathered in this dtype, and its transpose as well
+  bool rescales = false;   ///< results of backward are scaled in a pass of their own
 };
 /// For the words of a row: "bf16", "amp_fp8", "fp8-rowwise", "mxfp8", ...; "" is bf16. Throws a usage
 /// error with those that are known.
@@ -84,6 +85,7 @@ struct Framework {
   bool keeps_converted = false;
   bool overlaps = false;  ///< gradient reductions and stage transfers overlap with compute
   bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
+  bool batch_first = false;      ///< what is gathered or scattered over tp is copied: not dim 0
   int zero = 0;                  ///< 1: the optimizer state is sharded over dp
   double dropout = 0;
   double traffic = 1;    ///< bytes moved by memory-bound kernels, relative to the minimum
@@ -105,6 +107,8 @@ void join_kernels(const Program& program, Fusion fusion, Function& function);
 /// writes.
 void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
               int axis, Function& function);
+/// Copies what is gathered and scattered over `axis`, as its dim is not the first.
+void copy_gathered(int axis, Function& function);
 /// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in `ranks`
 /// parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
