@@ -1,8 +1,9 @@
 // Turns a Program of unfused steps into the kernels of a framework. A run of neighbouring
 // memory-bound steps that belong together is one kernel: it reads each outside value once and
-// writes what is read outside. Its arithmetic is hidden behind that. Renames are views. What
+// writes what is read outside. Its arithmetic is hidden behind that. Renames and slices are views. What
 // depends on no tensor (positions, masks, random bits) is recomputed where it is read.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -55,7 +56,10 @@ std::string key_of(const Step& step, Fusion fusion) {
   return is_composite(name_of(step)) ? name : "run";
 }
 
-bool is_rename(const Step& step) {
+/// Renames and slices copy nothing: whoever reads them reads the original.
+bool is_view(const Step& step) {
+  if (step.kernel == KernelKind::window && differentiated(step.origin.name).empty())
+    return step.out[0].elements() < step.in[0].elements();
   return info_of(step.kernel).is_copy && step.origin.name.find("reshape") != std::string::npos;
 }
 
@@ -112,10 +116,41 @@ class Joiner {
   std::vector<std::vector<size_t>> readers_;  ///< by buffer: steps
 };
 
+/// Reads an operand `reads` times and writes `bytes` for each element.
+Step conversion(const View& operand, int reads, double bytes) {
+  Step cast;
+  cast.kernel = KernelKind::pointwise;
+  cast.in.assign(static_cast<size_t>(reads), operand);
+  View out;
+  out.buffer = operand.buffer;
+  out.dtype = DType::uint8;
+  out.sizes = {std::llround(bytes * static_cast<double>(elements_stored(operand)))};
+  out.strides = {1};
+  cast.out = {out};
+  return cast;
+}
+
+Step copy_of(const View& view) {
+  Step copy;
+  copy.kernel = KernelKind::pointwise;
+  copy.in = {view};
+  copy.out = {view};
+  return copy;
+}
+
+constexpr int kHidden = 1 << 20;  ///< added to the number of a collective: its hidden part
+
+/// A collective of fewer elements.
+void resize(Step& step, int64_t elements) {
+  for (std::vector<View>* views : {&step.in, &step.out}) {
+    for (View& v : *views) v.sizes = {elements}, v.strides = {1};
+  }
+}
+
 }  // namespace
 
 void join_kernels(const Program& program, Fusion fusion, Function& function) {
-  std::erase_if(function.steps, is_rename);
+  std::erase_if(function.steps, is_view);
   const std::vector<bool> free = find_free(program, function.steps);
   std::erase_if(function.steps, [&](const Step& step) {
     return step.kind == StepKind::compute && !step.out.empty() && free[step.out[0].buffer];
@@ -138,22 +173,113 @@ void join_kernels(const Program& program, Fusion fusion, Function& function) {
   function.steps = std::move(joined);
 }
 
-void quantize(Function& function) {
-  std::vector<Step> steps;
+void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
+              int axis, Function& function) {
+  if (precision.reads == 0) return;
+  std::set<int> operands, scaled;  // buffers: of products; written by kernels that find their scale
   for (const Step& step : function.steps) {
     if (step.kernel == KernelKind::contract) {
-      for (const View& operand : step.in) {
-        Step cast;
-        cast.kernel = KernelKind::pointwise;
-        cast.in = {operand};
-        cast.out = {operand};
-        cast.out[0].dtype = DType::uint8;
-        steps.push_back(std::move(cast));
-      }
+      for (const View& v : step.in) operands.insert(v.buffer);
     }
-    steps.push_back(step);
+    if (!is_memory_bound(step) || framework.fusion == Fusion::eager) continue;
+    for (const View& v : step.out) scaled.insert(v.buffer);
+  }
+  const bool keeps = framework.keeps_converted;
+  std::set<std::pair<int, bool>> converted;  // buffer, in backward
+  std::vector<Step> steps;
+  const auto convert = [&](const View& operand) {
+    const int reads = std::max(1, precision.reads - (scaled.contains(operand.buffer) ? 1 : 0));
+    steps.push_back(conversion(operand, reads, (keeps ? 2 : 1) * precision.bytes));
+  };
+  for (Step& step : function.steps) {
+    const bool is_backward = !keeps && !differentiated(step.origin.name).empty();
+    if (is_collective(step, CollectiveKind::all_gather) && step.axes == std::vector<int>{axis} &&
+        (keeps || precision.tensorwise) && operands.contains(step.out[0].buffer) &&
+        size_of(step.out[0].dtype) == 2) {
+      convert(step.in[0]);
+      converted.insert({{step.out[0].buffer, false}, {step.out[0].buffer, true}});
+      const auto elements = static_cast<double>(step.out[0].elements());
+      resize(step, std::llround(elements * precision.bytes / 2));
+    }
+    for (const View& operand : step.in) {
+      if (step.kernel != KernelKind::contract || size_of(operand.dtype) != 2) continue;
+      if (keeps && weights.contains(operand.buffer)) continue;
+      if (converted.insert({operand.buffer, is_backward}).second) convert(operand);
+    }
+    const bool rescaled = precision.rescales && step.kernel == KernelKind::contract &&
+                          !differentiated(step.origin.name).empty();
+    steps.push_back(std::move(step));
+    if (rescaled) steps.push_back(copy_of(steps.back().out[0]));
   }
   function.steps = std::move(steps);
+}
+
+void copy_gathered(int axis, Function& function) {
+  std::vector<Step> steps;
+  std::map<int, View> gathered;  // by number
+  for (Step& step : function.steps) {
+    const bool is_over = step.kind == StepKind::collective && step.axes == std::vector<int>{axis};
+    if (is_over && is_collective(step, CollectiveKind::all_gather))
+      gathered[step.number] = step.out[0];
+    if (is_over && is_collective(step, CollectiveKind::reduce_scatter))
+      steps.push_back(copy_of(step.in[0]));
+    const bool arrives = step.kind == StepKind::wait && gathered.contains(step.number);
+    const int number = step.number;
+    steps.push_back(std::move(step));
+    if (arrives) steps.push_back(copy_of(gathered[number]));
+  }
+  function.steps = std::move(steps);
+}
+
+void overlap_products(int axis, int64_t ranks, Function& function) {
+  std::vector<Step>& steps = function.steps;
+  std::map<size_t, std::vector<Step>> before, behind;  // by product
+  std::set<size_t> replaced;
+  for (size_t c = 0; c < steps.size(); ++c) {
+    if (steps[c].kind != StepKind::collective || steps[c].axes != std::vector<int>{axis}) continue;
+    size_t wait = c;
+    while (wait < steps.size() &&
+           (steps[wait].kind != StepKind::wait || steps[wait].number != steps[c].number))
+      ++wait;
+    const bool gathers = is_collective(steps[c], CollectiveKind::all_gather);
+    size_t product = gathers ? wait : c;
+    while (product < steps.size() && steps[product].kernel != KernelKind::contract)
+      product += gathers ? 1 : -1;
+    if (wait >= steps.size() || product >= steps.size()) continue;
+    Step hidden = steps[c], done = steps[wait];
+    hidden.number += kHidden, done.number += kHidden;
+    if (gathers) {
+      replaced.insert({c, wait});
+    } else {
+      const int64_t elements = counted_operand(steps[c]).elements();
+      resize(hidden, elements - elements / ranks);
+      resize(steps[c], elements / ranks);
+    }
+    before[product].push_back(std::move(hidden));
+    behind[product].push_back(std::move(done));
+  }
+  std::vector<Step> result;
+  for (size_t s = 0; s < steps.size(); ++s) {
+    for (Step& step : before[s]) result.push_back(std::move(step));
+    if (!replaced.contains(s)) result.push_back(std::move(steps[s]));
+    for (Step& step : behind[s]) result.push_back(std::move(step));
+  }
+  steps = std::move(result);
+}
+
+void drop_kept(Function& function) {
+  std::map<std::string, int> products;  // of a block, so far
+  std::set<int> kept, dropped;          // buffers; numbers of collectives
+  std::erase_if(function.steps, [&](const Step& step) {
+    if (step.kind == StepKind::wait) return dropped.contains(step.number);
+    const std::string& name = step.origin.name;
+    if (step.kernel == KernelKind::contract && name.find("attention.core") == std::string::npos)
+      return products[name.substr(0, name.find('.'))]++ % 2 == 0;
+    if (step.kind == StepKind::collective && step.collective != CollectiveKind::all_gather)
+      return dropped.insert(step.number).second;
+    return step.kernel == KernelKind::attention || step.kernel == KernelKind::attention_part ||
+           name.find("attention.core") != std::string::npos;
+  });
 }
 
 }  // namespace tessera::runs

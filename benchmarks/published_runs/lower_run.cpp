@@ -19,6 +19,7 @@ namespace {
 
 struct Shapes {
   Dim batch, length, d_model, ff, vocab;
+  Dim experts, slots;  ///< of a rank: its experts, and the tokens of each if all have as many
 };
 
 /// Two or three matrices in the feed-forward layer, and one or two embedding tables: whatever is
@@ -29,8 +30,10 @@ struct Variant {
 
 double parameters(const Run& r, const Variant& v) {
   const auto h = static_cast<double>(r.hidden);
-  const double kv = static_cast<double>(r.kv_heads) / static_cast<double>(r.heads);
-  const double layer = h * h * (2 + 2 * kv) + (v.gated ? 3 : 2) * h * static_cast<double>(r.ffn);
+  const auto experts = static_cast<double>(r.experts);
+  const double heads = static_cast<double>((2 * r.heads + 2 * r.kv_heads) * r.head_dim);
+  const double layer = h * (heads + experts) + std::max(1.0, experts) * (v.gated ? 3 : 2) * h *
+                                                   static_cast<double>(r.ffn);
   return static_cast<double>(r.layers) * layer +
          (v.tied ? 1 : 2) * h * static_cast<double>(r.vocab);
 }
@@ -47,11 +50,30 @@ Variant variant_of(const Run& run) {
 }
 
 Shapes shapes_of(const Run& r, int64_t micro_batch) {
+  const int64_t experts = std::max<int64_t>(1, r.experts / r.ep);
+  const int64_t rows = micro_batch * r.seq * r.topk / (r.tp * r.cp);
   return {{"batch", micro_batch},
           {"length", r.seq},
           {"d_model", r.hidden},
           {"ff", r.ffn},
-          {"vocab", r.vocab}};
+          {"vocab", r.vocab},
+          {"experts", experts},
+          {"slots", std::max<int64_t>(1, rows / experts)}};
+}
+
+/// x without a dim of size 1.
+Tensor without(Tensor x, const std::string& dim) {
+  return reshape(x, x.shape().without({dim}));
+}
+
+bool splits_groups(const Run& run) {
+  return run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
+}
+
+/// Megatron's kernels read one product for queries, keys and values, and one for both branches of a
+/// gated layer.
+bool merges_projections(const Run& run, const Framework& framework) {
+  return framework.fusion == Fusion::parts && !splits_groups(run);
 }
 
 class Builder {
@@ -59,33 +81,56 @@ class Builder {
   Builder(const Run& run, const Framework& framework, int64_t micro_batch)
       : run_(run),
         framework_(framework),
+        recompute_(recompute_of(run.recompute)),
         variant_(variant_of(run)),
-        s_(shapes_of(run, micro_batch)) {}
+        s_(shapes_of(run, micro_batch)) {
+    if (recompute_.kind == Recompute::Kind::selective) {
+      recompute_.kind = framework.selective;
+      if (recompute_.kind == Recompute::Kind::modules) recompute_.scopes = {"core"};
+    }
+  }
 
-  /// `count` blocks on a stream of activations.
+  const Recompute& recompute() const { return recompute_; }
+  const Shapes& shapes() const { return s_; }
+
+  /// `count` blocks on a stream of activations. If there are experts, a block has a router instead
+  /// of the feed-forward layer.
   std::vector<FunctionSpec> layers(Graph& g, int64_t count) const {
     Tensor x = stream(g);
     for (int64_t i = 0; i < count; ++i) {
       Scope scope(g, fmt::format("block{}", i));
       x = residual(x, attention(normalized(x, "1")), "1");
-      x = residual(x, feed_forward(normalized(x, "2")), "2");
+      const Tensor y = normalized(x, "2");
+      x = residual(x, run_.experts > 0 ? routed(y) : feed_forward(y), "2");
     }
-    return functions(g, mean_all(cast(x, DType::float32)), true);
+    std::vector<std::string> scopes = {"core", "layernorm", "projections"};
+    if (run_.experts == 0) scopes.insert(scopes.end(), {"mlp", "activation"});
+    return functions(g, mean_all(cast(x, DType::float32)), scopes);
+  }
+
+  /// What the experts of a rank do in `count` blocks, with as many tokens each.
+  std::vector<FunctionSpec> experts(Graph& g, int64_t count) const {
+    Tensor x = g.parameter("norm_stream", {s_.experts, s_.slots, s_.d_model}, nn::zeros(),
+                           DType::bfloat16);
+    for (int64_t i = 0; i < count; ++i) {
+      Scope scope(g, fmt::format("block{}", i));
+      x = feed_forward(x);
+    }
+    return functions(g, mean_all(cast(x, DType::float32)), {"mlp", "activation"});
   }
 
   std::vector<FunctionSpec> head(Graph& g) const {
     const Tensor x = stream(g);
     const Tensor labels = g.input("labels", {s_.batch, s_.length}, DType::int32);
     const Tensor logits = nn::dense(normalized(x, ""), "head", {"d_model"}, Shape{s_.vocab}, false);
-    return functions(g, mean_all(cross_entropy(cast(logits, DType::float32), labels, "vocab")),
-                     false);
+    return functions(g, mean_all(cross_entropy(cast(logits, DType::float32), labels, "vocab")), {});
   }
 
   std::vector<FunctionSpec> embedding(Graph& g) const {
     const Tensor tokens = g.input("tokens", {s_.batch, s_.length}, DType::int32);
     const Tensor table = g.parameter("table", {s_.vocab, s_.d_model}, nn::zeros(), DType::bfloat16);
     const Tensor x = gather(table, tokens, "vocab");
-    return functions(g, mean_all(cast(x, DType::float32)), false);
+    return functions(g, mean_all(cast(x, DType::float32)), {});
   }
 
  private:
@@ -98,6 +143,7 @@ class Builder {
   Tensor normalized(Tensor x, const char* number) const {
     Graph& g = x.graph();
     const std::string name = std::string("norm") + number;
+    Scope scope(g, "layernorm");
     const Tensor scale = g.parameter(name + ".scale", {s_.d_model}, nn::ones(), DType::bfloat16);
     if (variant_.gated) return rms_norm(x, "d_model", scale).named(name);
     const Tensor bias = g.parameter(name + ".bias", {s_.d_model}, nn::zeros(), DType::bfloat16);
@@ -112,19 +158,33 @@ class Builder {
 
   Tensor attention(Tensor x) const {
     Scope scope(x.graph(), "attention");
-    const Dim heads("heads", run_.kv_heads), d_head("d_head", run_.hidden / run_.heads);
+    const Dim heads("heads", run_.kv_heads), d_head("d_head", run_.head_dim);
     Shape queries{heads, d_head};
     if (run_.kv_heads != run_.heads)
       queries = Shape{heads, Dim("heads_per_key", run_.heads / run_.kv_heads), d_head};
     const bool bias = has_bias();
-    Tensor query = nn::dense(x, "query", {"d_model"}, queries, bias),
-           key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias),
-           value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
-    const auto memory = [](Tensor t) { return rename(t, "length", "memory_length"); };
-    if (variant_.gated) {
-      query = nn::rotary(query, "length", "d_head");
-      key = nn::rotary(key, "length", "d_head");
+    Tensor query, key, value;
+    {
+      Scope projections(x.graph(), "projections");
+      if (merges_projections(run_, framework_)) {
+        const int64_t group = run_.heads / run_.kv_heads;
+        const Tensor all = nn::dense(x, "qkv", {"d_model"},
+                                     Shape{heads, Dim("heads_per_key", group + 2), d_head}, bias);
+        query = slice(all, "heads_per_key", 0, group);
+        if (group == 1) query = without(query, "heads_per_key");
+        key = without(slice(all, "heads_per_key", group, 1), "heads_per_key");
+        value = without(slice(all, "heads_per_key", group + 1, 1), "heads_per_key");
+      } else {
+        query = nn::dense(x, "query", {"d_model"}, queries, bias);
+        key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias);
+        value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
+      }
+      if (variant_.gated) {
+        query = nn::rotary(query, "length", "d_head");
+        key = nn::rotary(key, "length", "d_head");
+      }
     }
+    const auto memory = [](Tensor t) { return rename(t, "length", "memory_length"); };
     return nn::dense(core(query, memory(key), memory(value)), "out", queries.names(),
                      Shape{s_.d_model}, bias);
   }
@@ -140,40 +200,74 @@ class Builder {
     return tessera::attention(query, key, value, {}, options);
   }
 
+  /// For experts, x has their dim, and each has weights of its own.
   Tensor feed_forward(Tensor x) const {
-    nn::FeedForwardOptions o;
-    o.activations = variant_.gated ? std::vector<std::string>{"silu", "linear"}
-                                   : std::vector<std::string>{"gelu"};
-    o.dense.bias = has_bias();
     Scope scope(x.graph(), "mlp");
-    return nn::feed_forward(x, "mlp", "d_model", s_.ff, o);
+    nn::DenseOptions o;
+    o.bias = has_bias();
+    if (x.shape().has("experts")) o.bias = false, o.stacked = {"experts"};
+    const auto up = [&](const char* name) {
+      return nn::dense(x, name, {"d_model"}, Shape{s_.ff}, o);
+    };
+    const std::string activation = variant_.gated ? "silu" : "gelu";
+    Tensor hidden, linear;
+    if (variant_.gated && framework_.fusion == Fusion::parts) {
+      const Tensor both =
+          nn::dense(x, "up", {"d_model"}, Shape{Dim("branch", 2), s_.ff}, o);
+      hidden = without(slice(both, "branch", 0, 1), "branch");
+      linear = without(slice(both, "branch", 1, 1), "branch");
+    } else {
+      hidden = up("up0");
+      if (variant_.gated) linear = up("up1");
+    }
+    {
+      Scope scope_of_it(x.graph(), "activation");
+      hidden = nn::activate(hidden, activation);
+      if (variant_.gated) hidden = hidden * linear;
+    }
+    return nn::dense(hidden, "down", {"ff"}, Shape{s_.d_model}, o);
   }
 
-  std::vector<FunctionSpec> functions(Graph& g, Tensor loss, bool recomputes) const {
+  /// The router's probabilities and what they weight. What the experts add is priced elsewhere.
+  Tensor routed(Tensor x) const {
+    Scope scope(x.graph(), "router");
+    const Dim all("all_experts", run_.experts);
+    const Tensor logits = nn::dense(x, "router", {"d_model"}, Shape{all}, false);
+    const Tensor gates = reduce_sum(softmax(cast(logits, DType::float32), "all_experts"), "all_experts");
+    return x * cast(gates, DType::bfloat16);
+  }
+
+  /// `scopes`: those that can be recomputed.
+  std::vector<FunctionSpec> functions(Graph& g, Tensor loss,
+                                      const std::vector<std::string>& scopes) const {
     GradientOptions options;
-    if (recomputes && run_.recompute == "full") options.recompute = {"block"};
-    if (recomputes && run_.recompute == "selective" && !framework_.flash)
-      options.recompute = {"core"};
+    if (recompute_.kind == Recompute::Kind::full && recomputes_all() && !scopes.empty())
+      options.recompute = {"block"};
+    for (const std::string& scope : recompute_.scopes) {
+      if (std::find(scopes.begin(), scopes.end(), scope) != scopes.end())
+        options.recompute.push_back(scope);
+    }
     const std::vector<Tensor> xs = g.parameters();
     return {{"forward", {loss}, false}, {"backward", gradients(loss, xs, options), false}};
   }
 
+  bool recomputes_all() const { return recompute_.layers == 0 && recompute_.every == 0; }
+
   const Run& run_;
   const Framework& framework_;
+  Recompute recompute_;
   Variant variant_;
   Shapes s_;
 };
 
-/// Norms are split over tensor-parallel ranks, but not with context parallelism: the collectives
-/// take as long, and norms themselves take little time.
-bool splits_norms(const Run& run) { return run.sp && run.cp == 1; }
+bool splits_norms(const Run& run) { return run.sp && run.tp > 1; }
 
 std::string layout_of(const Run& run) {
   std::string layout;
   if (run.tp > 1) {
-    const bool grouped = run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
-    layout = fmt::format("{},ff?,vocab?:model", grouped ? "heads_per_key?" : "heads?");
-    if (splits_norms(run)) layout += "; @/*norm*/ length?:model";
+    layout = fmt::format("{},ff?,vocab?:model", splits_groups(run) ? "heads_per_key?" : "heads?");
+    if (splits_norms(run))
+      layout += fmt::format("; @/*norm*/ length?:{}model", run.cp > 1 ? "context+" : "");
   }
   if (run.cp > 1) layout += fmt::format("{}length:context", layout.empty() ? "" : "; ");
   return layout;
@@ -203,33 +297,40 @@ std::set<const Op*> kernels_of(const Framework& framework) {
   return kernels;
 }
 
-/// Weights are kept in the matmuls' dtype, so steps that only convert a stored tensor are dropped.
-bool converts_stored(const Program& program, const Step& step) {
-  if (step.kind != StepKind::compute || step.in.size() != 1) return false;
-  if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
-  if (info_of(step.kernel).is_copy) return true;
+bool only_converts(const Step& step) {
   return step.kernel == KernelKind::pointwise &&
          std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(),
                      [](const Instr& i) { return i.code == Code::load || converts(i.code); });
 }
 
+/// Weights are kept in the matmuls' dtype, so steps that only convert a stored tensor are dropped.
+bool converts_stored(const Program& program, const Step& step) {
+  if (step.kind != StepKind::compute || step.in.size() != 1) return false;
+  if (program.buffers[step.in[0].buffer].arena == ArenaKind::transient) return false;
+  return info_of(step.kernel).is_copy || only_converts(step);
+}
+
 struct Lowered {
   FunctionTime forward, both;
+  double again = 0;  ///< seconds of what backward computes again, unless `both` has it
   double params = 0, kept = 0;
 };
+
+constexpr int kContextAxis = 0, kModelAxis = 1;  ///< in the mesh of price()
 
 /// Sequence parallelism: each all_reduce over the model ranks becomes a reduce_scatter.
 void reduce_to_shares(Program& program) {
   for (Function& f : program.functions) {
     for (Step& step : f.steps) {
-      if (!is_collective(step, CollectiveKind::all_reduce)) continue;
+      if (!is_collective(step, CollectiveKind::all_reduce) ||
+          std::count(step.axes.begin(), step.axes.end(), kModelAxis) == 0)
+        continue;
       step.collective = CollectiveKind::reduce_scatter;
       step.bytes /= 2;
     }
   }
 }
 
-constexpr int kContextAxis = 0;  ///< in the mesh of price()
 
 /// True if `buffer` is an output, perhaps after elementwise steps.
 bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
@@ -267,44 +368,104 @@ void defer_gradients(const Program& program, Function& f) {
   f.steps = std::move(kept);
 }
 
-/// The machine, with the rates that a framework reaches.
-Machine used(const Machine& machine, const Framework& framework, bool float8) {
+/// The products of parameters' gradients write the dtype of the sums.
+void drop_conversions_of_gradients(const Program& program, Function& f) {
+  std::set<int> outputs;
+  for (const int port : f.outputs) outputs.insert(program.ports[port].view.buffer);
+  std::erase_if(f.steps, [&](const Step& step) {
+    return step.kind == StepKind::compute && !step.out.empty() &&
+           outputs.contains(step.out[0].buffer) && only_converts(step);
+  });
+}
+
+/// The machine, with the rates that a framework reaches, and with matmuls in `product` where the
+/// model has bfloat16.
+Machine used(const Machine& machine, const Framework& framework, const std::string& product) {
   Machine m = machine;
   for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= framework.traffic;
   for (KernelRate& rate : m.kernels) {
     if (is_attention(find_kernel(rate.kernel).value_or(KernelKind::none)))
       rate.flops *= framework.attention;
   }
-  if (!float8) return m;
-  static_cast<void>(m.product_seconds("float8", 1, 1, 1));  // throws if there is none
+  if (product == "bfloat16") return m;
+  static_cast<void>(m.product_seconds(product, 1, 1, 1));  // throws if there is none
   std::erase_if(m.products, [](const ProductRate& r) { return r.dtype == "bfloat16"; });
   for (ProductRate& r : m.products) {
-    if (r.dtype == "float8") r.dtype = "bfloat16";
+    if (r.dtype == product) r.dtype = "bfloat16";
   }
   return m;
 }
 
-Lowered price(const Run& run, const Framework& framework, const Machine& given, bool is_layer,
+/// Buffers that hold parameters, or parameters in another dtype or order.
+std::set<int> weights_of(const Program& program, const Function& function) {
+  std::set<int> weights;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    if (program.buffers[b].arena != ArenaKind::transient) weights.insert(static_cast<int>(b));
+  }
+  for (const Step& step : function.steps) {
+    if (converts_stored(program, step)) weights.insert(step.out[0].buffer);
+  }
+  return weights;
+}
+
+enum class Part { layers, experts, ends };
+
+Lowered price(const Run& run, const Framework& framework, const Machine& given, Part part,
+              const Recompute& recompute,
               const std::function<std::vector<FunctionSpec>(Graph&)>& build) {
   Graph graph;
   const std::vector<FunctionSpec> functions = build(graph);
-  const Mesh mesh = Mesh::parse(fmt::format("context:{};model:{}", run.cp, run.tp));
-  LowerOptions options{mesh, Layout::parse(layout_of(run)), functions, kernels_of(framework), {},
-                       {}};
+  const bool has_axes = part != Part::experts;  // their slots are those of one rank
+  const Mesh mesh = Mesh::parse(
+      fmt::format("context:{};model:{}", has_axes ? run.cp : 1, has_axes ? run.tp : 1));
+  LowerOptions options{mesh,      Layout::parse(has_axes ? layout_of(run) : ""),
+                       functions, kernels_of(framework),
+                       {},        {}};
   options.fuse = false;
   Program program = lower(graph, options);
   if (splits_norms(run)) reduce_to_shares(program);
-  const bool float8 = is_layer && run.dtype.find("fp8") != std::string::npos;
-  const Costs costs(used(given, framework, float8), mesh);
+  const Precision precision =
+      part == Part::ends ? Precision{} : precision_of(run.dtype);
+  const Costs costs(used(given, framework, precision.product), mesh);
   Lowered result;
-  for (Function& f : program.functions) {
-    if (f.name == "init") continue;
+  const auto priced = [&](Function f) {
+    const std::set<int> weights = weights_of(program, f);
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
     if (f.name == "backward") defer_gradients(program, f);
+    if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
     join_kernels(program, framework.fusion, f);
-    if (float8) quantize(f);
-    (f.name == "forward" ? result.forward : result.both) = time_of(f, costs);
+    quantize(precision, framework, weights, kModelAxis, f);
+    if (framework.batch_first) copy_gathered(kModelAxis, f);
+    // Userbuffers carry no 4-bit operands (Megatron-Bridge's recipes turn them off for NVFP4).
+    if (framework.overlaps_tensor && precision.bytes >= 1)
+      overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
+#ifdef DEBUG_RUNS
+    if (getenv("DBG") != nullptr) {
+      const FunctionTime t = time_of(f, costs);
+      fmt::print("== {} part {} seconds {:.3f} ms compute {:.3f} exposed {:.3f} slowed {:.3f}\n", f.name, int(part), t.seconds*1e3, t.compute*1e3, t.exposed*1e3, t.slowed*1e3);
+      std::map<std::string,double> sums;
+      for (const Step& st : f.steps) {
+        if (st.kind == StepKind::wait) { fmt::print("   wait {}\n", st.number); continue; }
+        const bool c = st.kind == StepKind::collective;
+        const double sec = c ? costs.collective(st) : costs.compute(st);
+        std::string extra;
+        if (!c && st.kernel == KernelKind::contract) { auto z = product_sizes(st); extra = fmt::format("b{} m{} n{} k{} {:.0f} TF", z.batch, z.m, z.n, z.k, 2e-12*z.batch*z.m*z.n*z.k/sec); }
+        fmt::print("   {:8.3f} ms {} #{} {} {}\n", sec*1e3, name_of(st), st.number, st.origin.name, extra);
+        sums[c ? "coll" : name_of(st)] += sec*1e3;
+      }
+      for (auto& [k,v] : sums) fmt::print("   SUM {} {:.3f}\n", k, v);
+    }
+#endif
+    return time_of(f, costs);
+  };
+  for (const Function& f : program.functions) {
+    if (f.name == "init") continue;
+    (f.name == "forward" ? result.forward : result.both) = priced(f);
+    if (f.name != "forward" || recompute.kind != Recompute::Kind::per_op) continue;
+    Function again = f;
+    drop_kept(again);
+    result.again = priced(again).seconds;
   }
   for (int port : program.stored) {
     if (program.ports[port].name == "norm_stream") continue;
@@ -321,9 +482,41 @@ BlockTimes block_of(const Lowered& all, const Lowered& rest) {
                moved_both = all.both.exposed - rest.both.exposed;
   const double params = all.params - rest.params,
                gradients = params * (4.0 + 2.0);  // and the weights as matmuls read them
-  return {forward, both - forward,
+  return {forward, both - forward + all.again - rest.again,
           moved,   moved_both - moved,
-          params,  std::max(0.0, all.kept - rest.kept - gradients)};
+          params,  0,
+          std::max(0.0, all.kept - rest.kept - gradients)};
+}
+
+/// Tokens are copied in the order of the experts, sent to them (all_to_all), and back.
+BlockTimes dispatch_of(const Run& run, const Machine& machine, const Shapes& s) {
+  const double bytes = 2.0 * static_cast<double>(s.experts.size * s.slots.size * run.hidden);
+  const Mesh mesh = Mesh::parse(fmt::format("others:{};expert:{}", run.gpus / run.ep, run.ep));
+  const double sent = 2 * Costs(machine, mesh).collective(CollectiveKind::all_to_all, bytes, {1});
+  const double pass = sent + 2 * machine.memory_seconds(2 * bytes);
+  return {pass, pass, sent, sent, 0, 0, bytes};
+}
+
+BlockTimes operator+(const BlockTimes& a, const BlockTimes& b) {
+  return {a.forward + b.forward,
+          a.backward + b.backward,
+          a.transfer_forward + b.transfer_forward,
+          a.transfer_backward + b.transfer_backward,
+          a.params + b.params,
+          a.expert_params + b.expert_params,
+          a.kept + b.kept};
+}
+
+/// If only some layers are recomputed, those.
+void recompute_some(const Run& run, const Recompute& recompute, BlockTimes& layer) {
+  const int64_t chunks = run.pp * std::max<int64_t>(1, run.interleave);
+  const double own = static_cast<double>(run.layers) / static_cast<double>(chunks);
+  double share = 0;
+  if (recompute.layers > 0) share = std::min(1.0, static_cast<double>(recompute.layers) / own);
+  if (recompute.every > 0) share = 1 / static_cast<double>(recompute.every);
+  layer.backward += share * layer.forward;
+  layer.transfer_backward += share * layer.transfer_forward;
+  layer.kept *= 1 - share;
 }
 
 }  // namespace
@@ -331,17 +524,30 @@ BlockTimes block_of(const Lowered& all, const Lowered& rest) {
 ModelTimes lower_blocks(const Run& run, const Framework& framework, int64_t micro_batch,
                         const Machine& machine) {
   const Builder builder(run, framework, micro_batch);
+  const Recompute& recompute = builder.recompute();
+  const auto priced = [&](Part part, auto&& build) {
+    return price(run, framework, machine, part, recompute, build);
+  };
   const auto layers = [&](int64_t count) {
-    return price(run, framework, machine, true, [&](Graph& g) { return builder.layers(g, count); });
+    return priced(Part::layers, [&](Graph& g) { return builder.layers(g, count); });
+  };
+  const auto experts = [&](int64_t count) {
+    return priced(Part::experts, [&](Graph& g) { return builder.experts(g, count); });
   };
   ModelTimes model;
   model.layer = block_of(layers(2), layers(1));
-  if (run.recompute == "selective")
-    model.layer.backward += framework.selective * model.layer.forward;
-  model.head = block_of(
-      price(run, framework, machine, false, [&](Graph& g) { return builder.head(g); }), {});
-  model.embedding = block_of(
-      price(run, framework, machine, false, [&](Graph& g) { return builder.embedding(g); }), {});
+  if (run.experts > 0) {
+    BlockTimes own = block_of(experts(2), experts(1));
+    own.expert_params = own.params;
+    BlockTimes sent = dispatch_of(run, machine, builder.shapes());
+    if (recompute.kind == Recompute::Kind::full && recompute.layers == 0 && recompute.every == 0)
+      sent.backward += sent.forward, sent.transfer_backward += sent.transfer_forward;
+    model.layer = model.layer + own + sent;
+  }
+  recompute_some(run, recompute, model.layer);
+  model.head = block_of(priced(Part::ends, [&](Graph& g) { return builder.head(g); }), {});
+  model.embedding =
+      block_of(priced(Part::ends, [&](Graph& g) { return builder.embedding(g); }), {});
   return model;
 }
 

@@ -14,84 +14,6 @@ namespace tessera::runs {
 
 namespace {
 
-/// One op at a time: conversions, copies to contiguous memory, strided access. Fitted on
-/// torchtitan's two rows without compilation.
-constexpr double kEager = 1.4;
-/// Norm, softmax and dropout kernels of Megatron-LM before 2023 read their data more than once.
-/// Fitted on the smallest model of vTrain.
-constexpr double kParts = 1.25;
-/// llm-foundry of 2023 uses the first FlashAttention in Triton: about half the rate of
-/// FlashAttention-2 (Dao 2023, fig. 5).
-constexpr double kTriton = 0.55;
-
-/// Facts about systems; the first match counts. Sources: the papers and repositories named.
-constexpr Framework kFrameworks[] = {
-    // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
-    // selective recompute keeps every second product.
-    {.match = "compile",
-     .fusion = Fusion::compiled,
-     .flash = true,
-     .sharded = true,
-     .grad_bytes = 4,
-     .selective = 0.5},
-    {.match = "torchtitan",
-     .fusion = Fusion::eager,
-     .flash = true,
-     .sharded = true,
-     .grad_bytes = 4,
-     .traffic = kEager,
-     .selective = 0.5},
-    {.match = "shard_grad_op",
-     .fusion = Fusion::eager,
-     .flash = true,
-     .sharded = true,
-     .keeps = true,
-     .traffic = kEager,
-     .attention = kTriton},
-    {.match = "fsdp",
-     .fusion = Fusion::eager,
-     .flash = true,
-     .sharded = true,
-     .traffic = kEager,
-     .attention = kTriton},
-    // Overlaps all of its communication (Jiang et al. 2024).
-    {.match = "megascale", .flash = true, .overlaps = true, .zero = 1},
-    {.match = "flash", .flash = true, .zero = 1},
-    {.match = "aleph", .flash = true, .zero = 1},
-    {.match = "megatron-core", .flash = true, .interleaves = true, .overlaps = true, .zero = 1},
-    {.match = "nemo",
-     .flash = true,
-     .interleaves = true,
-     .grad_bytes = 4,
-     .overlaps = true,
-     .zero = 1},
-    {.match = "bridge",
-     .flash = true,
-     .interleaves = true,
-     .grad_bytes = 4,
-     .overlaps = true,
-     .zero = 1},
-    {.match = "llama",
-     .flash = true,
-     .interleaves = true,
-     .grad_bytes = 4,
-     .overlaps = true,
-     .zero = 1},
-    // Megatron-LM on Hopper is from 2023 or later (Narayanan et al. 2021 and Korthikanti et al.
-    // 2022 had A100): FlashAttention, distributed optimizer, gradient reductions overlapped with
-    // backward.
-    {.match = "megatron",
-     .gpu = "h",
-     .flash = true,
-     .interleaves = true,
-     .grad_bytes = 4,
-     .overlaps = true,
-     .zero = 1},
-    // Megatron-LM until 2022: fused pointwise kernels, scores in memory, dropout, no overlap.
-    {.match = "megatron", .dropout = 0.1, .traffic = kParts},
-    {.match = "", .flash = true, .overlaps = true, .zero = 1},
-};
-
 std::string lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -113,8 +35,19 @@ Mesh mesh_of(const Run& r) {
   return Mesh::parse(fmt::format("stage:{};data:{};context:{};model:{}", r.pp, r.dp, r.cp, r.tp));
 }
 
-/// The axes of ranks with the same parameters: they gather parameters and reduce gradients.
-std::vector<int> replicas(const Run&) { return {kData, kContext}; }
+/// Of an element of a parameter that is gathered.
+double gathered_bytes(const Run& run, const Framework& framework) {
+  const Precision p = precision_of(run.dtype);
+  return framework.float8_gather && p.reads > 0 && p.tensorwise ? p.bytes : 2;
+}
+
+/// The machine, if gathers over hosts use only some of a host's adapters.
+Machine gathering(Machine machine, const Framework& framework) {
+  if (framework.adapters > 0)
+    machine.links.back().bandwidth *=
+        framework.adapters / static_cast<double>(machine.links.front().devices);
+  return machine;
+}
 
 struct Step {
   const Run& run;
@@ -126,8 +59,18 @@ struct Step {
   Prediction result = {};
   double held = 1;  ///< microbatches whose activations the first stage holds
 
-  double over_data(CollectiveKind kind, double bytes) const {
-    return costs.collective(kind, bytes, replicas(run));
+  /// Over the ranks that have the same parameters, which gather them and reduce their gradients:
+  /// those with other data, or another part of the context, and the same experts.
+  double over_data(CollectiveKind kind, double bytes_per_param, double params,
+                   double expert_params = 0) const {
+    double seconds = costs.collective(kind, bytes_per_param * (params - expert_params),
+                                      {kData, kContext});
+    if (expert_params > 0) {
+      const Mesh mesh = Mesh::parse(fmt::format("stage:{};same:{};expert:{}", run.pp,
+                                                run.gpus / run.pp / run.ep, run.ep));
+      seconds += Costs(machine, mesh).collective(kind, bytes_per_param * expert_params, {1});
+    }
+    return seconds;
   }
 
   double layers_on_stage() const {
@@ -151,12 +94,21 @@ struct Step {
     return run.pp == 1 ? stage + ends : stage + std::max(model.head.params, model.embedding.params);
   }
 
+  double expert_params_on_device() const { return layers_on_stage() * model.layer.expert_params; }
+
   double shards() const {
     return framework.sharded || framework.zero > 0 ? static_cast<double>(run.dp * run.cp) : 1;
   }
 
+  /// Elements whose optimizer state a device has.
+  double params_updated() const {
+    const double experts = expert_params_on_device();
+    const double same = static_cast<double>(run.gpus / run.pp / run.ep);
+    return (params_on_device() - experts) / shards() + experts / (shards() > 1 ? same : 1);
+  }
+
   void update() {
-    result.update = machine.memory_seconds(kUpdateBytes * params_on_device() / shards());
+    result.update = machine.memory_seconds(kUpdateBytes * params_updated());
     result.seconds += result.update;
   }
 
@@ -174,11 +126,14 @@ void Step::sharded() {
   const auto copies = [&](const BlockTimes& p, double bytes) {
     lanes.compute(machine.memory_seconds(2 * bytes * p.params));
   };
+  const double bytes = gathered_bytes(run, framework);
   const auto gather = [&](const BlockTimes& p) {
-    return lanes.start(over_data(CollectiveKind::all_gather, 2 * p.params), 1);
+    return lanes.start(over_data(CollectiveKind::all_gather, bytes, p.params, p.expert_params), 1);
   };
   const auto reduce = [&](const BlockTimes& p) {
-    lanes.start(over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * p.params), 1);
+    lanes.start(over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, p.params,
+                          p.expert_params),
+                1);
   };
   const int64_t layers = run.layers;
   for (int64_t m = 0; m < microbatches; ++m) {
@@ -189,7 +144,7 @@ void Step::sharded() {
       const int mine = next;
       if (l + 1 < layers) next = gather(model.layer);
       lanes.wait(mine);
-      copies(model.layer, 2);
+      copies(model.layer, bytes);
       lanes.compute(model.layer.forward);
     }
     lanes.wait(gather(model.head));
@@ -197,11 +152,14 @@ void Step::sharded() {
     reduce(model.head);
     if (!framework.keeps) next = gather(model.layer);
     for (int64_t l = 0; l < layers; ++l) {
-      const int mine = next;
+      const int mine = next, again = framework.releases ? gather(model.layer) : mine;
       if (!framework.keeps && l + 1 < layers) next = gather(model.layer);
       lanes.wait(mine);
-      if (!framework.keeps) copies(model.layer, 2);
-      lanes.compute(model.layer.backward);
+      if (!framework.keeps) copies(model.layer, bytes);
+      const double first = framework.releases ? model.layer.forward : 0;  // computed again
+      lanes.compute(first);
+      lanes.wait(again);
+      lanes.compute(model.layer.backward - first);
       copies(model.layer, framework.grad_bytes);
       reduce(model.layer);
     }
@@ -249,13 +207,13 @@ void Step::staged() {
 
 void Step::reduce_gradients() {
   if (run.dp * run.cp == 1) return;
-  const double params = params_on_device();
+  const double params = params_on_device(), experts = expert_params_on_device();
   double seconds = 0;
   if (framework.zero > 0) {
-    seconds = over_data(CollectiveKind::reduce_scatter, framework.grad_bytes * params) +
-              over_data(CollectiveKind::all_gather, 2 * params);
+    seconds = over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, params, experts) +
+              over_data(CollectiveKind::all_gather, gathered_bytes(run, framework), params, experts);
   } else {
-    seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes * params);
+    seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes, params, experts);
   }
   if (framework.overlaps) {
     // Hidden behind the backward of the last microbatch, except for the last layer's.
@@ -274,7 +232,7 @@ void Step::account() {
     const double unit = std::max(model.layer.params, model.head.params);
     fixed = kPersistentBytes * params / shards() + (framework.keeps ? 2 * params : 0) + 8 * unit;
   } else if (framework.zero > 0) {
-    fixed = params * (6 + 12 / shards());
+    fixed = 6 * params + 12 * params_updated();
   }
   result.memory = fixed + held * layers_on_stage() * model.layer.kept + model.head.kept + kReserved;
   result.fits = result.memory <= static_cast<double>(machine.memory);
@@ -282,7 +240,7 @@ void Step::account() {
 
 Prediction predict_with(const Run& run, const Framework& framework, const Machine& machine,
                         const ModelTimes& model, int64_t micro_batch) {
-  const Costs costs(machine, mesh_of(run));
+  const Costs costs(gathering(machine, framework), mesh_of(run));
   const int64_t microbatches = run.global_batch / run.dp / micro_batch;
   Step step{run, framework, machine, costs, model, microbatches, {}, 1};
   step.result.micro_batch = micro_batch;
@@ -300,25 +258,18 @@ Prediction predict_with(const Run& run, const Framework& framework, const Machin
 
 }  // namespace
 
-Framework framework_of(const Run& run) {
-  for (const Framework& framework : kFrameworks) {
-    if (run.system.find(framework.match) != std::string::npos &&
-        lower(run.gpu_kind).starts_with(framework.gpu))
-      return framework;
-  }
-  return {};
-}
-
 Machine machine_of(const Run& run) {
   const std::string kind = lower(run.gpu_kind);
   const auto has = [&](const char* word) { return kind.find(word) != std::string::npos; };
   std::string name;
   if (has("a100")) name = has("40") ? "a100-40gb" : "a100-80gb";
   if (has("h100")) name = has("500w") ? "h100-500w" : "h100";
-  if (has("h200")) name = "h200";
+  for (const char* known : {"h200", "b200", "gb200", "b300", "gb300"}) {
+    if (has(known)) name = known;
+  }
   require(!name.empty(),
-          "no machine profile for gpu_kind '{}'; known are a100, h100 and h200; give one with "
-          "--machine",
+          "no machine profile for gpu_kind '{}'; known are a100, h100, h200, b200, gb200, b300 and "
+          "gb300; give one with --machine",
           run.gpu_kind);
   Machine machine = Machine::load(name);
   const std::string source = lower(run.source);
@@ -339,7 +290,12 @@ Machine machine_of(const Run& run) {
 
 /// Sizes that a row does not give are chosen for the least time, as if tuned.
 Prediction predict(const Run& given, const Machine& machine) {
-  const Framework framework = framework_of(given);
+  Framework framework = framework_of(given);
+  // Weights and gradients that fit on no device were sharded.
+  const double least = 6 * given.params / static_cast<double>(given.tp);
+  if (given.pp == 1 && framework.zero > 0 && given.experts == 0 &&
+      least > static_cast<double>(machine.memory))
+    framework.sharded = true;
   const int64_t share = given.global_batch / given.dp;
   std::vector<int64_t> micros = {given.micro_batch},
                        interleaves = {std::max<int64_t>(1, given.interleave)};

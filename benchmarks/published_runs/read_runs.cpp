@@ -68,7 +68,12 @@ class Record {
             path, line, fields.size(), columns.size());
   }
 
-  const std::string& text(const std::string& column) const { return fields_[columns_.at(column)]; }
+  /// "" for a column that the file does not have.
+  const std::string& text(const std::string& column) const {
+    static const std::string none;
+    const auto it = columns_.find(column);
+    return it == columns_.end() ? none : fields_[it->second];
+  }
 
   /// The number, at least `least`; `blank` for an empty field.
   double number(const std::string& column, double blank, double least) const {
@@ -126,12 +131,21 @@ void read_sizes(const Record& record, Run& run) {
   const double rest = static_cast<double>(run.gpus) / static_cast<double>(run.tp * run.pp * run.cp);
   run.dp = record.whole("dp", rest);
   run.sp = record.number("sp", 0, 0) != 0;
+  run.head_dim = record.text("head_dim").empty() ? run.hidden / std::max<int64_t>(1, run.heads)
+                                                 : record.whole("head_dim", kNeeded);
+  const double experts = record.number("experts", 0, 0);
+  if (experts <= 1) return;
+  run.experts = record.whole("experts", kNeeded);
+  run.topk = record.whole("topk", kNeeded);
+  run.ep = record.whole("ep", 1);
 }
 
 void check_sizes(const Record& record, const Run& r) {
   record.need(r.tp * r.pp * r.cp * r.dp == r.gpus, "tp {} x pp {} x cp {} x dp {} is not gpus {}",
               r.tp, r.pp, r.cp, r.dp, r.gpus);
-  record.need(r.hidden % r.heads == 0, "hidden {} is no multiple of heads {}", r.hidden, r.heads);
+  record.need(r.head_dim * r.heads == r.hidden || !record.text("head_dim").empty(),
+              "hidden {} is no multiple of heads {}; a column head_dim may say how large a head is",
+              r.hidden, r.heads);
   record.need(r.heads % r.kv_heads == 0, "heads {} is no multiple of kv_heads {}", r.heads,
               r.kv_heads);
   record.need(r.global_batch % r.dp == 0, "global_batch {} is no multiple of dp {}", r.global_batch,
@@ -141,6 +155,12 @@ void check_sizes(const Record& record, const Run& r) {
               r.micro_batch);
   record.need(r.pp > 1 || r.interleave <= 1, "interleave {} is of pipelines, and pp is 1",
               r.interleave);
+  record.need(r.topk <= std::max<int64_t>(1, r.experts), "topk {} is more than experts {}", r.topk,
+              r.experts);
+  record.need(std::max<int64_t>(1, r.experts) % r.ep == 0,
+              "experts {} is no multiple of ep {}", r.experts, r.ep);
+  record.need((r.tp * r.cp * r.dp) % r.ep == 0, "tp {} x cp {} x dp {} is no multiple of ep {}",
+              r.tp, r.cp, r.dp, r.ep);
   record.need(r.layers >= r.pp && r.interleave <= (r.layers + r.pp - 1) / r.pp,
               "{} layers are too few for pp {} x interleave {}", r.layers, r.pp, r.interleave);
 }
@@ -156,16 +176,12 @@ void read_words(const Record& record, Run& run) {
 }
 
 void check_words(const Record& record, const Run& run) {
-  const std::vector<std::string> kinds = {"none", "selective", "full"},
-                                 types = {"fp16",     "bf16",    "fp8", "amp_fp16",
-                                          "amp_bf16", "amp_fp8", ""};
-  const auto is_in = [](const std::vector<std::string>& known, const std::string& word) {
-    return std::find(known.begin(), known.end(), word) != known.end();
-  };
-  record.need(is_in(kinds, run.recompute), "recompute '{}' is none of {}", run.recompute,
-              fmt::join(kinds, ", "));
-  record.need(is_in(types, run.dtype),
-              "dtype '{}' is none of fp16, bf16, fp8, or amp_ and one of them", run.dtype);
+  try {
+    static_cast<void>(precision_of(run.dtype));
+    static_cast<void>(recompute_of(run.recompute));
+  } catch (const Error& e) {
+    record.need(false, "{}", e.what());
+  }
 }
 
 /// FLOPs of a step as SC'21 counts them: recomputed layers run their forward pass twice.
@@ -198,7 +214,19 @@ void read_time(const Record& record, Run& run) {
 
 double model_flops(const Run& r) {
   const double tokens = static_cast<double>(r.global_batch * r.seq);
-  return tokens * (6 * r.params + 12.0 * static_cast<double>(r.layers * r.hidden * r.seq));
+  // A token passes topk of the experts, which have nearly all of a mixture's parameters that are
+  // not attention's.
+  double params = r.params;
+  if (r.experts > 0) {
+    const auto h = static_cast<double>(r.hidden), layers = static_cast<double>(r.layers);
+    const double heads = static_cast<double>((2 * r.heads + 2 * r.kv_heads) * r.head_dim);
+    const double dense =
+        h * (layers * heads + 2 * static_cast<double>(r.vocab)),
+        own = std::max(0.0, params - dense);
+    params -= own * (1 - static_cast<double>(r.topk) / static_cast<double>(r.experts));
+  }
+  const double width = static_cast<double>(r.heads * r.head_dim);
+  return tokens * (6 * params + 12.0 * width * static_cast<double>(r.layers * r.seq));
 }
 
 std::vector<Run> read_runs(const std::string& path) {

@@ -7,6 +7,7 @@
 // update by bytes. What a framework does is a fact about a row (Framework), not a fit.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,12 @@ namespace tessera::runs {
 struct Run {
   int line = 0;  ///< line of the file
   std::string system, model, gpu_kind, recompute, dtype, source;
-  double params = 0;  ///< total
+  double params = 0;  ///< total, those of all experts included
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, seq = 0, vocab = 0;
+  int64_t head_dim = 0;  ///< of queries, keys and values; hidden / heads unless published
+  /// Mixtures of experts: each token takes `topk` of `experts` feed-forward layers of width `ffn`,
+  /// which lie on `ep` ranks. 0 experts: one feed-forward layer.
+  int64_t experts = 0, topk = 1, ep = 1;
   int64_t global_batch = 0, micro_batch = 0, gpus = 0;  ///< micro_batch 0: not published
   int64_t tp = 1, pp = 1, dp = 1, cp = 1;
   int64_t interleave = 0;  ///< chunks per stage; 0: not published
@@ -34,6 +39,32 @@ struct Run {
 /// (bad number, sizes that do not divide) becomes its `failure`, which names file, line and column.
 std::vector<Run> read_runs(const std::string& path);
 
+/// How matmuls of a dtype read their operands.
+struct Precision {
+  const char* product = "bfloat16";  ///< dtype of the machine's [[product]]
+  double bytes = 2;                  ///< of an operand's element, with its share of the scales
+  int reads = 0;           ///< how often an operand is read to convert it; 0: it is not converted
+  bool tensorwise = true;  ///< one scale a tensor: gathered in this dtype, and its transpose as well
+  bool rescales = false;   ///< results of backward are scaled in a pass of their own
+};
+/// For the words of a row: "bf16", "amp_fp8", "fp8-rowwise", "mxfp8", ...; "" is bf16. Throws a usage
+/// error with those that are known.
+Precision precision_of(const std::string& dtype);
+
+/// What backward computes again, for the words of a row.
+struct Recompute {
+  /// full: layers. modules: `scopes`. per_op: all but attention and every second product.
+  /// selective: what the framework means by it (Framework::selective).
+  enum class Kind { none, full, modules, per_op, selective };
+  Kind kind = Kind::none;
+  std::vector<std::string> scopes = {};  ///< of a block: core, layernorm, projections, mlp, activation
+  int64_t layers = 0;  ///< full: so many layers of each chunk of a stage; 0: see `every`
+  int64_t every = 0;   ///< full: every so manieth layer; 0: all
+};
+/// "full", "full:5", "selective:2", "selective-per-op", "core_attn+mlp", ... Throws a usage error
+/// with those that are known.
+Recompute recompute_of(const std::string& policy);
+
 /// How a framework runs what the layout leaves open. eager: one kernel per op; parts: fused
 /// composites; compiled: everything fused.
 enum class Fusion { eager, parts, compiled };
@@ -45,13 +76,21 @@ struct Framework {
   bool interleaves = false;  ///< stages are interleaved even if the row gives no number of chunks
   bool sharded = false;      ///< FSDP: parameters, gradients and state are sharded over dp
   bool keeps = false;        ///< if sharded: parameters stay gathered between forward and backward
+  bool releases = false;     ///< if sharded: recomputed layers are gathered a third time
+  int adapters = 0;          ///< of a node that gathers use; 0: all
   int grad_bytes = 2;        ///< per element of a gradient that is reduced over dp
-  bool overlaps = false;     ///< gradient reductions and stage transfers overlap with compute
-  int zero = 0;              ///< 1: the optimizer state is sharded over dp
+  bool float8_gather = false;  ///< parameters are gathered in the dtype of the matmuls, if tensorwise
+  /// Backward reads forward's converted operands, any dtype is gathered over tp, and products add to
+  /// the gradients of parameters (Transformer Engine).
+  bool keeps_converted = false;
+  bool overlaps = false;  ///< gradient reductions and stage transfers overlap with compute
+  bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
+  bool batch_first = false;      ///< what is gathered or scattered over tp is copied: not dim 0
+  int zero = 0;                  ///< 1: the optimizer state is sharded over dp
   double dropout = 0;
   double traffic = 1;    ///< bytes moved by memory-bound kernels, relative to the minimum
   double attention = 1;  ///< rate of the attention kernels, relative to FlashAttention-2
-  double selective = 0;  ///< recompute "selective": this share of matmuls; 0: the attention core
+  Recompute::Kind selective = Recompute::Kind::modules;  ///< "selective": the attention core
 };
 Framework framework_of(const Run& run);
 
@@ -61,14 +100,28 @@ double model_flops(const Run& run);
 /// Joins steps that are one kernel in a framework. eager: each op is one, and each gradient of an
 /// op; parts: pointwise chains, norms and softmax are one each; compiled: all neighbours.
 void join_kernels(const Program& program, Fusion fusion, Function& function);
-/// Inserts a conversion to 8 bits before each operand of a matmul.
-void quantize(Function& function);
+/// Inserts the conversions of matmul operands: one for each operand in forward, and one for each in
+/// backward. If the framework keeps what it converted, there is one for both, which writes a transpose
+/// as well, and the update converts `weights` (buffers). What is all-gathered over `axis` is
+/// converted before, unless its scales do not allow it. A fused kernel finds the scale of what it
+/// writes.
+void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
+              int axis, Function& function);
+/// Copies what is gathered and scattered over `axis`, as its dim is not the first.
+void copy_gathered(int axis, Function& function);
+/// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in `ranks`
+/// parts, own part first; the last part of a reduction stays visible.
+void overlap_products(int axis, int64_t ranks, Function& function);
+/// Removes what a policy keeps (Recompute::Kind::per_op), so that the rest is what backward computes
+/// again.
+void drop_kept(Function& function);
 
 /// Times of one microbatch on one device, and what it stores there.
 struct BlockTimes {
   double forward = 0, backward = 0;
   double transfer_forward = 0, transfer_backward = 0;  ///< exposed, included above
   double params = 0;                                   ///< elements on one device
+  double expert_params = 0;                            ///< of these, those of experts
   double kept = 0;                                     ///< bytes alive between forward and backward
 };
 struct ModelTimes {

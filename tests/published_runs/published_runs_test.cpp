@@ -113,6 +113,82 @@ TEST_CASE("stages of unlike sizes, and contexts over hosts", "[runs]") {
   CHECK(wide.tensor < 0.5 * wide.compute);
 }
 
+// A matmul of half the bytes is at most twice as fast. Blocks of scales cost less than one scale
+// that must be known first, as an operand is read once.
+TEST_CASE("dtypes of matmuls", "[runs]") {
+  const std::string gb = with(kLlama, "H100-96GB-HBM2e-500W", "GB200");
+  const auto seconds = [](const std::string& row, const char* dtype) {
+    const RunsReport r = simulated(with(row, "bf16", dtype));
+    INFO(r.rows[0].failure);
+    REQUIRE(r.failed == 0);
+    return r.rows[0].predicted;
+  };
+  const double sixteen = seconds(gb, "bf16"), tensor = seconds(gb, "fp8-tensorwise"),
+               micro = seconds(gb, "mxfp8"), four = seconds(gb, "nvfp4");
+  CHECK(tensor < 0.95 * sixteen);
+  CHECK(micro < 0.95 * sixteen);
+  CHECK(four < micro);
+  CHECK(four > 0.3 * sixteen);
+  for (const char* same : {"fp8", "amp_fp8", "FP8-CS", "float8", "fp8_current"})
+    CHECK(seconds(gb, same) == tensor);
+  CHECK(seconds(gb, "fp8-mx") == micro);
+  CHECK(seconds(gb, "fp8-delayed") < tensor);  // one pass less over each operand
+  CHECK(seconds(gb, "fp8-rowwise") >= tensor);
+  CHECK(seconds(kLlama, "fp8-blockwise") < seconds(kLlama, "bf16"));
+}
+
+// What is kept is not computed again: nothing < attention < every second product and all that is
+// cheap < everything, in time; the other way round in memory.
+TEST_CASE("recompute policies", "[runs]") {
+  const auto run = [](const std::string& row, const char* policy) {
+    const RunsReport r = simulated(with(row, "selective", policy));
+    INFO(r.rows[0].failure);
+    REQUIRE(r.failed == 0);
+    return r.rows[0];
+  };
+  const RunReport none = run(kLlama, "none"), core = run(kLlama, "core_attn"),
+                  op = run(kLlama, "selective-per-op"), full = run(kLlama, "full");
+  CHECK(none.predicted < core.predicted);
+  CHECK(core.predicted < op.predicted);
+  CHECK(op.predicted < full.predicted);
+  CHECK(full.memory < 0.8 * none.memory);
+  CHECK(op.memory < none.memory);
+  CHECK(op.memory > full.memory);
+  CHECK(run(kLlama, "selective").predicted == op.predicted);  // torchtitan's default
+  // 1 x h^2 of keys is 0.25, of out 1, of up 3.5: of 13 h^2 in a layer 4.75 are computed again.
+  const double again = (op.predicted - none.predicted) / (full.predicted - none.predicted);
+  CHECK(again > 0.25);
+  CHECK(again < 0.6);
+  const double half = run(kLlama, "selective:2").predicted, all = full.predicted;
+  CHECK(half - none.predicted == Approx((all - none.predicted) / 2).epsilon(0.15));
+  CHECK(run(kLlama, "full:16").predicted == Approx(half));  // of 32 layers
+  CHECK(run(kLlama, "[core_attn, layernorm, mlp]").predicted > core.predicted);
+  CHECK(run(kLlama, "\"core_attn,mlp\"").predicted == run(kLlama, "mlp+core_attn").predicted);
+  CHECK(run(kLlama, "layernorm").predicted < core.predicted);
+  CHECK(run(kLlama, "mla_up_proj").predicted > none.predicted);
+}
+
+// Qwen3 235B-A22B: 128 experts of width 1,536, of which a token takes 8.
+TEST_CASE("experts", "[runs]") {
+  const std::string header = with(kHeader, ",source", ",source,experts,topk,ep,head_dim");
+  const auto run = [&](const std::string& topk, const std::string& ep) {
+    Folder f;
+    return simulate_runs(f.write(
+        "runs.csv", header + "Megatron-Bridge,Qwen3 235B,235.1,94,4096,64,4,1536,4096,151936,1024,1,"
+                             "256,H100,1,8,4,,1,0,none,bf16,,,,x,128," +
+                        topk + "," + ep + ",128\n")).rows[0];
+  };
+  const RunReport few = run("8", "8"), wide = run("8", "32");
+  INFO(few.failure << wide.failure);
+  REQUIRE(few.failure.empty());
+  CHECK(few.predicted < wide.predicted);  // 32 ranks are of several hosts
+  CHECK(few.memory > wide.memory);        // and have a quarter of the experts each
+  CHECK(run("16", "8").predicted > 1.3 * few.predicted);
+  CHECK(run("129", "8").failure.find("topk 129 is more than experts 128") != std::string::npos);
+  CHECK(run("8", "3").failure.find("experts 128 is no multiple of ep 3") != std::string::npos);
+  CHECK(run("", "8").failure.find("'topk' is blank") != std::string::npos);
+}
+
 TEST_CASE("a machine of one's own prices all rows", "[runs]") {
   Folder f;
   const Machine slow = Machine::load("a100-40gb"), fast = Machine::load("h100");
@@ -156,9 +232,17 @@ TEST_CASE("bad rows say where and what", "[runs][errors]") {
   expect_bad({"global_batch 4 over dp 1 is no multiple of micro_batch 3"},
              with(kGpt, ",4,4,8,", ",4,3,8,"));
   expect_bad({"global_batch 97 is no multiple of dp 8"}, with(kMpt, ",96,6,", ",97,6,"));
-  expect_bad({"recompute 'some' is none of"}, with(kGpt, "full", "some"));
-  expect_bad({"dtype 'int4' is none of fp16, bf16, fp8"}, with(kGpt, "fp16", "int4"));
+  expect_bad({"recompute 'some' is none of none, full, full:LAYERS", "selective-per-op",
+              "core_attn, layernorm"},
+             with(kGpt, "full", "some"));
+  expect_bad({"recompute 'core_attn+gate'", "unknown is 'gate'"},
+             with(kGpt, "full", "core_attn+gate"));
+  expect_bad({"recompute '[]' names nothing"}, with(kGpt, "full", "[]"));
+  expect_bad({"dtype 'int4' is none of fp16, bf16, fp8-delayed", "mxfp8, nvfp4"},
+             with(kGpt, "fp16", "int4"));
   expect_bad({"line 2: ", "float8"}, with(kGpt, "fp16", "fp8"));
+  expect_bad({"machine 'h100-500w' has no [[product]] for dtype 'mxfp8'"},
+             with(kLlama, "bf16", "mxfp8"));
   expect_bad({"interleave 5 is of pipelines, and pp is 1"}, with(kGpt, "8,1,1,1,1,", "8,1,5,1,1,"));
   expect_bad({"48 layers are too few"},
              with(with(kGpt, ",4,4,8,", ",64,1,512,"), ",8,1,1,1,", ",8,64,1,1,"));
