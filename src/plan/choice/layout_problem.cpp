@@ -39,7 +39,8 @@ LayoutProblem::LayoutProblem(const Graph& graph, const FunctionSpec& function, c
       ways_(flat_.ops.size()),
       layouts_(flat_.values.size()),
       kept_(flat_.values.size()),
-      reads_(flat_.values.size(), 0) {
+      reads_(flat_.values.size(), 0),
+      becomes_(flat_.values.size(), -1) {
   problem_.name = function.name;
   add_ops(kernels);
   add_values();
@@ -123,7 +124,10 @@ void LayoutProblem::add_values() {
   const auto flat = [&](int v) { return static_cast<size_t>(flat_.of_value[static_cast<size_t>(v)]); };
   for (size_t v = 0; v < has_node.size(); ++v)
     reads_[v] = static_cast<int>(flat_.values[v].readers.size());
-  for (const Update& u : updates_of(graph_, function_)) ++reads_[flat(u.value)];
+  for (const Update& u : updates_of(graph_, function_)) {
+    ++reads_[flat(u.value)];
+    becomes_[flat(u.value)] = flat_.of_value[static_cast<size_t>(u.stored)];
+  }
   for (size_t v = 0; v < has_node.size(); ++v)
     has_node[v] = reads_[v] > 1 || is_seam(static_cast<int>(v));
   for (const Tensor& t : function_.outputs) {
@@ -290,6 +294,7 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
     const auto strategy = static_cast<size_t>(choice[static_cast<size_t>(node)]);
     return layouts_[v][static_cast<size_t>(kept_[v][strategy].first)];
   }
+  if (flat_.values[v].readers.empty()) return layout(choice, becomes_[v]);
   const int op = flat_.values[v].readers[0];
   const auto way = static_cast<size_t>(choice[static_cast<size_t>(of_op_[static_cast<size_t>(op)])]);
   TensorLayout layout = needs(op, value)[way];
@@ -300,7 +305,7 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
 std::vector<int> LayoutProblem::values() const {
   std::vector<int> all;
   for (size_t v = 0; v < flat_.values.size(); ++v) {
-    if (of_value_[v] >= 0 || !flat_.values[v].readers.empty()) all.push_back(static_cast<int>(v));
+    if (of_value_[v] >= 0 || reads_[v] > 0) all.push_back(static_cast<int>(v));
   }
   return all;
 }

@@ -73,7 +73,8 @@ class LayoutProblem {
   std::vector<std::vector<OpSplit>> ways_;          ///< by op
   std::vector<std::vector<TensorLayout>> layouts_;  ///< by value with a solver node
   std::vector<std::vector<Kept>> kept_;             ///< the same: by strategy
-  std::vector<int> reads_;                          ///< by value: readers, updates and outputs
+  std::vector<int> reads_;    ///< by value: readers, updates and outputs
+  std::vector<int> becomes_;  ///< by value: the stored tensor that it is assigned to, or -1
 };
 
 }  // namespace tessera
