@@ -116,7 +116,7 @@ FunctionSpec residual(Graph& g) {
   const Dim rows("rows", 4096), in("in", 1024), mid("mid", 4096);
   const Tensor x = g.input("x", {rows, in}, DType::float32);
   const Tensor up = g.input("up", {in, mid}, DType::float32);
-  const Tensor h = tanh(einsum({x, up}, {rows, mid}));
+  const Tensor h = einsum({x, up}, {rows, mid});
   const Tensor down = g.input("down", {mid, in}, DType::float32);
   return {"f", {x + einsum({h, down}, {rows, in})}, false};
 }
@@ -168,8 +168,8 @@ TEST_CASE("layout problem: one layer stands for all", "[plan][choice]") {
   const PlanStep one = model.build({1}), two = model.build({2}), three = model.build({3});
   const Repeats repeats = repeats_of(*one.graph, *two.graph, 3);
   std::map<std::string, int64_t> of;
-  for (size_t n = 0; n < one.graph->nodes().size(); ++n)
-    of[one.graph->nodes()[n].name] = repeats.of_node[n];
+  for (const Value& value : one.graph->values())
+    of[value.name] = repeats.of_node[static_cast<size_t>(value.node)];
   CHECK(of.at("gpt.block0.mlp.gelu") == 3);
   CHECK(of.at("gpt.block0.mlp.up.w") == 3);
   CHECK(of.at("gpt.gather") == 1);
@@ -190,8 +190,10 @@ TEST_CASE("layout problem: one layer stands for all", "[plan][choice]") {
       CHECK(solution.optimal);
       return LayoutProblem::seconds(solution.cost);
     };
-    // Layers that may differ take no less, here.
-    CHECK(seconds(one, repeats) == Approx(seconds(three, {})).epsilon(0.01));
+    // Layers that may differ from each other save little.
+    const double alike = seconds(one, repeats), each = seconds(three, {});
+    CHECK(alike >= each * (1 - 1e-6));
+    CHECK(alike <= each * 1.03);
   }
 }
 
@@ -229,7 +231,7 @@ TEST_CASE("plan: wanted layouts become the fewest scoped rules", "[plan][choice]
   CHECK(rules("", 4) == std::vector<std::string>{"@/*first*/ rows:a"});
   CHECK(rules("rows:a", 4) == std::vector<std::string>{"@/*second*/ rows:-"});
   CHECK(rules("rows:a;@/*second*/ rows:-", 4).empty());
-  CHECK(rules("in:b", 4).size() == 3);  // both dims of the first scope, one of the second
+  CHECK(rules("in:b", 4).size() == 2);  // one for each scope
   CHECK(rules("in:b", 1).size() == 1);
 }
 
