@@ -78,6 +78,9 @@ struct PlanOptions {
   /// Rules that every plan keeps. With "*:auto" the planner may split all other dims, with
   /// "heads,ff:auto" only those. Without an automatic rule "*:auto" is assumed.
   Layout layout;
+  /// True: examine all layouts of single tensors on the best plan's mesh, too (Plan::tensors). Takes
+  /// up to as long as the search may.
+  bool each_tensor = false;
 };
 
 /// Communication over one set of axes in a step.
@@ -139,6 +142,22 @@ struct DimAlternative {
   bool fits = true;
 };
 
+/// What is known about all layouts of single tensors: one for each tensor, alike in all layers. The
+/// seconds are those of the steps one after the other, with nothing fused and no transfer hidden,
+/// of a step without microbatches that recomputes nothing.
+struct PlanTensors {
+  int64_t tensors = 0, ops = 0;  ///< of one layer and what stands around it; 0: not examined
+  std::string left_out;          ///< why not
+  Mesh mesh;
+  double planned = 0;  ///< of the plan's rules
+  double least = 0;    ///< of the best layouts found
+  double bound = 0;    ///< no layouts take less
+  std::string rules;   ///< scoped rules that bring the plan nearer to the best layouts; "": none
+  double played = 0;   ///< predicted step time with the best of them; 0: none were tried
+  /// True if no layouts take 0.1 % less than the plan's.
+  bool is_proof() const { return tensors > 0 && bound >= 0.999 * planned; }
+};
+
 struct Plan {
   PricedPlan best;
   double bound = 0;      ///< lower bound in seconds, for plans without scoped rules
@@ -158,6 +177,7 @@ struct Plan {
   double proof_seconds = 0;   ///< time until the proof, or until the gap was known
   double search_seconds = 0;  ///< total time
   std::string machine;
+  PlanTensors tensors;
   /// (table_seconds - bound) / table_seconds; 0 if optimal.
   double gap() const;
 };

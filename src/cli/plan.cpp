@@ -65,6 +65,12 @@ nlohmann::json to_json(const Plan& plan) {
                            {"first_seconds", plan.first_seconds},
                            {"proof_seconds", plan.proof_seconds},
                            {"search_seconds", plan.search_seconds}};
+  const PlanTensors& t = plan.tensors;
+  report["tensors"] = {{"tensors", t.tensors}, {"ops", t.ops},
+                       {"left_out", t.left_out}, {"mesh", t.mesh.to_string()},
+                       {"planned", t.planned}, {"least", t.least},
+                       {"bound", t.bound},     {"proof", t.is_proof()},
+                       {"rules", t.rules},     {"played", t.played}};
   report["runners_up"] = nlohmann::json::array();
   for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));
   report["alternatives"] = nlohmann::json::array();
@@ -207,6 +213,7 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   const Machine machine = machine_for_plans(args);
   const PlanModel model = model_of(job);
   PlanOptions options = options_of(args, job);
+  options.each_tensor = true;
   const size_t runners_up = options.runners_up;
   if (!args.html.empty()) options.runners_up = kMostPoints;
   Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)

@@ -87,6 +87,27 @@ void add_scoped(std::string& text, const Plan& plan) {
   }
 }
 
+/// Adds what is known about layouts of single tensors.
+void add_tensors(std::string& text, const PlanTensors& t) {
+  if (!t.left_out.empty())
+    text += fmt::format("  layouts of single tensors are not examined: {}\n", t.left_out);
+  if (t.tensors == 0) return;
+  text += fmt::format("  single tensors: {} tensors and {} ops of a layer and what is around it, ",
+                      t.tensors, t.ops);
+  if (t.is_proof()) {
+    text += fmt::format(
+        "proved over all their layouts: none takes less than {}, step by step, nothing fused or "
+        "hidden\n",
+        time_text(t.planned));
+    return;
+  }
+  text += fmt::format("step by step {}, the best layouts {}, none less than {} (gap {:.1f} %)\n",
+                      time_text(t.planned), time_text(t.least), time_text(t.bound),
+                      100 * (1 - t.bound / t.planned));
+  if (t.played > 0)
+    text += fmt::format("    as rules '{}': {} a step when played\n", t.rules, time_text(t.played));
+}
+
 void add_certificate(std::string& text, const Plan& plan) {
   if (plan.optimal) {
     text += "\nproof: no plan of the space is predicted to be faster; it has no scoped rules";
@@ -102,6 +123,7 @@ void add_certificate(std::string& text, const Plan& plan) {
       plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.optimal ? "proof" : "gap",
       plan.proof_seconds, plan.search_seconds);
   add_scoped(text, plan);
+  add_tensors(text, plan.tensors);
   if (plan.too_large > 0) {
     text += fmt::format(
         "  left out: {} assignments that by estimate need more than {:g} times the memory\n",

@@ -6,6 +6,7 @@
 
 #include "plan/plan_search.h"
 #include "plan/scoped_rules.h"
+#include "plan/tensor_proof.h"
 
 namespace tessera {
 
@@ -42,6 +43,7 @@ class Planner {
   FoundPlans found_;
   PlanSearch search_;
   ScopedRules scopes_;
+  TensorProof tensors_;
 };
 
 }  // namespace tessera

@@ -2,43 +2,18 @@
 
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "base/fail.h"
+#include "plan/name_words.h"
 
 namespace tessera {
 
 namespace {
 
 constexpr double kSmall = 1.0 / 64;
-constexpr size_t kShortest = 3;  ///< letters of a word: shorter ones match by chance
-
-struct ByLength {
-  bool operator()(const std::string& x, const std::string& y) const {
-    return std::make_pair(x.size(), x) < std::make_pair(y.size(), y);
-  }
-};
-/// Words; true if the word is a scope somewhere.
-using Words = std::map<std::string, bool, ByLength>;
-
-bool is_plain(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
-
-/// Adds the words of a name without trailing numbers: "norm" of "norm1", "add" of "add_2".
-void add_words(const std::string& name, Words& words) {
-  for (size_t begin = 0; begin <= name.size();) {
-    const size_t end = std::min(name.find('.', begin), name.size());
-    std::string word = name.substr(begin, end - begin);
-    while (!word.empty() && ((word.back() >= '0' && word.back() <= '9') || word.back() == '_'))
-      word.pop_back();
-    const bool is_scope = end < name.size();
-    if (word.size() >= kShortest && std::all_of(word.begin(), word.end(), is_plain))
-      words[word] |= is_scope;
-    begin = end + 1;
-  }
-}
 
 struct Cut {
   const Value* value;

@@ -1,0 +1,50 @@
+// The ways to compute one op on a mesh, and what each costs.
+#pragma once
+
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "cost/cost.h"
+#include "plan/choice/flat_ops.h"
+
+namespace tessera {
+
+/// One way to compute an op. Each axis of the mesh splits the dims of one factor, or nothing, or is
+/// one over which operands and result are partial.
+struct OpSplit {
+  std::vector<TensorLayout> in;   ///< per operand: where the op needs it
+  std::vector<TensorLayout> out;  ///< per result: as computed
+  double seconds = 0;             ///< of its steps, collectives inside a composite included
+};
+
+/// Prices every way by lowering a graph with this op alone. Memoized by op, types and attributes.
+class OpSplits {
+ public:
+  /// Keeps references. `kernels`: as for partition().
+  OpSplits(const Costs& costs, std::set<const Op*> kernels);
+
+  /// The ways to compute an op, none of which is another's with more seconds. References are valid
+  /// as long as this object.
+  const std::vector<OpSplit>& of(const FlatOps& all, const FlatOp& op);
+  /// The number of Programs lowered.
+  int64_t lowered() const { return lowered_; }
+
+ private:
+  /// Dims that one axis may split together.
+  using Names = std::vector<std::string>;
+  struct Site;
+  std::vector<Names> splittable(const OpCall& call) const;
+  std::vector<OpSplit> ways(const Site& site);
+  void add(const Site& site, const std::vector<Names>& of_axes, const std::vector<int>& partial,
+           uint32_t linear, std::vector<OpSplit>& ways);
+  bool price(const Site& site, const std::string& rules, OpSplit& split);
+
+  const Costs& costs_;
+  std::set<const Op*> kernels_;
+  std::unordered_map<std::string, std::vector<OpSplit>> known_;
+  int64_t lowered_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,146 @@
+// The graph has no microbatches and recomputes nothing: both only cost time, and less so the less
+// there is to move. Its cost is that of steps one after the other, nothing fused and nothing hidden,
+// for the plan and for the optimum alike. What fusion and overlap make of both is asked afterwards,
+// of the Programs with the rules that the optimum suggests.
+#include "plan/tensor_proof.h"
+
+#include <algorithm>
+
+#include "base/fail.h"
+#include "compile/kernel_info.h"
+#include "lower/lower.h"
+#include "plan/choice/step_sum.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr size_t kRules = 4;       ///< that are written of an optimum
+constexpr double kWorth = 0.001;   ///< share of the plan's cost that an optimum must save
+constexpr double kShare = 0.5;     ///< of the search's time limit, in addition to it
+constexpr int kMostAxes = 2;       ///< that split something
+
+std::string joined(const std::string& rules, const std::string& rule) {
+  return rules.empty() ? rule : rules + ";" + rule;
+}
+
+}  // namespace
+
+/// Why the layouts of a plan's tensors are not examined; "" if they are.
+std::string TensorProof::unfit(const PricedCandidate& best) const {
+  if (candidates_.has_stages(best.candidate.assignment)) return "its layers are in stages";
+  int axes = 0;
+  for (const MeshAxis& axis : best.plan.mesh.axes()) axes += axis.size > 1;
+  if (axes == 0) return "there is one rank";
+  if (axes > kMostAxes) return "its mesh has more than two axes";
+  const Layout layout = Layout::parse(best.plan.layout);
+  for (const LayoutRule& rule : layout.rules()) {
+    if (rule.intervals != 1) return fmt::format("'{}' asks for equal work", rule.text);
+  }
+  return "";
+}
+
+TensorProof::Models TensorProof::models() {
+  const PlanModel& model = candidates_.model();
+  PlanBuild build{model.layers, "none", "none", 1};
+  build.unrolled = model.is_loop;
+  if (model.layers < 2) {
+    const PlanStep& all = candidates_.pricer().built(build);
+    return {&all, &all, 1};
+  }
+  build.layers = 2;
+  const PlanStep& two = candidates_.pricer().built(build);
+  build.layers = 1;
+  return {&candidates_.pricer().built(build), &two, model.layers};
+}
+
+double TensorProof::sum_of(const Models& models, const Mesh& mesh,
+                           const std::string& layout) const {
+  const Costs costs(candidates_.machine(), mesh);
+  const auto sum = [&](const PlanStep& step) {
+    LowerOptions options{mesh, Layout::parse(layout), step.functions, composite_kernels(), {}, {}};
+    options.init = options.fuse = options.overlap = false;
+    options.bucket_bytes = 0;
+    const Program program = lower(*step.graph, options);
+    return step_sum(program.functions[0], costs);
+  };
+  const double one = sum(*models.one);
+  return models.one == models.two
+             ? one
+             : one + static_cast<double>(models.layers - 1) * (sum(*models.two) - one);
+}
+
+void TensorProof::run() {
+  if (!found_.has_best()) return;
+  const PricedCandidate best = found_.best();
+  result_.left_out = unfit(best);
+  if (!result_.left_out.empty()) return;
+  try {
+    const Models models = this->models();
+    if (models.one->functions.size() != 1) {
+      result_.left_out = "the model has several functions";
+      return;
+    }
+    compare(best, models);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage && e.kind() != ErrorKind::unsupported) throw;
+    result_.left_out = e.what();
+  }
+}
+
+void TensorProof::compare(const PricedCandidate& best, const Models& models) {
+  const Graph& graph = *models.one->graph;
+  const Mesh& mesh = best.plan.mesh;
+  const Costs costs(candidates_.machine(), mesh);
+  Repeats repeats;
+  if (models.layers > 1) repeats = repeats_of(graph, *models.two->graph, models.layers);
+  LayoutProblem problem(graph, models.one->functions[0], costs, composite_kernels(), repeats);
+  const PricedPlan& p = best.plan;
+  if (memory_.bytes() > 0)
+    problem.problem().limit =
+        std::max(p.params + p.state, memory_.bytes() - p.inputs - p.transient);
+  solver::Options options;
+  options.seconds = kShare * candidates_.options().seconds;
+  const solver::Solution solution = solver::solve(problem.problem(), options);
+  result_.tensors = static_cast<int64_t>(problem.values().size());
+  result_.ops = static_cast<int64_t>(problem.flat().ops.size());
+  result_.planned = sum_of(models, mesh, p.layout);
+  result_.least = LayoutProblem::seconds(solution.cost);
+  result_.bound = LayoutProblem::seconds(solution.bound);
+  result_.mesh = mesh;
+  if (solution.choice.empty() || result_.least > (1 - kWorth) * result_.planned) return;
+  std::vector<WantedLayout> wanted;
+  for (const int v : problem.values()) {
+    const FlatValue& value = problem.flat().values[static_cast<size_t>(v)];
+    // Rules in force name the values of the graph; how tensors are stored is a candidate's own.
+    if (value.of < 0 || graph.value(value.of).purpose != Purpose::none) continue;
+    const auto node = static_cast<size_t>(graph.value(value.of).node);
+    const double copies = repeats.of_node.empty() ? 1 : static_cast<double>(repeats.of_node[node]);
+    wanted.push_back({value.of, problem.layout(solution.choice, v),
+                      copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
+  }
+  const std::vector<std::string> rules = rules_towards(graph, mesh, p.rules, wanted, kRules);
+  result_.rules = fmt::format("{}", fmt::join(rules, ";"));
+  try_rules(best, rules);
+}
+
+/// Prices the plan with the first of the rules, with the first two, and so on.
+void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
+  std::vector<Candidate> with_rules;
+  std::string scoped = plain.candidate.scoped;
+  for (const std::string& rule : rules) {
+    scoped = joined(scoped, rule);
+    with_rules.push_back(plain.candidate);
+    with_rules.back().scoped = scoped;
+  }
+  if (with_rules.empty()) return;
+  const double until = clock_.seconds() + kShare * candidates_.options().seconds;
+  const double scale = plain.candidate.scoped.empty() ? pricer_.scale_of(plain) : 1;
+  for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {
+    result_.played = result_.played == 0 ? p.plan.seconds : std::min(result_.played, p.plan.seconds);
+    if (memory_.fits(p.plan) && p.plan.seconds < found_.best_seconds())
+      found_.add_best(std::move(p));
+  }
+}
+
+}  // namespace tessera

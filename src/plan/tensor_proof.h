@@ -1,0 +1,50 @@
+// The proof over all layouts of single tensors, on the mesh of the best plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/choice/layout_problem.h"
+#include "plan/found_plans.h"
+#include "plan/memory_limit.h"
+#include "plan/optimum_rules.h"
+
+namespace tessera {
+
+/// Solves the problem of choice of one layer and what stands around it (choice/layout_problem.h),
+/// and compares the optimum with the best plan. If the optimum costs less, writes it as scoped
+/// rules, and adds the plans with them that are faster when they are lowered and played.
+class TensorProof {
+ public:
+  /// Keeps references.
+  TensorProof(Candidates& candidates, CandidatePricer& pricer, const MemoryLimit& memory,
+              FoundPlans& found, const Stopwatch& clock)
+      : candidates_(candidates),
+        pricer_(pricer),
+        memory_(memory),
+        found_(found),
+        clock_(clock) {}
+
+  void run();
+  const PlanTensors& result() const { return result_; }
+
+ private:
+  struct Models {
+    const PlanStep *one, *two;  ///< with one and with two layers; equal if there are no more
+    int64_t layers = 1;
+  };
+  std::string unfit(const PricedCandidate& best) const;
+  Models models();
+  double sum_of(const Models& models, const Mesh& mesh, const std::string& layout) const;
+  void compare(const PricedCandidate& best, const Models& models);
+  void try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
+
+  Candidates& candidates_;
+  CandidatePricer& pricer_;
+  const MemoryLimit& memory_;
+  FoundPlans& found_;
+  const Stopwatch& clock_;
+  PlanTensors result_;
+};
+
+}  // namespace tessera
