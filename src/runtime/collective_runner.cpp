@@ -36,6 +36,11 @@ Collective CollectiveRunner::describe(const Step& step) {
   c.c = step.attrs.get<int64_t>("c", 1);
   c.post = step.attrs.get<int64_t>("post", 1);
   c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
+  // Another device's collectives are enqueued before the counts are known: its whole blocks travel.
+  if (step.in.size() > 1 && rank_.device.is_host()) {
+    c.counts = static_cast<const int32_t*>(memory_.address(step.in[1]));
+    c.row = step.attrs.get<int64_t>("row");
+  }
   c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
   if (c.kind == CollectiveKind::exchange)
     plan_exchange(rank_.program, step, rank_.coordinates, rank_.scalars.data(),

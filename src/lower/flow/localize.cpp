@@ -311,7 +311,7 @@ class Localizer {
     step.combiner = node.combiner;
     step.origin = node.origin;
     step.number = next_collective_++;
-    step.in = {build_.contiguous(node.in[0])};
+    for (int v : node.in) step.in.push_back(build_.contiguous(v));
     view(node.out[0]) = build_.result_view(node.out[0]);
     step.out = {view(node.out[0])};
     describe_collective(flow_, rule_layouts_, node, step);

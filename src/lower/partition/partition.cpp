@@ -122,6 +122,7 @@ class Partitioner {
     const bool narrows = is_narrowing(call);
     std::vector<int> in;
     for (int v : node.in) in.push_back(narrows ? frame.env[v] : emit_.operand(frame, v, purpose));
+    if (node.op == &kRagged) return add_ragged(frame, node, in);
     if (!composites_.expand(frame, node, call, in)) compute(frame, node, call, std::move(in));
   }
 
@@ -139,6 +140,15 @@ class Partitioner {
     flow.out = {emit_.add_value(std::move(value))};
     frame.env[node.out[0]] = flow.out[0];
     emit_.add_node(std::move(flow));
+  }
+
+  /// The rows are those of the operand. What is new is that they are counted, for the next move.
+  void add_ragged(Frame& frame, const Node& node, const std::vector<int>& in) {
+    const Origin from = frame.origin(node);
+    emit_.note_counts(in[0], {in[1], node.attrs.get<std::string>("dim"),
+                              node.attrs.get<double>("used")});
+    frame.env[node.out[0]] = emit_.settle(frame, node.out[0], in[0],
+                                          layouts_.rule_layout(frame, node.out[0]), from);
   }
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {

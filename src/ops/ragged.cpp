@@ -1,0 +1,48 @@
+// To the compile half it is x, with a note for the next move (partition.cpp): no step is made of it.
+#include "tessera/ragged.h"
+
+#include "ir/source_ops.h"
+#include "ops/infer.h"
+#include "program/program.h"
+
+namespace tessera {
+
+namespace {
+
+std::vector<ValueType> infer(const OpCall& call) {
+  const Shape &x = call.in[0].shape, &counts = call.in[1].shape;
+  const auto& dim = call.attrs.get<std::string>("dim");
+  require(call.in[1].dtype == DType::int32, "the counts are {}; they are int32",
+          to_string(call.in[1].dtype));
+  require_dims(x, {dim}, "x");
+  require(!counts.has(dim), "the counts {} have the dim '{}', whose elements they count",
+          counts.to_string(), dim);
+  for (const Dim& d : counts)
+    require(x.has(d.name), "dim '{}' of the counts {} is not in x {}", d.name, counts.to_string(),
+            x.to_string());
+  require_same_sizes(call);
+  return {call.in[0]};
+}
+
+std::vector<Tensor> gradient(const GradCall& c) {
+  return {ragged(c.grads[0], c.in[1], c.attrs.get<std::string>("dim"), c.attrs.get<double>("used")),
+          Tensor()};
+}
+
+}  // namespace
+
+extern const Op kRagged = {.name = "ragged",
+                           .infer = infer,
+                           .linear = {1u},
+                           .gradient = gradient,
+                           .pointwise = true,
+                           .code = Code::copy};
+
+Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc at) {
+  return on_behalf_of("ragged", at, [&] {
+    require(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
+    return one(kRagged, {x, counts}, {{"dim", dim}, {"used", used}}, at);
+  });
+}
+
+}  // namespace tessera
