@@ -22,4 +22,9 @@ namespace tessera {
 Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used = 1,
               Loc at = Loc::current());
 
+/// counts (int32), none of which exceeds `bound`, at least 0. If one does, on any rank, a Session's
+/// run stores nothing and is repeated with a Program whose bounds are larger: so a bound is a
+/// number that a composite takes from its attribute "row_bound" (nn/experts.cpp).
+Tensor within_bound(Tensor counts, int64_t bound, Loc at = Loc::current());
+
 }  // namespace tessera

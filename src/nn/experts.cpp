@@ -135,7 +135,8 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& t
                      int64_t slices) {
   const auto& dim = attrs.get<std::string>("dim");
   Operands all = sliced_matrices(in, attrs, slices);
-  all.exchange.emplace(all.indices, choices_of(in), in[3].dim(dim), tokens, slices);
+  all.exchange.emplace(all.indices, choices_of(in), in[3].dim(dim), tokens, slices,
+                       attrs.get<double>("row_bound"));
   all.rows = all.exchange->tokens_to_owners(all.x);
   all.gates = all.exchange->choices_to_owners(all.gates);
   all.indices = all.exchange->indices_at_owners();
@@ -253,7 +254,8 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     }
     Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
-    return x.graph().add(kExperts, in, {{"dim", w.dim}, {"activations", w.activations}}, at)[0];
+    return x.graph().add(kExperts, in, 
+                         {{"dim", w.dim}, {"activations", w.activations}, {"row_bound", 0.0}}, at)[0];
   });
 }
 

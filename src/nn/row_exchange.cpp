@@ -4,10 +4,13 @@
 #include "nn/row_exchange.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::nn {
 
 namespace {
+
+constexpr int64_t kFewPlaces = 64;  ///< a bound of fewer saves nothing
 
 Tensor number(Graph& g, int64_t value) {
   return constant(g, static_cast<double>(value), DType::int32);
@@ -25,7 +28,7 @@ Shape with_first(const Shape& shape, const std::string& first) {
 }  // namespace
 
 RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
-                         const std::string& tokens, int64_t slices, int64_t places)
+                         const std::string& tokens, int64_t slices, double bound)
     : choices_(indices.dim(choices)),
       experts_(experts),
       tokens_(with_first(indices.shape().without({choices}), tokens)),
@@ -40,9 +43,10 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   const int64_t here = room_ / slices * (tokens_.elements() / tokens_[0].size);
   token_ = Dim(token_.name, here);
   row_ = Dim(row_.name, here * choices_.size);
-  place_ = Dim(place_.name, places == 0 ? row_.size : std::min(places, row_.size));
-  used_ = std::min(1.0, static_cast<double>(row_.size) / static_cast<double>(slices) /
-                            static_cast<double>(place_.size));
+  const double mean = static_cast<double>(row_.size) / static_cast<double>(slices);
+  const int64_t places = std::max(kFewPlaces, static_cast<int64_t>(std::ceil(bound * mean)));
+  place_ = Dim(place_.name, bound == 0 ? row_.size : std::min(places, row_.size));
+  used_ = std::min(1.0, mean / static_cast<double>(place_.size));
 
   like_ = iota(g, slice_).prefer(slice_.name);
   const PreferScope prefer(g, like_);
@@ -54,7 +58,8 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
 
   const Tensor at_owner = one_hot(owner, owner_, 1, 0, DType::int32);  // [slice, row, owner]
   const Tensor before = cumsum(at_owner, row_.name, true);
-  counts_ = minimum(reduce_sum(at_owner, row_.name), number(g, place_.size));
+  counts_ = reduce_sum(at_owner, row_.name);
+  if (place_.size < row_.size) counts_ = within_bound(counts_, place_.size);
   const Tensor place = reduce_sum(before * at_owner, owner_.name);
   const Tensor fits = logical_and(is_row, less(place, number(g, place_.size)));
   const Dim slot(tokens + "/slot", slices * place_.size);

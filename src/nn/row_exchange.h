@@ -17,10 +17,11 @@ namespace tessera::nn {
 class RowExchange {
  public:
   /// indices [tokens..., choices], int32, without bounded dims; an index outside of `experts` is no
-  /// row. `tokens`: the dim of the indices that is in slices. `places`: of a block; 0: as many as a
-  /// rank has rows, so that all of them may go to one owner.
+  /// row. `tokens`: the dim of the indices that is in slices. `bound`: the places of a block, as a
+  /// multiple of the mean number of rows (LowerOptions::row_bound); 0: as many as a rank has rows,
+  /// so that all of them may go to one owner.
   RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
-              const std::string& tokens, int64_t slices, int64_t places = 0);
+              const std::string& tokens, int64_t slices, double bound = 0);
 
   /// The share of places that has a row if all owners get as many.
   double used() const { return used_; }

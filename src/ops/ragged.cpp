@@ -4,6 +4,7 @@
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "program/program.h"
+#include "tessera/ops.h"
 
 namespace tessera {
 
@@ -31,6 +32,7 @@ std::vector<Tensor> gradient(const GradCall& c) {
 
 }  // namespace
 
+extern const Op kGather;
 extern const Op kRagged = {.name = "ragged",
                            .infer = infer,
                            .linear = {1u},
@@ -42,6 +44,20 @@ Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc 
   return on_behalf_of("ragged", at, [&] {
     require(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
     return one(kRagged, {x, counts}, {{"dim", dim}, {"used", used}}, at);
+  });
+}
+
+// A gather of 0, 1, 2... finds counts that are too large, on every device, as it finds any index
+// out of range; they become 0.
+Tensor within_bound(Tensor counts, int64_t bound, Loc at) {
+  return on_behalf_of("within_bound", at, [&] {
+    require(bound >= 0 && counts.dtype() == DType::int32,
+            "counts of {} within {}; counts are int32, and a bound is 0 or more",
+            to_string(counts.dtype()), bound);
+    const Dim known("rows/bound", bound + 1);
+    return one(kGather, {iota(counts.graph(), known), counts},
+               {{"dim", known.name}, {"out_of_range", std::string("error")}, {"bound", int64_t{1}}},
+               at);
   });
 }
 

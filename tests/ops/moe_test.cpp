@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <random>
+
+#include <fmt/format.h>
 
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -303,19 +306,144 @@ TEST_CASE("a rank computes its own experts from end to end, and nothing twice") 
   }
 }
 
-TEST_CASE("tokens travel once, however many experts they choose") {
+TEST_CASE("tokens that choose as many experts as there are ranks travel once") {
   const auto forward = [](int64_t choices) {
     Layer layer;
     MoeOptions o = dropless();
     o.routing.choices = choices;
     build(layer, o);
-    CompileOptions options = options_of(layer, "x:4", "batch,experts:x");
+    CompileOptions options = options_of(layer, "x:2", "batch,experts:x");
     options.functions = {{"forward", {layer.loss}, false}};
     return explain(layer.graph, options).functions.back().bytes;
   };
-  // All but the indices and gates of two more choices of 48 tokens, three quarters of them from
-  // other ranks.
-  CHECK(forward(4) - forward(2) == 48 * 3 / 4 * 2 * (4 + 8));
+  // All but the indices and gates of two more choices of 48 tokens, half of them from another rank.
+  CHECK(forward(4) - forward(2) == 48 / 2 * 2 * (4 + 8));
+}
+
+namespace {
+
+/// Experts of choices that are fed, and their training: y of x, and the loss.
+struct FedExperts {
+  explicit FedExperts(int64_t experts, int64_t rows) {
+    const Dim batch("batch", 16), length("length", rows), model("d_model", 8), ff("ff", 6);
+    const Dim expert("experts", experts), choices("choices", 2);
+    Tensor x = g.input("x", {batch, length, model}, DType::float64);
+    Tensor indices = g.input("indices", {batch, length, choices}, DType::int32);
+    Tensor gates = sigmoid(g.parameter("gate", {choices}, nn::ones(), DType::float64));
+    nn::Experts weights;
+    weights.activations = {"silu", "linear"};
+    for (const char* name : {"up0", "up1"})
+      weights.up.push_back(
+          g.parameter(name, {expert, model, ff}, nn::normal(0.3), DType::float64));
+    weights.down = g.parameter("down", {expert, ff, model}, nn::normal(0.3), DType::float64);
+    Tensor h = x * g.parameter("scale", {model}, nn::ones(), DType::float64);
+    Tensor y = nn::experts(h, indices, broadcast(gates, indices.shape()), weights);
+    loss = mean_all(square(y - h + 1.0)).named("loss");
+    minimize(loss, constant(g, 0.1, DType::float64), sgd());
+  }
+  CompileOptions options(const std::string& mesh, const std::string& layout) const {
+    CompileOptions o{Mesh::parse(mesh), Layout::parse(layout), {{"train", {loss}, true}}};
+    o.profile = true;
+    return o;
+  }
+  Graph g;
+  Tensor loss;
+};
+
+/// Choices of which a share goes to the first expert, and the most rows that one of `ranks` ranks
+/// then has for another.
+struct Choices {
+  Choices(int64_t experts, int64_t rows, int ranks, double share, uint32_t seed)
+      : array(DType::int32, {"batch", "length", "choices"}, {16, rows, 2}) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> uniform(0, 1);
+    const int64_t each = (experts + ranks - 1) / ranks, here = array.elements() / ranks;
+    sent.assign(static_cast<size_t>(ranks), std::vector<int64_t>(static_cast<size_t>(ranks)));
+    for (int64_t i = 0; i < array.elements(); ++i) {
+      const auto any = static_cast<int32_t>(random() % static_cast<uint64_t>(experts));
+      const int32_t chosen = uniform(random) < share ? 0 : any;
+      array.data<int32_t>()[i] = chosen;
+      most = std::max(most, ++sent[static_cast<size_t>(i / here)]
+                                  [static_cast<size_t>(chosen / each)]);
+    }
+  }
+  Array array;
+  std::vector<std::vector<int64_t>> sent;  ///< rows, by rank and owner
+  int64_t most = 0;
+};
+
+Array wave(int64_t rows) {
+  Array x(DType::float64, {"batch", "length", "d_model"}, {16, rows, 8});
+  for (int64_t i = 0; i < x.elements(); ++i) x.data<double>()[i] = std::sin(0.37 * i * i);
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("rows travel to the owners of their experts, as many as there are") {
+  const int64_t experts = 6, rows = 4;
+  for (const double share : {0.0, 0.6}) {
+    FedExperts model(experts, rows);
+    Cluster ranks = Cluster::threads(4);
+    Session session(model.g, ranks, model.options("x:4", "batch,experts:x"));
+    const Choices choices(experts, rows, 4, share, 7);
+    session.feed("x", wave(rows));
+    session.feed("indices", choices.array);
+    session.run("train");
+    int64_t to_others = 0, from_others = 0, of_rows = 0, back = 0, gathered = 0;
+    for (size_t q = 1; q < 4; ++q) {
+      to_others += choices.sent[0][q];
+      from_others += choices.sent[q][0];
+    }
+    const int64_t row = 8 * 8;  // bytes
+    for (const StepTime& step : session.profile()) {
+      if (step.function != "train" || !step.collective) continue;
+      INFO(step.name << " " << step.kernel << " " << step.bytes);
+      of_rows += step.bytes == to_others * row;
+      back += step.bytes == from_others * row;
+      gathered += *step.collective == CollectiveKind::all_gather;
+    }
+    INFO(session.program().text());
+    CHECK(to_others != from_others);
+    CHECK(of_rows == 2);  // x, the gradient of y
+    CHECK(back == 2);     // y, the gradient of x
+    CHECK(gathered == 0);
+  }
+}
+
+TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are raised as told") {
+  const int64_t experts = 6, rows = 32, steps = 1000;
+  FedExperts one(experts, rows), many(experts, rows);
+  Cluster single = Cluster::threads(1), ranks = Cluster::threads(4);
+  Session whole(one.g, single, one.options("x:1", ""));
+  Session split(many.g, ranks, many.options("x:4", "batch,experts:x"));
+  const int64_t bound = 2 * 256 / 4;  // twice the mean of the rows of a rank for each rank
+  const int64_t before = split.program().transient_bytes();
+  const Array x = wave(rows);
+  whole.feed("x", x);
+  split.feed("x", x);
+  int64_t exceeded = -1;
+  for (int64_t step = 0; step < steps; ++step) {
+    const Choices choices(experts, rows, 4, 0.5 * static_cast<double>(step) / steps,
+                          static_cast<uint32_t>(step));
+    if (choices.most > bound && exceeded < 0) exceeded = step;
+    for (Session* s : {&whole, &split}) {
+      s->feed("indices", choices.array);
+      s->run("train");
+    }
+    INFO(step);
+    REQUIRE(split.fetch_scalar("loss") == Approx(whole.fetch_scalar("loss")).epsilon(1e-9));
+    REQUIRE(split.fallbacks().size() == (exceeded < 0 ? 0u : 1u));
+  }
+  REQUIRE(exceeded > 0);
+  CHECK(split.fallbacks()[0].find(fmt::format("step {}: ", exceeded)) == 0);
+  CHECK(split.step() == steps);
+  CHECK(split.program().transient_bytes() > before);
+  for (const std::string& name : whole.program().stored_names()) {
+    const Array want = whole.fetch(name), got = split.fetch(name);
+    for (int64_t i = 0; i < want.elements(); ++i)
+      REQUIRE(got.at(i) == Approx(want.at(i)).epsilon(1e-7).margin(1e-9));
+  }
 }
 
 TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {
