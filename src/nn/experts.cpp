@@ -148,10 +148,12 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& t
 /// than there are slices, `tokens` is in slices too, and no dim has a size of the run.
 bool exchanges(const OpCall& call, const std::string& tokens, int64_t slices) {
   const Shape &x = call.in[0].shape, &indices = call.in[1].shape;
-  if (tokens.empty() || !indices.has(tokens)) return false;
+  const Shape choices = indices.without(x.names());
+  const bool alike = choices.rank() == 1 && x.rank() == indices.rank();  // a choice for each token
+  if (tokens.empty() || !indices.has(tokens) || !alike) return false;
   if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
     return false;
-  return indices.without(x.names()).elements() < slices;
+  return choices.elements() < slices;
 }
 
 /// The inverse for the gradient of a matrix.

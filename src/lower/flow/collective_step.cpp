@@ -44,6 +44,7 @@ void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, cons
     if (node.in.size() > 1) {
       const FlowValue& from = flow.values[node.in[0]];
       step.attrs.set("row", product(in, from.shape.find(from.counts.dim) + 1, rank));
+      step.attrs.set("used", from.counts.used);
       step.bytes = static_cast<int64_t>(
           std::ceil(from.counts.used * static_cast<double>(sent_bytes(rule_layouts, step))));
       return;
