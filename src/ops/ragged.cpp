@@ -26,6 +26,7 @@ std::vector<ValueType> infer(const OpCall& call) {
 }
 
 std::vector<Tensor> gradient(const GradCall& c) {
+  const PreferScope back(c.graph, c.in[0]);  // blocks return to where they came from
   return {ragged(c.grads[0], c.in[1], c.attrs.get<std::string>("dim"), c.attrs.get<double>("used")),
           Tensor()};
 }

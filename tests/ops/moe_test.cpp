@@ -386,7 +386,7 @@ TEST_CASE("rows travel to the owners of their experts, as many as there are") {
     FedExperts model(experts, rows);
     Cluster ranks = Cluster::threads(4);
     Session session(model.g, ranks, model.options("x:4", "batch,experts:x"));
-    const Choices choices(experts, rows, 4, share, 7);
+    const Choices choices(experts, rows, 4, share, 8);
     session.feed("x", wave(rows));
     session.feed("indices", choices.array);
     session.run("train");
