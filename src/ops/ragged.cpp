@@ -15,7 +15,7 @@ std::vector<ValueType> infer(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require(call.in[1].dtype == DType::int32, "the counts are {}; they are int32",
           to_string(call.in[1].dtype));
-  require_dims(x, {dim}, "x");
+  require_dims(x, {dim}, "row");
   require(!counts.has(dim), "the counts {} have the dim '{}', whose elements they count",
           counts.to_string(), dim);
   for (const Dim& d : counts)
