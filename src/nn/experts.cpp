@@ -145,7 +145,8 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& t
 }
 
 /// True if it sends less to exchange rows than to gather tokens: if a token chooses fewer experts
-/// than there are slices, `tokens` is in slices too, and no dim has a size of the run.
+/// than there are slices, `tokens` is in slices too, and no dim has a size of the run. With as many
+/// choices as slices it sends as much, and of more than two slices needs room for fewer rows.
 bool exchanges(const OpCall& call, const std::string& tokens, int64_t slices) {
   const Shape &x = call.in[0].shape, &indices = call.in[1].shape;
   const Shape choices = indices.without(x.names());
@@ -153,7 +154,7 @@ bool exchanges(const OpCall& call, const std::string& tokens, int64_t slices) {
   if (tokens.empty() || !indices.has(tokens) || !alike) return false;
   if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
     return false;
-  return choices.elements() < slices;
+  return choices.elements() < slices || (choices.elements() == slices && slices > 2);
 }
 
 /// The inverse for the gradient of a matrix.
