@@ -69,11 +69,11 @@ int main() {
     for (const char* layout : {"batch,experts:x", "batch:x"}) {
       const Explanation a = explained({8192, true, false, mesh, layout}),
                         b = explained({8192, true, true, mesh, layout});
-      fmt::print("{}; {}: sent by a rank {:.1f} MB, with gradients {:.1f} MB; transient {:.1f} MB, "
-                 "{:.1f} MB\n",
-                 mesh, layout, megabytes(a.functions.back().bytes),
-                 megabytes(b.functions.back().bytes), megabytes(a.memory.transient),
-                 megabytes(b.memory.transient));
+      fmt::print(
+          "{}; {}: sent by a rank {:.1f} MB, with gradients {:.1f} MB; transient {:.1f} MB, "
+          "{:.1f} MB\n",
+          mesh, layout, megabytes(a.functions.back().bytes), megabytes(b.functions.back().bytes),
+          megabytes(a.memory.transient), megabytes(b.memory.transient));
       for (const CollectiveReport& c : b.functions.back().collectives)
         fmt::print("  {} {} {:.2f} MB\n", c.kind, c.tensor, megabytes(c.bytes));
     }

@@ -67,8 +67,8 @@ struct Collective {
   int64_t pre = 1, s = 1, mid = 1, c = 1, post = 1;
   bool split_first = true;
   int root = 0;
-  /// all_to_all: how many rows of each block are sent, by rank, in [0, post / row]. Read in start().
-  /// Null: all of them.
+  /// all_to_all: how many rows of each block are sent, by rank, in [0, post / row]. Read in
+  /// start(). Null: all of them.
   const int32_t* counts = nullptr;
   int64_t row = 1;  ///< elements; divides post
   std::vector<std::vector<Run>> send, recv;

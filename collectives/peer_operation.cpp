@@ -102,8 +102,9 @@ class PeerCollective {
   int64_t slot_bytes_ = 0;
   char* in_ = nullptr;   ///< what peers read if it is a copy of operand_; else null
   char* out_ = nullptr;  ///< what peers write (large all_reduce)
-  char* counts_ = nullptr;  ///< two slots with the elements for each rank, of a collective with counts
-  bool large_ = false;   ///< some rank's operand is read in place
+  char* counts_ =
+      nullptr;          ///< two slots with the elements for each rank, of a collective with counts
+  bool large_ = false;  ///< some rank's operand is read in place
 
   struct Source {
     const char* base = nullptr;

@@ -47,8 +47,8 @@ struct Operands {
   Tensor down;
   Tensors up;
   std::vector<std::string> activations;
-  std::string dim;  ///< that the indices choose from
-  double used = 1;  ///< the share of rows that have an expert here
+  std::string dim;                           ///< that the indices choose from
+  double used = 1;                           ///< the share of rows that have an expert here
   std::optional<RowExchange> exchange = {};  ///< then rows, indices and gates are at the owners
 
   /// The gates weight the hidden rows: fewer than the results, of which there is then one for each
@@ -197,8 +197,7 @@ Tensors in_form(const OpCall& call, const Tensors& in, const std::string& tokens
 Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
                   const std::string& like, int64_t slices) {
   if (!is_of_experts(call, dim)) return {};
-  return in_form(call, in, like, slices,
-                 [](const Operands& all) { return Tensors{all.result()}; });
+  return in_form(call, in, like, slices, [](const Operands& all) { return Tensors{all.result()}; });
 }
 
 Tensors gradient_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
@@ -257,8 +256,8 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     }
     Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
-    return x.graph().add(kExperts, in, 
-                         {{"dim", w.dim}, {"activations", w.activations}, {"row_bound", 0.0}}, at)[0];
+    return x.graph().add(
+        kExperts, in, {{"dim", w.dim}, {"activations", w.activations}, {"row_bound", 0.0}}, at)[0];
   });
 }
 

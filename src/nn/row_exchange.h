@@ -28,8 +28,8 @@ class RowExchange {
   /// The experts of a slice.
   const Dim& inner() const { return inner_; }
 
-  /// [tokens, owners, place, rest]: for each row the element of its token in x [token dims..., rest];
-  /// zero in places without a row. At the owners.
+  /// [tokens, owners, place, rest]: for each row the element of its token in x [token dims...,
+  /// rest]; zero in places without a row. At the owners.
   Tensor tokens_to_owners(Tensor x) const;
   /// [tokens, owners, place]: the same for what each choice has, [token dims..., choices].
   Tensor choices_to_owners(Tensor x) const;

@@ -1,4 +1,5 @@
-// To the compile half it is x, with a note for the next move (partition.cpp): no step is made of it.
+// To the compile half it is x, with a note for the next move (partition.cpp): no step is made of
+// it.
 #include "tessera/ragged.h"
 
 #include "ir/source_ops.h"

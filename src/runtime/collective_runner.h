@@ -24,9 +24,9 @@ struct BoundBucket {
   static constexpr size_t kKept = 256;  ///< timestamps of the last runs
   std::unique_ptr<Operation> operation;
   std::span<const Step> steps;
-  double started = 0, ended = 0;  ///< of the last run, if profiled; ended 0: not seen yet
-  double hidden = 0;              ///< seconds of all runs
-  int64_t runs = 0;               ///< if profiled
+  double started = 0, ended = 0;    ///< of the last run, if profiled; ended 0: not seen yet
+  double hidden = 0;                ///< seconds of all runs
+  int64_t runs = 0;                 ///< if profiled
   const int32_t* counts = nullptr;  ///< of rows (tessera/ragged.h), by rank; null: none
   int own = 0;                      ///< this rank's number among them
   int64_t row_bytes = 0;

@@ -146,7 +146,8 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
     first.operation->wait();
   }
   if (first.of_all == kNone) return false;
-  stop({first.of_all % 2 == 0 ? Stopped::By::bound : Stopped::By::fault, position, faults_.message(), before_stores});
+  stop({first.of_all % 2 == 0 ? Stopped::By::bound : Stopped::By::fault, position,
+        faults_.message(), before_stores});
   return true;
 }
 

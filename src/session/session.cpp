@@ -203,8 +203,8 @@ void Session::State::raise_bound() {
     --bound;
     throw;
   }
-  const std::unique_ptr<PortSlices> old_slices = std::exchange(
-      all_slices, std::make_unique<PortSlices>(program(), ranks(), scalars.values));
+  const std::unique_ptr<PortSlices> old_slices =
+      std::exchange(all_slices, std::make_unique<PortSlices>(program(), ranks(), scalars.values));
   std::set<int> kept(program().stored.begin(), program().stored.end());
   for (const Function& f : program().functions) kept.insert(f.inputs.begin(), f.inputs.end());
   for (const int p : kept) {
@@ -436,7 +436,8 @@ void Session::enqueue(const std::string& function, Loc at) {
 }
 
 void Session::wait() {
-  if (!state_->ranks().on_host()) state_->ranks().on_all([](Executor& executor) { executor.settle(); });
+  if (!state_->ranks().on_host())
+    state_->ranks().on_all([](Executor& executor) { executor.settle(); });
 }
 
 const std::string& Session::skipped() const { return state_->skipped; }

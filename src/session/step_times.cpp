@@ -149,8 +149,8 @@ void add_rows(const Program& program, const Function& function, const std::strin
     const size_t row = rows.size();
     rows.push_back(
         {name, begun.origin.name, begun.origin.source, name_of(step), runs, total->second.seconds,
-         times * step.flops, bytes_of(step, times, collectives, runs),
-         result_bytes(program, step), axes_text(program, begun.axes),
+         times * step.flops, bytes_of(step, times, collectives, runs), result_bytes(program, step),
+         axes_text(program, begun.axes),
          step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
          step.kind == StepKind::wait});
     for (const Function& body : step.body) {

@@ -18,9 +18,9 @@ namespace tessera {
 
 /// Blocks of a value that are filled with rows only in part; see ragged() in tessera/ragged.h.
 struct FlowCounts {
-  int value = -1;    ///< the flow value with the counts; -1: all rows are there
-  std::string dim;   ///< the dim of the rows
-  double used = 1;   ///< the share of rows that is expected to be there
+  int value = -1;   ///< the flow value with the counts; -1: all rows are there
+  std::string dim;  ///< the dim of the rows
+  double used = 1;  ///< the share of rows that is expected to be there
 };
 
 struct FlowValue {

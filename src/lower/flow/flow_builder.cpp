@@ -80,7 +80,8 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
       node.combiner = flow_.values[value].layout.combiner;
       std::string reason = reason_for(flow_, rule_layouts_, value, m.axes, {m.to, m.from});
       node.origin = {from.name, origin.source, reason.empty() ? origin.reason : reason};
-      const int moved = add_value({from.shape, from.dtype, m.after, from.name, -1, {}, from.counts});
+      const int moved =
+          add_value({from.shape, from.dtype, m.after, from.name, -1, {}, from.counts});
       if (m.after.partial.empty()) flow_.values[moved].layout.combiner = Combiner::sum;
       node.out = {moved};
       add_node(std::move(node));

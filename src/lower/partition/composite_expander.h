@@ -20,7 +20,8 @@ class CompositeExpander {
   /// LowerOptions; the blockwise form of an op that has the attribute gets it. `walk`: visits the
   /// nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
-                    double row_bound, FlowEmitter& emit, LayoutChooser& layouts, std::function<void(Frame&)> walk)
+                    double row_bound, FlowEmitter& emit, LayoutChooser& layouts,
+                    std::function<void(Frame&)> walk)
       : rule_layouts_(rule_layouts),
         kernels_(kernels),
         row_bound_(row_bound),

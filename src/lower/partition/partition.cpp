@@ -147,10 +147,10 @@ class Partitioner {
   void add_ragged(Frame& frame, const Node& node, const std::vector<int>& in) {
     const Origin from = frame.origin(node);
     if (reads_counts_)
-      emit_.note_counts(in[0], {in[1], node.attrs.get<std::string>("dim"),
-                                node.attrs.get<double>("used")});
-    frame.env[node.out[0]] = emit_.settle(frame, node.out[0], in[0],
-                                          layouts_.rule_layout(frame, node.out[0]), from);
+      emit_.note_counts(
+          in[0], {in[1], node.attrs.get<std::string>("dim"), node.attrs.get<double>("used")});
+    frame.env[node.out[0]] =
+        emit_.settle(frame, node.out[0], in[0], layouts_.rule_layout(frame, node.out[0]), from);
   }
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
