@@ -4,7 +4,7 @@
 //   bench_experts
 //
 // Tables for benchmarks/RESULTS.md: on one rank for 256 to 4,096 tokens, without dropped choices
-// and with a capacity that drops none; then on 8 ranks for 8,192 tokens.
+// and with a capacity that drops none; then on 4 to 32 ranks for 8,192 tokens.
 #include <fmt/format.h>
 
 #include "tessera/explain.h"
@@ -22,7 +22,8 @@ struct Layer {
 
 Explanation explained(const Layer& layer) {
   Graph g;
-  const Dim batch("batch", 8), length("length", layer.tokens / 8), model("d_model", 2048);
+  const int64_t groups = layer.tokens < 8192 ? 8 : 32;
+  const Dim batch("batch", groups), length("length", layer.tokens / groups), model("d_model", 2048);
   const Tensor x = g.input("x", {batch, length, model}, DType::float32);
   nn::MoeOptions o;
   o.experts = Dim("experts", 128);
@@ -64,12 +65,17 @@ int main() {
     }
     fmt::print("{}\n", row);
   }
-  for (const char* layout : {"batch,experts:x", "batch:x"}) {
-    const Explanation a = explained({8192, true, false, "x:8", layout}),
-                      b = explained({8192, true, true, "x:8", layout});
-    fmt::print("{}: sent by a rank {:.1f} MB, with gradients {:.1f} MB\n", layout,
-               megabytes(a.functions.back().bytes), megabytes(b.functions.back().bytes));
-    for (const CollectiveReport& c : b.functions.back().collectives)
-      fmt::print("  {} {} {:.2f} MB\n", c.kind, c.tensor, megabytes(c.bytes));
+  for (const char* mesh : {"x:4", "x:8", "x:16", "x:32"}) {
+    for (const char* layout : {"batch,experts:x", "batch:x"}) {
+      const Explanation a = explained({8192, true, false, mesh, layout}),
+                        b = explained({8192, true, true, mesh, layout});
+      fmt::print(
+          "{}; {}: sent by a rank {:.1f} MB, with gradients {:.1f} MB; transient {:.1f} MB, "
+          "{:.1f} MB\n",
+          mesh, layout, megabytes(a.functions.back().bytes), megabytes(b.functions.back().bytes),
+          megabytes(a.memory.transient), megabytes(b.memory.transient));
+      for (const CollectiveReport& c : b.functions.back().collectives)
+        fmt::print("  {} {} {:.2f} MB\n", c.kind, c.tensor, megabytes(c.bytes));
+    }
   }
 }

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/fail.h"
+
 namespace tessera {
 
 Strided wanted_part(const Collective& c, int ranks, int reader) {
@@ -45,6 +47,14 @@ Strided kept_part(const Collective& c, int ranks, int from) {
     default:
       return {0, 1, 0, 1, 0, c.count};
   }
+}
+
+int64_t counted_elements(const Collective& c, int to) {
+  const int64_t rows = c.counts[to];
+  check(rows >= 0 && rows <= c.post / c.row,
+        "[all_to_all] {} rows for rank {} of a block of {} ({})", rows, to, c.post / c.row,
+        c.site.text);
+  return rows * c.row;
 }
 
 Strided packed(const Strided& part) {

@@ -25,6 +25,9 @@ Strided wanted_part(const Collective& collective, int ranks, int reader);
 /// Where a rank stores in its `out` what it read from rank `from`: the same rows in the same order.
 /// Not for reductions and exchange.
 Strided kept_part(const Collective& collective, int ranks, int from);
+/// The elements of a block that an all_to_all with counts sends to rank `to`. Throws an internal
+/// error for a count that the block does not have.
+int64_t counted_elements(const Collective& collective, int to);
 /// The same rows, contiguous, at the start of a buffer.
 Strided packed(const Strided& part);
 

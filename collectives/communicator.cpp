@@ -46,6 +46,16 @@ void check_counts(const Collective& c, int size) {
   }
 }
 
+void check_rows(const Collective& c) {
+  if (c.counts == nullptr) return;
+  require(c.kind == CollectiveKind::all_to_all, "[{}] only an all_to_all has counts{}",
+          to_string(c.kind), site_of(c));
+  require(c.pre == 1 && c.s == 1 && c.mid == 1 && c.c == 1 && c.row > 0 && c.post % c.row == 0,
+          "[all_to_all] counts of rows of {} elements in blocks of {} x {} x {} x {} x {}; a block "
+          "consists of whole rows{}",
+          c.row, c.pre, c.s, c.mid, c.c, c.post, site_of(c));
+}
+
 void check_exchange(const Collective& c, int rank, int size) {
   for (const auto* lists : {&c.send, &c.recv}) {
     require(static_cast<int>(lists->size()) == size,
@@ -92,6 +102,7 @@ void check_memory(const Collective& c, int rank, int size) {
 
 void Communicator::check_operands(const Collective& collective) const {
   check_counts(collective, size_);
+  check_rows(collective);
   if (collective.kind == CollectiveKind::all_reduce ||
       collective.kind == CollectiveKind::reduce_scatter) {
     check_combiner(collective);
@@ -113,10 +124,12 @@ std::unique_ptr<Operation> Communicator::prepare(const std::vector<Collective>& 
   require(!collectives.empty(), "[prepare] no collective is given");
   for (const Collective& c : collectives) {
     check_operands(c);
-    const bool alone = c.kind == CollectiveKind::broadcast || c.kind == CollectiveKind::barrier;
+    const bool alone = c.kind == CollectiveKind::broadcast || c.kind == CollectiveKind::barrier ||
+                       c.counts != nullptr;
     require(!alone || collectives.size() == 1,
-            "[{}] cannot be one of {} collectives of an operation; prepare it alone{}",
-            to_string(c.kind), collectives.size(), site_of(c));
+            "[{}]{} cannot be one of {} collectives of an operation; prepare it alone{}",
+            to_string(c.kind), c.counts != nullptr ? " with counts" : "", collectives.size(),
+            site_of(c));
   }
   return do_prepare(collectives);
 }

@@ -48,6 +48,9 @@ struct Run {
 ///                   (the dim of local size P*s becomes s here, the dim of local size c becomes
 ///                   P*c; block q of the split dim goes to rank q; rank p's block arrives at p of
 ///                   the other dim)
+///                   With `counts`, a block is rows of `row` elements, of which the first
+///                   counts[q] go to rank q; a result's rows behind those that came are zero. Then
+///                   pre, s, mid and c are 1.
 ///   exchange        the elements of `in` listed in send[q] go, in order, to the places in rank q's
 ///                   `out` that its recv[r] lists; send[r] and recv[r] are a local copy. Both
 ///                   totals must be equal.
@@ -64,6 +67,10 @@ struct Collective {
   int64_t pre = 1, s = 1, mid = 1, c = 1, post = 1;
   bool split_first = true;
   int root = 0;
+  /// all_to_all: how many rows of each block are sent, by rank, in [0, post / row]. Read in
+  /// start(). Null: all of them.
+  const int32_t* counts = nullptr;
+  int64_t row = 1;  ///< elements; divides post
   std::vector<std::vector<Run>> send, recv;
   CallSite site;
 };
@@ -101,7 +108,7 @@ class Communicator {
   std::unique_ptr<Operation> prepare(const Collective& collective);
   /// Several independent collectives as one operation: the ranks synchronize once for all. No
   /// written operand may overlap an operand of another. Throws a usage error for an empty list, and
-  /// for a broadcast or barrier among several.
+  /// for a broadcast, a barrier or a collective with counts among several.
   std::unique_ptr<Operation> prepare(const std::vector<Collective>& collectives);
   /// prepare(), start() and wait() in one: for set-up, tests and rare transfers.
   void run(const Collective& collective);

@@ -6,6 +6,7 @@
 //                   all: 2 (P-1)/P of the bytes, and the same bits everywhere
 //   reduce_scatter  the first half of that
 //   all_gather, all_to_all, exchange   one phase; parts that are not contiguous are packed
+//   with counts     the counts, then as many messages as they say
 //   broadcast       down a binomial tree
 //   barrier         log2 P rounds, in round k with the ranks at distance 2^k
 #include <algorithm>
@@ -30,7 +31,10 @@ bool contiguous(const Strided& part) {
 struct Phase {
   std::unique_ptr<Transfers> transfers;
   std::vector<std::function<void()>> before, after;
+  /// Of messages whose sizes the phase before it told: makes them.
+  std::function<std::unique_ptr<Transfers>()> make = {};
   void launch() {
+    if (make) transfers = make();
     for (const auto& work : before) work();
     transfers->start();
   }
@@ -57,7 +61,7 @@ class MessageCollective {
   int me() const { return group_.rank(); }
   Phase& new_phase() {
     if (next_phase_ == phases_.size()) {
-      phases_.push_back({group_.fabric().wire().transfers(), {}, {}});
+      phases_.push_back({group_.fabric().wire().transfers(), {}, {}, {}});
     }
     return phases_[next_phase_++];
   }
@@ -82,12 +86,13 @@ class MessageCollective {
       case CollectiveKind::barrier:
         return plan_barrier();
       default:
-        return plan_parts();
+        return c_.counts != nullptr ? plan_counted() : plan_parts();
     }
   }
   void plan_small_all_reduce();
   void plan_all_reduce();
   void plan_parts();
+  void plan_counted();
   void plan_exchange();
   void plan_broadcast();
   void plan_barrier();
@@ -102,6 +107,7 @@ class MessageCollective {
   Phases& phases_;
   size_t next_phase_ = 0;
   std::vector<std::unique_ptr<char[]>> buffers_;
+  std::vector<int64_t> sent_, received_;  ///< elements, by rank, of a collective with counts
 };
 
 class MessageOperation final : public Operation, private Driven {
@@ -259,6 +265,42 @@ void MessageCollective::plan_parts() {
   phase.after.push_back([=, this] {
     copy_strided(out_, packed(own), in_, own, bytes_);
     local_reduce(inputs.data(), size(), out_, own.elements(), c_.dtype, c_.combiner);
+  });
+}
+
+void MessageCollective::plan_counted() {
+  sent_.resize(static_cast<size_t>(size()));
+  received_.resize(static_cast<size_t>(size()));
+  Phase& counts = new_phase();
+  counts.before.push_back([this] {
+    for (int q = 0; q < size(); ++q) sent_[q] = counted_elements(c_, q);
+    received_[me()] = sent_[me()];
+  });
+  for (int step = 1; step < size(); ++step) {
+    const int q = (me() + step) % size(), p = (me() + size() - step) % size();
+    const auto bytes = static_cast<int64_t>(sizeof(int64_t));
+    counts.transfers->receive(group_.ranks()[p], tag_, &received_[p], bytes);
+    counts.transfers->send(group_.ranks()[q], tag_, &sent_[q], bytes);
+  }
+  Phase& rows = new_phase();
+  const int64_t block = c_.post * bytes_;
+  rows.make = [this, block] {
+    std::unique_ptr<Transfers> transfers = group_.fabric().wire().transfers();
+    for (int step = 1; step < size(); ++step) {
+      const int q = (me() + step) % size(), p = (me() + size() - step) % size();
+      if (received_[p] > 0)
+        transfers->receive(group_.ranks()[p], tag_, out_ + p * block, received_[p] * bytes_);
+      if (sent_[q] > 0)
+        transfers->send(group_.ranks()[q], tag_, in_ + q * block, sent_[q] * bytes_);
+    }
+    return transfers;
+  };
+  rows.after.push_back([this, block] {
+    const auto own = static_cast<size_t>(sent_[me()] * bytes_);
+    std::memcpy(out_ + me() * block, in_ + me() * block, own);
+    for (int p = 0; p < size(); ++p)
+      std::memset(out_ + p * block + received_[p] * bytes_, 0,
+                  static_cast<size_t>(block - received_[p] * bytes_));
   });
 }
 

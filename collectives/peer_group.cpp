@@ -121,6 +121,7 @@ Agreement agreement_of(const Collective& c) {
       break;
     case CollectiveKind::all_to_all:
       a.split_first = c.split_first;
+      a.row = c.counts == nullptr ? 0 : c.row;
       std::copy_n(std::initializer_list<int64_t>{c.pre, c.s, c.mid, c.c, c.post}.begin(), 5,
                   a.sizes);
       break;
@@ -150,8 +151,9 @@ std::string text_of(const Agreement& a) {
     case CollectiveKind::all_gather:
       return text + fmt::format(", outer {}, inner {}", a.sizes[0], a.sizes[1]);
     case CollectiveKind::all_to_all:
-      return text + fmt::format(", pre {}, s {}, mid {}, c {}, post {}, split_first {}", a.sizes[0],
-                                a.sizes[1], a.sizes[2], a.sizes[3], a.sizes[4], a.split_first != 0);
+      text += fmt::format(", pre {}, s {}, mid {}, c {}, post {}, split_first {}", a.sizes[0],
+                          a.sizes[1], a.sizes[2], a.sizes[3], a.sizes[4], a.split_first != 0);
+      return a.row == 0 ? text : text + fmt::format(", counted rows of {}", a.row);
     default:
       return text;
   }

@@ -79,6 +79,7 @@ struct Agreement {
   int64_t number = -1;
   int32_t kind = 0, dtype = 0, combiner = 0, root = 0, split_first = 0;
   int64_t sizes[5] = {};
+  int64_t row = 0;  ///< of a collective with counts
 };
 Agreement agreement_of(const Collective& collective);
 /// Throws comm, on all ranks alike, if they prepare different collectives.

@@ -11,6 +11,8 @@
 //                           `out` and copies each block, still in the cache, to the `out` of the
 //                           others. Only rank r touches share r of anything, so in == out needs no
 //                           extra copy
+//   counts                  are copied to one of two slots by start(); a rank reads as many rows of
+//                           a block as its owner says, and zeroes the rest
 //   other memory            is copied to or from memory that peers can see
 //
 // Several collectives in one operation share its two synchronizations.
@@ -30,7 +32,7 @@ constexpr int64_t kSmallBytes = 4096;
 struct Notice {
   Agreement agreement;
   Rendezvous::Ticket ticket;
-  Token in, out, runs;
+  Token in, out, runs, counts;
   int64_t slot_bytes = 0;  ///< `in` is the first of several slots of this size; 0: one fixed `in`
 };
 
@@ -80,10 +82,12 @@ class PeerCollective {
 
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
+  int64_t counts_bytes() const { return size() * static_cast<int64_t>(sizeof(int64_t)); }
   void choose_memory();
   Token publish_runs();
   void match_runs(Mailbox& mailbox, const std::vector<Notice>& notices, double seconds);
   void take_parts();
+  void take_counted(int q);
   void reduce_share();
 
   std::shared_ptr<Fabric> fabric_;
@@ -98,11 +102,14 @@ class PeerCollective {
   int64_t slot_bytes_ = 0;
   char* in_ = nullptr;   ///< what peers read if it is a copy of operand_; else null
   char* out_ = nullptr;  ///< what peers write (large all_reduce)
-  bool large_ = false;   ///< some rank's operand is read in place
+  char* counts_ =
+      nullptr;          ///< two slots with the elements for each rank, of a collective with counts
+  bool large_ = false;  ///< some rank's operand is read in place
 
   struct Source {
     const char* base = nullptr;
     int64_t slot_bytes = 0;
+    const char* counts = nullptr;
   };
   std::vector<Source> sources_;
   std::vector<int> readers_;  ///< for an exchange
@@ -147,6 +154,7 @@ void PeerCollective::choose_memory() {
   in_bytes_ = extent.in * bytes_;
   operand_ = c_.kind == CollectiveKind::broadcast ? c_.out : c_.in;
   if (in_bytes_ == 0) return;
+  if (c_.counts != nullptr) counts_ = static_cast<char*>(meeting_.hold(2 * counts_bytes()));
   if (in_bytes_ <= kSmallBytes) {
     slot_bytes_ = (in_bytes_ + 63) / 64 * 64;
     in_ = static_cast<char*>(meeting_.hold(slots_of(c_.kind, slot_bytes_) * slot_bytes_));
@@ -188,6 +196,7 @@ void PeerCollective::publish(Mailbox& mailbox, bool first, double seconds) {
   mine.slot_bytes = slot_bytes_;
   if (in_bytes_ > 0) mine.in = fabric_->token(in_ ? in_ : operand_);
   if (out_) mine.out = fabric_->token(out_);
+  if (counts_) mine.counts = fabric_->token(counts_);
   const bool exchange = c_.kind == CollectiveKind::exchange;
   if (exchange) mine.runs = publish_runs();
   const Call call{c_.kind, true, c_.site};
@@ -206,10 +215,14 @@ void PeerCollective::publish(Mailbox& mailbox, bool first, double seconds) {
     char* target = nullptr;
     if (q == me_) {
       source.base = in_ ? in_ : static_cast<const char*>(operand_);
+      source.counts = counts_;
       target = out_;
     } else {
       if (notice.in.segment >= 0) {
         source.base = static_cast<const char*>(fabric_->resolve(ranks_[q], notice.in));
+      }
+      if (notice.counts.segment >= 0) {
+        source.counts = static_cast<const char*>(fabric_->resolve(ranks_[q], notice.counts));
       }
       if (notice.out.segment >= 0) {
         target = static_cast<char*>(fabric_->resolve(ranks_[q], notice.out));
@@ -282,6 +295,12 @@ void PeerCollective::match_runs(Mailbox& mailbox, const std::vector<Notice>& not
 }
 
 void PeerCollective::offer() {
+  for (int q = 0; counts_ && q < size(); ++q) {
+    const int64_t elements = counted_elements(c_, q);
+    std::memcpy(counts_ + (meeting_.generation() + 1) % 2 * counts_bytes() +
+                    q * static_cast<int64_t>(sizeof(int64_t)),
+                &elements, sizeof(elements));
+  }
   if (!in_) return;
   char* const place =
       in_ + (meeting_.generation() + 1) % slots_of(c_.kind, slot_bytes_) * slot_bytes_;
@@ -315,6 +334,10 @@ void PeerCollective::take_parts() {
       // Starts with this rank, so that not all ranks read from the same peer at a time.
       for (int step = 0; step < size(); ++step) {
         const int q = (me_ + step) % size();
+        if (counts_) {
+          take_counted(q);
+          continue;
+        }
         copy_strided(out, kept_part(c_, size(), q), inputs_[q], wanted_part(c_, size(), me_),
                      bytes_);
       }
@@ -337,6 +360,18 @@ void PeerCollective::take_parts() {
     case CollectiveKind::barrier:
       return;
   }
+}
+
+void PeerCollective::take_counted(int q) {
+  int64_t elements = 0;
+  std::memcpy(&elements,
+              sources_[q].counts + meeting_.generation() % 2 * counts_bytes() +
+                  me_ * static_cast<int64_t>(sizeof(int64_t)),
+              sizeof(elements));
+  const auto bytes = static_cast<size_t>(elements * bytes_);
+  char* const to = static_cast<char*>(c_.out) + q * c_.post * bytes_;
+  std::memcpy(to, static_cast<const char*>(inputs_[q]) + me_ * c_.post * bytes_, bytes);
+  std::memset(to + bytes, 0, static_cast<size_t>(c_.post * bytes_) - bytes);
 }
 
 void PeerCollective::reduce_share() {

@@ -343,9 +343,9 @@ void save_and_stop(Training& t, int64_t step, int signal) {
       kRequeue));
 }
 
-/// A device tells some fallbacks only after it has tried: captures, in the second step.
-void note_fallbacks(Training& t, int64_t step) {
-  if (step > t.first_step + 3) return;
+/// A device tells some fallbacks only after it has tried: captures, in the second step. Bounds of
+/// rows are raised in any step.
+void note_fallbacks(Training& t) {
   for (const std::string& line : t.session->fallbacks()) {
     if (std::find(t.told.begin(), t.told.end(), line) != t.told.end()) continue;
     t.told.push_back(line);
@@ -390,7 +390,7 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
     const News news = share_news(t, r, r.ms * 1e-3);
     t.progress->step(r);
     t.summary.add(r);
-    note_fallbacks(t, step + 1);
+    note_fallbacks(t);
     if (step == t.first_step) report_start(t, r.ms * 1e-3);
     if (!t.spikes.last.empty() && t.job.config.text("train.on_spike") == "rollback") {
       const int64_t back = in_step(step + 1, [&] { return roll_back(t, step + 1); });

@@ -12,8 +12,13 @@ namespace tessera {
 /// options.machine cannot price the mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
+/// LowerOptions::row_bound, with which lowering_of() and every Session begin, and the factor by
+/// which it is raised.
+constexpr double kFirstRowBound = 2, kRowBoundFactor = 4;
+
 /// Lets matmuls take epilogues and reductions prologues (passes/fuse_epilogues.h,
-/// fuse_prologues.h), unless TESSERA_EPILOGUES is off. lowering_of() does this for CUDA devices.
+/// fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives send whole blocks where rows
+/// are counted. lowering_of() does this for CUDA devices.
 void fuse_for_gpu(LowerOptions& lowering);
 
 /// LowerOptions::workspace_bytes of one rank on a device that need not be there: "cpu" with

@@ -43,7 +43,8 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
 double operand_bytes(const Step& step) {
   if (step.collective == CollectiveKind::exchange) return static_cast<double>(step.bytes);
   const View& view = counted_operand(step);
-  return static_cast<double>(view.elements() * size_of(view.dtype));
+  const double used = step.attrs.get<double>("used", 1);  // of rows that are counted
+  return used * static_cast<double>(view.elements() * size_of(view.dtype));
 }
 
 /// Linear between measured points; beyond the last, with the last slope; below the first, constant.

@@ -3,10 +3,17 @@
 // experts from end to end, and only sums over the ranks are left, of the result and of the
 // gradients for rows. The products alone would leave a sum before each activation.
 //
+// If the same ranks have slices of the tokens, rows can travel instead (RowExchange): a token goes
+// to the owners of its choices and not to all ranks. That sends choices / ranks of the bytes.
+//
 // The gradient is a composite too, which computes the hidden rows as forward does. Equal ops on
 // equal operands are added to a Program once, so nothing is computed again unless the model says so
 // (recompute()).
+#include <algorithm>
+#include <optional>
+
 #include "base/fail.h"
+#include "nn/row_exchange.h"
 #include "nn/stored.h"
 #include "tessera/nn_moe.h"
 #include "tessera/op.h"
@@ -17,6 +24,11 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
+/// The dim of the indices that x lacks.
+std::string choices_of(const Tensors& in) {
+  return in[1].shape().without(in[0].shape().names())[0].name;
+}
+
 /// Operands: x, indices, gates, down, up...; those of the gradient have the gradient of y last.
 struct Operands {
   explicit Operands(const Tensors& in, const Attrs& attrs)
@@ -24,20 +36,24 @@ struct Operands {
         rows(in[0]),
         indices(in[1]),
         gates(in[2]),
+        of_choices(in[2]),
         down(in[3]),
         activations(attrs.get<std::vector<std::string>>("activations")),
         dim(attrs.get<std::string>("dim")) {
     up.assign(in.begin() + 4, in.begin() + 4 + static_cast<std::ptrdiff_t>(activations.size()));
   }
-  Tensor x, rows, indices, gates, down;  ///< rows: x, for each slice of the experts
+  Tensor x, rows, indices, gates;  ///< rows: x, for each slice of the experts
+  Tensor of_choices;               ///< the gates as given
+  Tensor down;
   Tensors up;
   std::vector<std::string> activations;
-  std::string dim;  ///< that the indices choose from
-  double used = 1;  ///< the share of rows that have an expert here
+  std::string dim;                           ///< that the indices choose from
+  double used = 1;                           ///< the share of rows that have an expert here
+  std::optional<RowExchange> exchange = {};  ///< then rows, indices and gates are at the owners
 
   /// The gates weight the hidden rows: fewer than the results, of which there is then one for each
   /// token.
-  Tensor result() const {
+  Tensor of_rows() const {
     std::vector<Dim> dims = indices.shape().dims();
     for (const Dim& d : down.shape()) {
       if (!x.shape().has(d.name) && !indices.shape().has(d.name) && d.name != dim)
@@ -49,21 +65,30 @@ struct Operands {
           activate(grouped_dot(rows, up[i], indices, dim, Shape(dims), used), activations[i]);
       hidden = hidden.empty() ? part : hidden * part;
     }
-    return grouped_dot(hidden * gates, down, indices, dim, x.shape(), used);
+    const Shape& to = exchange ? rows.shape() : x.shape();
+    return grouped_dot(hidden * gates, down, indices, dim, to, used);
+  }
+  Tensor result() const {
+    if (!exchange) return of_rows();
+    Tensor y;
+    {
+      const PreferScope prefer(x.graph(), rows);
+      y = of_rows();
+    }
+    return exchange->sums_at_tokens(y, x.shape());
   }
 
   /// Of x, gates, down, up...
   Tensors gradient(const Tensor& of_result) const {
-    Tensors wanted = {x, gates, down};
+    Tensors wanted = {x, of_choices, down};
     wanted.insert(wanted.end(), up.begin(), up.end());
     return gradients(result() * of_result, wanted);
   }
 };
 
-/// Operands whose experts are `slices` slices, a dim with the experts' name.
-Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
+/// Operands with the matrices in slices: `slices` slices, a dim with the experts' name.
+Operands sliced_matrices(const Tensors& in, const Attrs& attrs, int64_t slices) {
   Operands all(in, attrs);
-  Graph& g = all.x.graph();
   const Dim whole = all.down.dim(all.dim), slice(all.dim, slices),
             inner(all.dim + "/inner", (whole.size + slices - 1) / slices);
   const auto sliced = [&](Tensor w) {
@@ -81,20 +106,55 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
   };
   all.down = sliced(all.down);
   for (Tensor& w : all.up) w = sliced(w);
+  all.dim = inner.name;
+  return all;
+}
+
+/// Each slice of the experts computes its rows of all tokens.
+Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
+  Operands all = sliced_matrices(in, attrs, slices);
+  Graph& g = all.x.graph();
+  const Dim slice(attrs.get<std::string>("dim"), slices);
   std::vector<Dim> dims = {slice};
   for (const Dim& d : all.indices.shape()) dims.push_back(d);
   const auto number = [&](int64_t value) {
     return constant(g, static_cast<double>(value), all.indices.dtype());
   };
   const Tensor first =
-      (iota(g, slice, all.indices.dtype()) * number(inner.size)).prefer(slice.name);
+      (iota(g, slice, all.indices.dtype()) * number(all.down.dim(all.dim).size)).prefer(slice.name);
   const PreferScope prefer(g, first);
   all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
   // So the gradients of several matrices for x are added before ranks add theirs.
   all.rows = broadcast(all.x, Shape{slice}.united(all.x.shape()));
-  all.dim = inner.name;
   all.used = 1 / static_cast<double>(slices);
   return all;
+}
+
+/// Each slice of the experts computes the rows that come from the slices of the tokens.
+Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& tokens,
+                     int64_t slices) {
+  const auto& dim = attrs.get<std::string>("dim");
+  Operands all = sliced_matrices(in, attrs, slices);
+  all.exchange.emplace(all.indices, choices_of(in), in[3].dim(dim), tokens, slices,
+                       attrs.get<double>("row_bound"));
+  all.rows = all.exchange->tokens_to_owners(all.x);
+  all.gates = all.exchange->choices_to_owners(all.gates);
+  all.indices = all.exchange->indices_at_owners();
+  all.used = all.exchange->used();
+  return all;
+}
+
+/// True if it sends less to exchange rows than to gather tokens: if a token chooses fewer experts
+/// than there are slices, `tokens` is in slices too, and no dim has a size of the run. With as many
+/// choices as slices it sends as much, and of more than two slices needs room for fewer rows.
+bool exchanges(const OpCall& call, const std::string& tokens, int64_t slices) {
+  const Shape &x = call.in[0].shape, &indices = call.in[1].shape;
+  const Shape choices = indices.without(x.names());
+  const bool alike = choices.rank() == 1 && x.rank() == indices.rank();  // a choice for each token
+  if (tokens.empty() || !indices.has(tokens) || !alike) return false;
+  if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
+    return false;
+  return choices.elements() < slices || (choices.elements() == slices && slices > 2);
 }
 
 /// The inverse for the gradient of a matrix.
@@ -124,22 +184,30 @@ bool is_of_experts(const OpCall& call, const std::string& dim) {
   return dim == call.attrs.get<std::string>("dim");
 }
 
-Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim, const std::string&,
-                  int64_t slices) {
-  if (!is_of_experts(call, dim)) return {};
+/// The forms by slices of the experts. Their ranks may have slices of the dim `tokens` of x, too.
+template <class Make>
+Tensors in_form(const OpCall& call, const Tensors& in, const std::string& tokens, int64_t slices,
+                const Make& make) {
+  if (exchanges(call, tokens, slices)) return make(in_exchange(in, call.attrs, tokens, slices));
   const Operands all = in_slices(in, call.attrs, slices);
   const PreferScope prefer(in[0].graph(), all.indices);
-  return {all.result()};
+  return make(all);
+}
+
+Tensors by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
+                  const std::string& like, int64_t slices) {
+  if (!is_of_experts(call, dim)) return {};
+  return in_form(call, in, like, slices, [](const Operands& all) { return Tensors{all.result()}; });
 }
 
 Tensors gradient_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
-                           const std::string&, int64_t slices) {
+                           const std::string& like, int64_t slices) {
   if (!is_of_experts(call, dim)) return {};
-  const Operands all = in_slices(in, call.attrs, slices);
-  const PreferScope prefer(in[0].graph(), all.indices);
-  Tensors out = all.gradient(in.back());
-  for (size_t i = 2; i < out.size(); ++i) out[i] = in_one(out[i], dim, call.out[i].shape);
-  return out;
+  return in_form(call, in, like, slices, [&](const Operands& all) {
+    Tensors out = all.gradient(in.back());
+    for (size_t i = 2; i < out.size(); ++i) out[i] = in_one(out[i], dim, call.out[i].shape);
+    return out;
+  });
 }
 
 constinit const Op kExpertsGrad = {.name = "experts_grad",
@@ -188,7 +256,8 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     }
     Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
-    return x.graph().add(kExperts, in, {{"dim", w.dim}, {"activations", w.activations}}, at)[0];
+    return x.graph().add(
+        kExperts, in, {{"dim", w.dim}, {"activations", w.activations}, {"row_bound", 0.0}}, at)[0];
   });
 }
 

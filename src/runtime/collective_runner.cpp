@@ -1,6 +1,7 @@
 #include "runtime/collective_runner.h"
 
 #include "base/clock.h"
+#include "base/fail.h"
 #include "runtime/exchange.h"
 
 namespace tessera {
@@ -36,6 +37,11 @@ Collective CollectiveRunner::describe(const Step& step) {
   c.c = step.attrs.get<int64_t>("c", 1);
   c.post = step.attrs.get<int64_t>("post", 1);
   c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
+  if (step.in.size() > 1) {
+    check(rank_.device.is_host(), "[all_to_all] {} cannot read counts", rank_.device.name());
+    c.counts = static_cast<const int32_t*>(memory_.address(step.in[1]));
+    c.row = step.attrs.get<int64_t>("row");
+  }
   c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
   if (c.kind == CollectiveKind::exchange)
     plan_exchange(rank_.program, step, rank_.coordinates, rank_.scalars.data(),
@@ -46,7 +52,11 @@ Collective CollectiveRunner::describe(const Step& step) {
 BoundBucket& CollectiveRunner::bind(std::span<const Step> steps) {
   std::vector<Collective> collectives;
   for (const Step& step : steps) collectives.push_back(describe(step));
-  buckets_.push_back({rank_.device.prepare(group(steps[0].axes), collectives), steps});
+  Communicator& ranks = group(steps[0].axes);
+  buckets_.push_back({rank_.device.prepare(ranks, collectives), steps});
+  buckets_.back().counts = collectives[0].counts;
+  buckets_.back().own = ranks.rank();
+  buckets_.back().row_bytes = collectives[0].row * size_of(collectives[0].dtype);
   if (profile_) buckets_.back().timestamps.resize(BoundBucket::kKept);
   return buckets_.back();
 }
@@ -56,6 +66,8 @@ void CollectiveRunner::start(BoundBucket& bucket) {
   bucket.operation->start();
   in_flight_.push_back(&bucket);
   if (!profile_) return;
+  for (int q = 0; bucket.counts != nullptr && q < group(bucket.steps[0].axes).size(); ++q)
+    bucket.sent += q == bucket.own ? 0 : bucket.counts[q] * bucket.row_bytes;
   bucket.started = host_seconds();
   bucket.ended = 0;
   ++bucket.runs;
@@ -90,6 +102,12 @@ void CollectiveRunner::advance_all() {
 double CollectiveRunner::hidden(const Step& first) const {
   double sum = 0;
   for (const BoundBucket& bucket : buckets_) sum += &bucket.steps[0] == &first ? bucket.hidden : 0;
+  return sum;
+}
+
+int64_t CollectiveRunner::sent(const Step& first) const {
+  int64_t sum = 0;
+  for (const BoundBucket& bucket : buckets_) sum += &bucket.steps[0] == &first ? bucket.sent : 0;
   return sum;
 }
 

@@ -24,9 +24,13 @@ struct BoundBucket {
   static constexpr size_t kKept = 256;  ///< timestamps of the last runs
   std::unique_ptr<Operation> operation;
   std::span<const Step> steps;
-  double started = 0, ended = 0;  ///< of the last run, if profiled; ended 0: not seen yet
-  double hidden = 0;              ///< seconds of all runs
-  int64_t runs = 0;               ///< if profiled
+  double started = 0, ended = 0;    ///< of the last run, if profiled; ended 0: not seen yet
+  double hidden = 0;                ///< seconds of all runs
+  int64_t runs = 0;                 ///< if profiled
+  const int32_t* counts = nullptr;  ///< of rows (tessera/ragged.h), by rank; null: none
+  int own = 0;                      ///< this rank's number among them
+  int64_t row_bytes = 0;
+  int64_t sent = 0;  ///< bytes of counted rows to other ranks, of all runs, if profiled
   std::vector<BucketTimestamps> timestamps = {};  ///< if profiled: a ring of the last kKept runs
   BucketTimestamps& now() { return timestamps[static_cast<size_t>(runs - 1) % kKept]; }
   int64_t kept() const { return std::min<int64_t>(runs, std::ssize(timestamps)); }
@@ -53,6 +57,8 @@ class CollectiveRunner {
   /// Of the bucket that begins with the collective `first`, of all runs, if profiled: seconds that
   /// it was in flight while steps computed.
   double hidden(const Step& first) const;
+  /// Of a collective with counts, of all runs, if profiled: bytes of the rows that it sent.
+  int64_t sent(const Step& first) const;
   /// Its last runs, as many on all ranks.
   std::vector<BucketTimestamps> timestamps(const Step& first) const;
   /// All of its runs, by the number of timestamps().

@@ -136,14 +136,18 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
   enqueued_ = false;
   if (device_->may_fault()) faults_.collect();
   FirstFault& first = first_fault_;
-  first.of_all = first.mine = faults_.position();
+  constexpr int64_t kNone = INT64_MAX;
+  const int64_t position = faults_.position();
+  first.of_all = first.mine =
+      position == kNone ? kNone : 2 * position + (faults_.is_of_bound() ? 0 : 1);
   if (first.operation) {
     if (rank_.activity != nullptr) rank_.activity->begin(agreement_, true);
     first.operation->start();
     first.operation->wait();
   }
-  if (first.of_all == INT64_MAX) return false;
-  stop({Stopped::By::fault, faults_.position(), faults_.message(), before_stores});
+  if (first.of_all == kNone) return false;
+  stop({first.of_all % 2 == 0 ? Stopped::By::bound : Stopped::By::fault, position,
+        faults_.message(), before_stores});
   return true;
 }
 

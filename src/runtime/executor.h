@@ -58,7 +58,8 @@ class Executor {
 
   /// Why the last run stored nothing: the same on all ranks but for what each found.
   struct Stopped {
-    enum class By { nothing, fault, check, guard } by = By::nothing;
+    /// bound: a count exceeds its bound on some rank, before anything was stored.
+    enum class By { nothing, fault, bound, check, guard } by = By::nothing;
     /// The place of what this rank found: a smaller one comes earlier in the run. INT64_MAX:
     /// nothing was found here.
     int64_t position = INT64_MAX;
@@ -104,7 +105,7 @@ class Executor {
   std::vector<std::vector<BoundStep>> functions_;
   RegionRunner regions_;
   Stopped stopped_;
-  /// The least position of a fault of all ranks.
+  /// Twice the least position of a fault of all ranks, plus 1 unless it is of a bound.
   struct FirstFault {
     int64_t mine = INT64_MAX, of_all = INT64_MAX;
     std::unique_ptr<Operation> operation;  ///< null with one rank

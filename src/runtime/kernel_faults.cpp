@@ -14,9 +14,11 @@ void KernelFaults::clear() {
   steps_ = 0;
   position_ = INT64_MAX;
   message_.clear();
+  is_of_bound_ = false;
 }
 
 void KernelFaults::describe(const Step& step) {
+  is_of_bound_ = step.attrs.has("bound");
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";

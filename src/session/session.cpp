@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "base/crc32c.h"
@@ -77,6 +78,23 @@ std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
 
 }  // namespace
 
+namespace {
+
+/// True if a count of the function may exceed a bound.
+bool has_bounds(const Function& function) {
+  return std::any_of(function.steps.begin(), function.steps.end(), [](const Step& step) {
+    return step.attrs.has("bound") || std::any_of(step.body.begin(), step.body.end(), has_bounds);
+  });
+}
+
+uint64_t hash_of(const std::vector<Program>& programs) {
+  uint64_t all = 0;
+  for (const Program& program : programs) all = all * 0x9e3779b97f4a7c15ull ^ hash(program);
+  return all;
+}
+
+}  // namespace
+
 struct Session::State {
   State(const Graph& graph, Cluster& c, const CompileOptions& options);
 
@@ -84,39 +102,56 @@ struct Session::State {
   Mesh mesh;
   Observation observed;
   std::function<void(const std::string&)> print;
-  std::string measures;  ///< "a profile", "a trace" or ""
+  bool profiles = false;
+  Trace* trace = nullptr;
+  std::shared_ptr<const std::map<std::string, std::string>> sources;  ///< if there are guards
   DeviceChoice device;
   int threads = 1;
-  Program program;
+  /// With larger and larger bounds of counted rows (tessera/ragged.h). They differ in nothing else,
+  /// and so have the same ports and scalars.
+  std::vector<Program> programs;
+  size_t bound = 0;  ///< the number of the one that runs
   RunScalars scalars;
   PortTable ports;
-  LocalRanks ranks;
-  PortSlices slices;
+  std::unique_ptr<LocalRanks> all_ranks;
+  std::unique_ptr<PortSlices> all_slices;
+  std::vector<std::string> raised;  ///< what was done about counts above their bound
   int last_function = -1;
   bool skips_non_finite = false;  ///< else it is an error
   std::string skipped;
 
+  const Program& program() const { return programs[bound]; }
+  LocalRanks& ranks() const { return *all_ranks; }
+  PortSlices& slices() const { return *all_slices; }
   void begin(int f);
   void run(int f);
+  void raise_bound();
   std::string non_finite(int f, Executor& executor) const;
   std::string why_waits(int f) const;
   /// The size of the dim `name` of a tensor that is fed, stored or fetched, or 0.
   int64_t fixed_size(const std::string& name) const;
   const Port& readable(const std::string& name) const {
-    return program.ports[ports.readable(name, last_function)];
+    return program().ports[ports.readable(name, last_function)];
   }
 
  private:
-  Program lower_for(const Graph& graph, const CompileOptions& options);
+  std::vector<Program> lower_for(const Graph& graph, const CompileOptions& options);
+  std::unique_ptr<LocalRanks> make_ranks();
 };
 
-Program Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
+/// The last Program has no bounds that a run may exceed.
+std::vector<Program> Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
   if (device.cuda) fuse_for_gpu(lowering);
   lowering.workspace_bytes = [this](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
-  return lower(graph, lowering);
+  std::vector<Program> all = {lower(graph, lowering)};
+  while (std::any_of(all.back().functions.begin(), all.back().functions.end(), has_bounds)) {
+    lowering.row_bound *= kRowBoundFactor;
+    all.push_back(lower(graph, lowering));
+  }
+  return all;
 }
 
 Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& options)
@@ -124,39 +159,73 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       mesh(options.mesh),
       observed(observe(graph, options)),
       print(options.print),
-      measures(options.profile            ? "a profile"
-               : options.trace != nullptr ? "a trace"
-                                          : ""),
+      profiles(options.profile),
+      trace(options.trace),
+      sources(options.guards.empty() ? nullptr : sources_of(graph)),
       device(choose_device(options, c)),
       threads(threads_for(options.threads_per_rank, c)),
-      program(lower_for(graph, options)),
-      scalars(size_ties_of(graph, program)),
-      ports(program, graph, scalars.ties.names, options.guards),
-      ranks(c),
-      slices(program, ranks, scalars.values),
+      programs(lower_for(graph, options)),
+      scalars(size_ties_of(graph, programs[0])),
+      ports(programs[0], graph, scalars.ties.names, options.guards),
       skips_non_finite(options.skip_non_finite) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
   cluster.require_same(
-      {{"the compiled Program", fmt::format("hash {:016x}", hash(program))},
+      {{"the compiled Program", fmt::format("hash {:016x}", hash_of(programs))},
        {"CompileOptions::seed", fmt::format("{}", options.seed)},
        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
-  const auto sources = options.guards.empty() ? nullptr : sources_of(graph);
-  ranks.make([&](int rank, Communicator& world) {
-    auto mine = make_device(device, c.local_ranks() == c.size(), rank, world);
-    std::map<int, void*> lent = lent_buffers(device, program, rank);
+  all_ranks = make_ranks();
+  all_slices = std::make_unique<PortSlices>(program(), ranks(), scalars.values);
+}
+
+std::unique_ptr<LocalRanks> Session::State::make_ranks() {
+  auto made = std::make_unique<LocalRanks>(cluster);
+  made->make([&](int rank, Communicator& world) {
+    auto mine = make_device(device, cluster.local_ranks() == cluster.size(), rank, world);
+    std::map<int, void*> lent = lent_buffers(device, program(), rank);
     if (rank == 0) ports.note_lent(lent);  // every rank is lent the same ones
     return std::make_unique<Executor>(
-        program, world.split(0, world.rank()), scalars.values.data(),
-        ExecutorOptions{threads, kLeastPartNs, options.profile,
-                        recorder_of(options.trace, world.rank()),
-                        &ClusterInternals::activity(c, rank), std::move(lent), sources},
+        program(), world.split(0, world.rank()), scalars.values.data(),
+        ExecutorOptions{threads, kLeastPartNs, profiles, recorder_of(trace, world.rank()),
+                        &ClusterInternals::activity(cluster, rank), std::move(lent), sources},
         std::move(mine));
   });
+  return made;
+}
+
+/// Goes on with the next Program. Takes the parameters, state and inputs along. Collective.
+void Session::State::raise_bound() {
+  check(bound + 1 < programs.size(), "a count exceeds the largest bound");
+  ++bound;
+  std::unique_ptr<LocalRanks> old_ranks;
+  try {
+    old_ranks = std::exchange(all_ranks, make_ranks());
+  } catch (...) {
+    --bound;
+    throw;
+  }
+  const std::unique_ptr<PortSlices> old_slices =
+      std::exchange(all_slices, std::make_unique<PortSlices>(program(), ranks(), scalars.values));
+  std::set<int> kept(program().stored.begin(), program().stored.end());
+  for (const Function& f : program().functions) kept.insert(f.inputs.begin(), f.inputs.end());
+  for (const int p : kept) {
+    const Port& port = program().ports[static_cast<size_t>(p)];
+    const std::vector<Slice>& from = old_slices->read(p);
+    const std::vector<Slice>& to = slices().slices(p);
+    const auto bytes = static_cast<size_t>(port.view.elements() * size_of(port.view.dtype));
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (to[i].data != from[i].data) std::memcpy(to[i].data, from[i].data, bytes);
+    }
+    slices().write(p);
+  }
+  raised.push_back(fmt::format(
+      "step {}: more rows went from one rank to another than their bound; it is {} times as large "
+      "now",
+      scalars.values[0], kRowBoundFactor));
 }
 
 /// Throws if function `f` cannot run now.
 void Session::State::begin(int f) {
-  ranks.require_usable();
+  ranks().require_usable();
   ports.require_given(f);
   ports.renew(f);
   last_function = f;
@@ -165,11 +234,18 @@ void Session::State::begin(int f) {
 
 void Session::State::run(int f) {
   begin(f);
-  ranks.on_all([this](Executor& executor) {
-    executor.run(last_function, ports.guards(last_function),
-                 [this, &executor] { return non_finite(last_function, executor); });
-  });
-  const Executor::Stopped stopped = ranks.stopped();
+  const auto attempt = [this] {
+    ranks().on_all([this](Executor& executor) {
+      executor.run(last_function, ports.guards(last_function),
+                   [this, &executor] { return non_finite(last_function, executor); });
+    });
+    return ranks().stopped();
+  };
+  Executor::Stopped stopped = attempt();
+  while (stopped.by == Executor::Stopped::By::bound) {
+    raise_bound();
+    stopped = attempt();
+  }
   if (stopped.by == Executor::Stopped::By::nothing) return;
   if (stopped.by == Executor::Stopped::By::guard && skips_non_finite) {
     skipped = stopped.message;
@@ -178,10 +254,10 @@ void Session::State::run(int f) {
   ClusterInternals::fail_alike(cluster, ErrorKind::usage, stopped.message);
 }
 
-/// What a check_finite() node of a function found, or "". Its scalar is equal on all ranks.
+/// What a check_finite() node of a function found, or "". Its scalar is equal on all ranks().
 std::string Session::State::non_finite(int f, Executor& executor) const {
   for (const Probe& p : observed.checks) {
-    if (p.function != program.functions[f].name) continue;
+    if (p.function != program().functions[f].name) continue;
     double first = 0;
     executor.device().read(&first, executor.data(readable(p.index)), sizeof(first));
     if (first >= kAllFinite) continue;
@@ -199,7 +275,7 @@ std::string Session::State::non_finite(int f, Executor& executor) const {
 
 /// Why a function waits for the device; empty if it does not.
 std::string Session::State::why_waits(int f) const {
-  const std::string& name = program.functions[static_cast<size_t>(f)].name;
+  const std::string& name = program().functions[static_cast<size_t>(f)].name;
   auto is_of = [&](const Probe& p) { return p.function == name; };
   for (const auto& [probes, what] :
        {std::pair{&observed.prints, "print()"}, std::pair{&observed.checks, "check_finite()"}}) {
@@ -209,13 +285,16 @@ std::string Session::State::why_waits(int f) const {
   }
   if (!ports.guards(f).empty())
     return fmt::format("its guard '{}' is read before anything is stored",
-                       program.ports[ports.guards(f)[0]].name);
-  if (!measures.empty()) return measures + " of every step is taken";
-  return ranks[0].why_waits(f);
+                       program().ports[ports.guards(f)[0]].name);
+  if (profiles || trace != nullptr)
+    return fmt::format("{} of every step is taken", profiles ? "a profile" : "a trace");
+  if (has_bounds(program().functions[static_cast<size_t>(f)]))
+    return "rows that travel are counted, and repeated with a larger bound if there are too many";
+  return ranks()[0].why_waits(f);
 }
 
 int64_t Session::State::fixed_size(const std::string& name) const {
-  for (const Port& port : program.ports) {
+  for (const Port& port : program().ports) {
     const auto at = std::find(port.dims.begin(), port.dims.end(), name) - port.dims.begin();
     if (at < std::ssize(port.dims)) return port.sizes[static_cast<size_t>(at)];
   }
@@ -233,7 +312,7 @@ Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& opt
     const ClusterTurn turn(cluster);
     state_.reset(new State(graph, cluster, options));
     for (const auto& [name, values] : graph.constants()) feed(name, values);
-    if (!state_->program.stored.empty()) state_->run(state_->program.function("init"));
+    if (!state_->program().stored.empty()) state_->run(state_->program().function("init"));
   });
 }
 
@@ -247,7 +326,7 @@ void Session::feed_slices(const std::string& input, const std::function<void(con
                           Loc at) {
   at_users_line("feed_slices", at, [&] {
     if (state_->ports.unread_input(input)) return;
-    state_->slices.fill(state_->ports.input(input), fill);
+    state_->slices().fill(state_->ports.input(input), fill);
     state_->ports.note_given(input);
   });
 }
@@ -255,7 +334,7 @@ void Session::feed_slices(const std::string& input, const std::function<void(con
 void Session::assign_slices(const std::string& stored,
                             const std::function<void(const Slice&)>& fill, Loc at) {
   at_users_line("assign_slices", at,
-                [&] { state_->slices.fill(state_->ports.stored(stored), fill); });
+                [&] { state_->slices().fill(state_->ports.stored(stored), fill); });
 }
 
 Array Session::shape_of(const std::string& name, Loc at) const {
@@ -270,7 +349,7 @@ void Session::feed(const std::string& input, const Array& whole, Loc at) {
     const std::vector<int64_t>& scalars = state_->scalars.values;
     if (const Port* unread = state_->ports.unread_input(input))
       return require_matches(*unread, scalars, whole);
-    const Port& port = state_->program.ports[state_->ports.input(input)];
+    const Port& port = state_->program().ports[state_->ports.input(input)];
     require_matches(port, scalars, whole);
     if (!lies_as(port.dims, whole)) return feed(input, by_name(port.name, port.dims, whole), at);
     feed_slices(
@@ -283,7 +362,7 @@ void Session::feed(const std::string& input, const ArrayView& whole, Loc at) {
     const std::vector<int64_t>& scalars = state_->scalars.values;
     if (const Port* unread = state_->ports.unread_input(input))
       return require_matches(*unread, scalars, whole);
-    require_matches(state_->program.ports[state_->ports.input(input)], scalars, whole);
+    require_matches(state_->program().ports[state_->ports.input(input)], scalars, whole);
     feed_slices(
         input, [&](const Slice& slice) { copy_in(whole, slice); }, at);
   });
@@ -313,7 +392,7 @@ void Session::set_size(const std::string& dim, int64_t size, Loc at) {
           return next[static_cast<size_t>(other)] != scalars.values[static_cast<size_t>(other)];
         });
     std::copy(next.begin(), next.end(), scalars.values.begin());  // executors read them in place
-    state_->slices.resize();
+    state_->slices().resize();
   });
 }
 
@@ -329,10 +408,10 @@ void Session::run(const std::string& function, Loc at) {
   at_users_line("run", at, [&] {
     State& s = *state_;
     const ClusterTurn turn(s.cluster);
-    const int f = s.program.function(function);
+    const int f = s.program().function(function);
     s.run(f);
     // Before the lines are printed: a callback that throws leaves the step that was stored.
-    if (s.program.functions[f].updates) ++s.scalars.values[0];
+    if (s.program().functions[f].updates) ++s.scalars.values[0];
     for (const Probe& p : s.observed.prints) {
       if (p.function != function) continue;
       const Array x = fetch(p.tensor);
@@ -345,26 +424,27 @@ void Session::enqueue(const std::string& function, Loc at) {
   at_users_line("enqueue", at, [&] {
     State& s = *state_;
     const ClusterTurn turn(s.cluster);
-    if (s.ranks.on_host()) return run(function);  // its errors are those of enqueue()
-    const int f = s.program.function(function);
+    if (s.ranks().on_host()) return run(function);  // its errors are those of enqueue()
+    const int f = s.program().function(function);
     const std::string why = s.why_waits(f);
     require(why.empty(), "'{}' has to wait for the GPU: {}; call run(), or leave that out",
             function, why);
     s.begin(f);
-    s.ranks.on_all([f](Executor& executor) { executor.enqueue(f); });
-    if (s.program.functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
+    s.ranks().on_all([f](Executor& executor) { executor.enqueue(f); });
+    if (s.program().functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
   });
 }
 
 void Session::wait() {
-  if (!state_->ranks.on_host()) state_->ranks.on_all([](Executor& executor) { executor.settle(); });
+  if (!state_->ranks().on_host())
+    state_->ranks().on_all([](Executor& executor) { executor.settle(); });
 }
 
 const std::string& Session::skipped() const { return state_->skipped; }
 
 std::vector<double> Session::waited() const {
   std::vector<double> seconds;
-  for (const auto& executor : state_->ranks.executors())
+  for (const auto& executor : state_->ranks().executors())
     seconds.push_back(executor->collectives().waited());
   return seconds;
 }
@@ -374,21 +454,21 @@ Array Session::fetch(const std::string& name, Loc at) {
     State& s = *state_;
     const int p = s.ports.readable(name, s.last_function);
     s.ports.require_current(p);
-    const Port& port = s.program.ports[p];
+    const Port& port = s.program().ports[p];
     Array whole = array_for(port, s.scalars.values);
-    if (const Slice* slice = s.slices.whole(p)) {
+    if (const Slice* slice = s.slices().whole(p)) {
       copy_out(*slice, whole);
       return whole;
     }
     if (s.cluster.local_ranks() == s.cluster.size()) {
-      for (const Slice& slice : s.slices.read(p)) {
+      for (const Slice& slice : s.slices().read(p)) {
         if (slice.is_owner) copy_out(slice, whole);
       }
       return whole;
     }
     s.cluster.run([&](int rank, Communicator&) {
-      const void* mine = s.slices.read(p)[rank].data;
-      gather_whole(s.program, port, s.ranks[rank], mine, s.scalars.values, whole);
+      const void* mine = s.slices().read(p)[rank].data;
+      gather_whole(s.program(), port, s.ranks()[rank], mine, s.scalars.values, whole);
     });
     return whole;
   });
@@ -398,8 +478,8 @@ double Session::fetch_scalar(const std::string& name, Loc at) {
   return at_users_line("fetch_scalar", at, [&] {
     const int p = state_->ports.readable(name, state_->last_function);
     state_->ports.require_current(p);
-    const Slice* slice = state_->slices.whole(p);
-    if (slice && state_->program.ports[p].view.elements() == 1)
+    const Slice* slice = state_->slices().whole(p);
+    if (slice && state_->program().ports[p].view.elements() == 1)
       return number_at(slice->data, slice->dtype, 0);
     const Array value = fetch(name, at);
     require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one",
@@ -411,23 +491,23 @@ double Session::fetch_scalar(const std::string& name, Loc at) {
 std::vector<Slice> Session::slices(const std::string& name, Loc at) {
   return at_users_line("slices", at, [&] {
     State& s = *state_;
-    if (s.ranks.on_host()) s.ports.note_given(name);  // they are the input itself
+    if (s.ranks().on_host()) s.ports.note_given(name);  // they are the input itself
     const int p = s.ports.readable(name, s.last_function);
     s.ports.require_current(p);
-    return s.slices.read(p);
+    return s.slices().read(p);
   });
 }
 
 void Session::assign(const std::string& stored, const Array& whole, Loc at) {
   at_users_line("assign", at, [&] {
     const int p = state_->ports.stored(stored);
-    const Port& port = state_->program.ports[p];
+    const Port& port = state_->program().ports[p];
     require_matches(port, state_->scalars.values, whole);
-    for (const Slice& slice : state_->slices.slices(p)) {
+    for (const Slice& slice : state_->slices().slices(p)) {
       lies_as(port.dims, whole) ? copy_in(whole, slice)
                                 : copy_in(by_name(stored, port.dims, whole), slice);
     }
-    state_->slices.write(p);
+    state_->slices().write(p);
   });
 }
 
@@ -435,37 +515,39 @@ void Session::copy_from(Session& other, const std::string& stored, Loc at) {
   at_users_line("copy_from", at, [&] {
     State &s = *state_, &o = *other.state_;
     const int to = s.ports.stored(stored), from = o.ports.stored(stored);
-    const Port &mine = s.program.ports[to], &theirs = o.program.ports[from];
+    const Port &mine = s.program().ports[to], &theirs = o.program().ports[from];
     require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
                 mine.view.dtype == theirs.view.dtype,
             "'{}' has another layout, size or dtype in the session it is copied from", stored);
-    const std::vector<Slice>& source = o.slices.read(from);
-    const std::vector<Slice>& target = s.slices.slices(to);
+    const std::vector<Slice>& source = o.slices().read(from);
+    const std::vector<Slice>& target = s.slices().slices(to);
     const auto bytes = static_cast<size_t>(mine.view.elements() * size_of(mine.view.dtype));
     for (size_t i = 0; i < source.size(); ++i) std::memcpy(target[i].data, source[i].data, bytes);
-    s.slices.write(to);
+    s.slices().write(to);
   });
 }
 
-CompiledProgram Session::program() const { return CompiledProgram(state_->program); }
+CompiledProgram Session::program() const { return CompiledProgram(state_->program()); }
 Cluster& Session::cluster() { return state_->cluster; }
-std::string Session::device() const { return state_->ranks[0].device().name(); }
+std::string Session::device() const { return state_->ranks()[0].device().name(); }
 std::vector<std::string> Session::fallbacks() const {
-  return state_->ranks[0].device().fallbacks();
+  std::vector<std::string> all = state_->ranks()[0].device().fallbacks();
+  all.insert(all.end(), state_->raised.begin(), state_->raised.end());
+  return all;
 }
 
 std::vector<StepTime> Session::profile() const {
-  return step_times(state_->program, state_->ranks[0]);
+  return step_times(state_->program(), state_->ranks()[0]);
 }
 
 std::vector<KernelReport> Session::kernel_times(const std::string& function,
                                                 const Machine& machine) const {
-  return tessera::kernel_times(state_->program, state_->ranks[0], function,
+  return tessera::kernel_times(state_->program(), state_->ranks()[0], function,
                                Costs(machine, state_->mesh));
 }
 
 std::vector<BucketTime> Session::bucket_times(const Machine* machine) const {
-  return tessera::bucket_times(state_->cluster, state_->mesh, state_->program, state_->ranks,
+  return tessera::bucket_times(state_->cluster, state_->mesh, state_->program(), state_->ranks(),
                                machine);
 }
 

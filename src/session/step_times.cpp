@@ -129,9 +129,18 @@ namespace {
 
 using Totals = std::map<const Step*, Executor::StepTotal>;
 
+/// Bytes that a step touches or sends in a run of the function, in which it runs `times` times.
+int64_t bytes_of(const Step& step, int64_t times, const CollectiveRunner& collectives,
+                 int64_t runs) {
+  if (step.kind == StepKind::compute) return times * bytes_touched(step);
+  const bool counts = step.kind == StepKind::collective && step.in.size() > 1;
+  return counts ? collectives.sent(step) / runs : times * step.bytes;
+}
+
 /// Adds the steps of a function that ran `runs` times, or of a loop's body in it.
 void add_rows(const Program& program, const Function& function, const std::string& name,
-              const Totals& totals, int64_t runs, std::vector<StepTime>& rows) {
+              const Totals& totals, const CollectiveRunner& collectives, int64_t runs,
+              std::vector<StepTime>& rows) {
   for (const Step& step : function.steps) {
     const auto total = totals.find(&step);
     if (total == totals.end()) continue;
@@ -140,9 +149,8 @@ void add_rows(const Program& program, const Function& function, const std::strin
     const size_t row = rows.size();
     rows.push_back(
         {name, begun.origin.name, begun.origin.source, name_of(step), runs, total->second.seconds,
-         times * step.flops,
-         times * (step.kind == StepKind::compute ? bytes_touched(step) : step.bytes),
-         result_bytes(program, step), axes_text(program, begun.axes),
+         times * step.flops, bytes_of(step, times, collectives, runs), result_bytes(program, step),
+         axes_text(program, begun.axes),
          step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
          step.kind == StepKind::wait});
     for (const Function& body : step.body) {
@@ -151,7 +159,7 @@ void add_rows(const Program& program, const Function& function, const std::strin
         if (const auto it = totals.find(&inner); it != totals.end())
           rows[row].seconds -= it->second.seconds;
       }
-      add_rows(program, body, name, totals, runs, rows);
+      add_rows(program, body, name, totals, collectives, runs, rows);
     }
   }
 }
@@ -169,7 +177,7 @@ std::vector<StepTime> step_times(const Program& program, const Executor& executo
     const Function& function = program.functions[f];
     const Totals totals = executor.times_of(static_cast<int>(f));
     if (const int64_t runs = runs_of(function, totals); runs > 0)
-      add_rows(program, function, function.name, totals, runs, rows);
+      add_rows(program, function, function.name, totals, executor.collectives(), runs, rows);
   }
   return rows;
 }

@@ -149,6 +149,51 @@ inline int check_exchange(Communicator& group, int64_t n, int64_t halo) {
   return failures;
 }
 
+/// Blocks of which as many rows are sent as the counts of each round say: none, some or all. What a
+/// sender has behind them must not arrive.
+inline int check_counts(Communicator& group, int64_t places, int64_t row, bool first) {
+  const int P = group.size(), r = group.rank();
+  const int64_t block = places * row;
+  std::vector<float> in(static_cast<size_t>(P * block)), out(in.size());
+  std::vector<int32_t> counts(static_cast<size_t>(P));
+  Collective c;
+  c.kind = CollectiveKind::all_to_all;
+  c.in = in.data();
+  c.out = out.data();
+  c.post = block;
+  c.split_first = first;
+  c.counts = counts.data();
+  c.row = row;
+  const std::unique_ptr<Operation> operation = group.prepare(c);
+  const auto sent = [&](int from, int to, int round) {
+    return (from * 5 + to * 3 + round * 7) % (places + 1) * (round % 4 != 3);
+  };
+  const auto value = [&](int from, int to, int64_t i, int round) {
+    return static_cast<float>((from * P + to) * 1000 + i % 997 + round + 1);
+  };
+  int failures = 0;
+  for (int round = 0; round < 12; ++round) {
+    for (int q = 0; q < P; ++q) {
+      counts[static_cast<size_t>(q)] = static_cast<int32_t>(sent(r, q, round));
+      for (int64_t i = 0; i < block; ++i) in[q * block + i] = value(r, q, i, round);
+    }
+    std::fill(out.begin(), out.end(), -1.0f);
+    operation->start();
+    if (round % 2) operation->advance();
+    operation->wait();
+    for (int q = 0; q < P; ++q) {
+      for (int64_t i = 0; i < block; ++i) {
+        const float want = i < sent(q, r, round) * row ? value(q, r, i, round) : 0.0f;
+        failures += out[q * block + i] != want;
+      }
+    }
+  }
+  if (failures)
+    std::fprintf(stderr, "rank %d of %d: %d elements of counted rows of %lld are wrong\n", r, P,
+                 failures, static_cast<long long>(row));
+  return failures;
+}
+
 /// Operations of two groups in flight at once, many times, waited for in an order that changes.
 inline int check_in_flight(Communicator& world, Communicator& group) {
   const int P = world.size(), G = group.size();
@@ -293,6 +338,10 @@ inline int check_group(Communicator& group) {
       failures += check_case(group, c, Memory::in_place, arena, kArena);
   }
   for (const int64_t n : {10, 1000, 50000}) failures += check_exchange(group, n, n / 3);
+  for (const int64_t row : {1, 3, 400}) {
+    failures += check_counts(group, 5, row, true);
+    failures += check_counts(group, 40, row, false);
+  }
   failures += check_together(group);
   for (const int64_t n : {1, 500}) failures += check_ahead(group, n);
   group.barrier();

@@ -240,6 +240,19 @@ TEST_CASE("wrong calls are usage errors", "[collectives]") {
   CHECK(together({}) == "[prepare] no collective is given");
   contains(together({all_reduce(data), Collective{}}),
            "[barrier] cannot be one of 2 collectives of an operation; prepare it alone");
+  const int32_t counts[] = {1};
+  c = all_reduce(data);
+  c.counts = counts;
+  contains(message(c), "[all_reduce] only an all_to_all has counts");
+  c.kind = CollectiveKind::all_to_all;
+  c.post = 8;
+  c.row = 3;
+  c.out = data.data() + 8;
+  contains(message(c),
+           "[all_to_all] counts of rows of 3 elements in blocks of 1 x 1 x 1 x 1 x 8; a block "
+           "consists of whole rows");
+  c.row = 4;
+  contains(together({c, c}), "[all_to_all] with counts cannot be one of 2 collectives");
   CHECK_THROWS_AS(world[0]->set_timeout(0), Error);
   CHECK_THROWS_AS(world[0]->allocate(-1), Error);
   CHECK_THROWS_AS(make_local_world(0), Error);

@@ -5,6 +5,7 @@
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/fed_experts.h"
 #include "support/gpt_run.h"
 #include "support/reference.h"
 
@@ -134,6 +135,46 @@ TEST_CASE("thread ranks with a GPU each use groups of GPUs, within captured step
   CHECK(gpus.group_calls > 0);
   CHECK(gpus.captures == 2 * 4);  // each rank: before and after the test of the loss
   CHECK(gpus.aborts > 0);         // groups end with their device
+}
+
+TEST_CASE("rows of experts travel between GPUs in whole blocks, whose bounds are raised",
+          "[cuda]") {
+  constexpr int64_t kExperts = 6, kRows = 32;
+  const auto train = [](Cluster& cluster, const std::string& mesh, const std::string& device,
+                        size_t raised) {
+    const FedExperts model(kExperts, kRows);
+    CompileOptions options = model.options(mesh, "batch,experts:x");
+    options.profile = false;
+    options.device = device;
+    Session session(model.g, cluster, options);
+    session.feed("x", wave(kRows));
+    std::vector<double> losses;
+    for (uint32_t step = 0; step < 5; ++step) {
+      session.feed("indices", Choices(kExperts, kRows, 1, 0.2 * step, step).array);
+      session.run("train");
+      losses.push_back(session.fetch_scalar("loss"));
+    }
+    const std::vector<std::string> told = session.fallbacks();
+    CHECK(std::count_if(told.begin(), told.end(), [](const std::string& line) {
+            return line.find("more rows went") != std::string::npos;
+          }) == static_cast<int64_t>(raised));
+    if (device == "cuda") {
+      expect_usage({"'train' has to wait for the GPU: rows that travel are counted"}, [&] {
+        Session again(model.g, cluster, options);
+        again.enqueue("train");
+      });
+    }
+    return losses;
+  };
+  Clusters clusters;
+  const std::vector<double> expected = train(clusters.of(1), "x:1", "cpu", 0);
+  CudaEmulator gpus(4);
+  gpus.has_groups = true;
+  const WithEmulator here(gpus);
+  const std::vector<double> losses = train(clusters.of(4), "x:4", "cuda", 1);
+  for (size_t i = 0; i < expected.size(); ++i)
+    CHECK(losses[i] == Approx(expected[i]).epsilon(1e-9));
+  CHECK(gpus.captures > 0);
 }
 
 TEST_CASE("an error that a group of GPUs reports is thrown with the collective's place", "[cuda]") {

@@ -1,9 +1,12 @@
 // A small gpt on the ranks of an mpirun and on as many threads of this process: the same bits, for
-// losses and for all that is stored; and the losses of one rank. The exit status is the number of
-// differences.
+// losses and for all that is stored; and the losses of one rank. The same for experts whose rows
+// travel. The exit status is the number of differences.
+#include <fmt/format.h>
+
 #include <cmath>
 #include <cstdio>
 
+#include "support/fed_experts.h"
 #include "support/gpt_run.h"
 
 using namespace tessera;
@@ -42,6 +45,41 @@ int far_from_one_rank(const test::GptOutcome& one, const test::GptOutcome& many,
   return count;
 }
 
+/// Losses of steps whose choices go to one expert more and more, so that bounds of rows are raised.
+struct ExpertsOutcome {
+  std::vector<double> losses;
+  size_t raised = 0;
+};
+ExpertsOutcome train_experts(Cluster& cluster) {
+  constexpr int64_t kExperts = 6, kRows = 32;
+  const test::FedExperts model(kExperts, kRows);
+  Session session(model.g, cluster,
+                  model.options(fmt::format("x:{}", cluster.size()), "batch,experts:x"));
+  session.feed("x", test::wave(kRows));
+  ExpertsOutcome outcome;
+  for (uint32_t step = 0; step < 5; ++step) {
+    session.feed("indices", test::Choices(kExperts, kRows, 1, 0.2 * step, step).array);
+    session.run("train");
+    outcome.losses.push_back(session.fetch_scalar("loss"));
+  }
+  outcome.raised = session.fallbacks().size();
+  return outcome;
+}
+
+int check_experts(Cluster& mpi) {
+  const ExpertsOutcome here = train_experts(mpi);
+  if (!mpi.is_root()) return 0;
+  Cluster threads = Cluster::threads(mpi.size()), single = Cluster::threads(1);
+  const ExpertsOutcome there = train_experts(threads), one = train_experts(single);
+  int wrong = here.losses != there.losses || here.raised != there.raised;
+  wrong += mpi.size() > 2 && here.raised == 0;
+  for (size_t step = 0; step < one.losses.size(); ++step)
+    wrong += std::abs(here.losses[step] - one.losses[step]) > 1e-9 * one.losses[step];
+  std::printf("experts: loss %.9g .. %.9g, bounds raised %zu times, %d wrong\n",
+              here.losses.front(), here.losses.back(), here.raised, wrong);
+  return wrong;
+}
+
 }  // namespace
 
 int main() {
@@ -62,6 +100,7 @@ int main() {
       std::printf("%-30s loss %.9g .. %.9g\n", layout.c_str(), here.losses.front(),
                   here.losses.back());
     }
+    wrong += check_experts(mpi);
     return wrong > 100 ? 100 : wrong;
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

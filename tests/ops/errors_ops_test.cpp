@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "support/expect_error.h"
+#include "tessera/ragged.h"
 #include "tessera/tessera.h"
 
 using namespace tessera;
@@ -161,6 +162,24 @@ TEST_CASE("reduction errors", "[errors]") {
   expect_usage({"[top_k] k = 7 is larger than dim 'b' of size 6", kHere},
                [&] { top_k(m.x, "b", Dim("k", 7)); });
   expect_usage({"dim 'a' occurs twice", kHere}, [&] { top_k(m.x, "b", Dim("a", 2)); });
+}
+
+TEST_CASE("errors of counted rows", "[errors]") {
+  Graph g;
+  const Dim a("a", 5), b("b", 3);
+  Tensor x = g.input("x", {a, b}, DType::float32), counts = g.input("k", {a}, DType::int32);
+  const auto error = [&](const std::string& word, Tensor k, const std::string& dim,
+                         double used = 1) {
+    expect_usage({word, kHere}, [&] { ragged(x, k, dim, used); });
+  };
+  error("[ragged] the counts are float32; they are int32", g.input("f", {a}, DType::float32), "b");
+  error("[ragged] row dim 'c' is not in", counts, "c");
+  error("[ragged] the counts [a=5] have the dim 'a', whose elements they count", counts, "a");
+  error("[ragged] dim 'n' of the counts [n=2] is not in x [a=5, b=3]",
+        g.input("n", {Dim("n", 2)}, DType::int32), "b");
+  error("[ragged] used 0; it is a share", counts, "b", 0);
+  expect_usage({"[within_bound] counts of int32 within -1; counts are int32, and a bound is 0"},
+               [&] { within_bound(counts, -1); });
 }
 
 TEST_CASE("errors of grouped products", "[errors]") {

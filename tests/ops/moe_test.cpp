@@ -1,10 +1,14 @@
 // A mixture of experts split over ranks: what its Program sends, and that it is the whole one.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "support/catch.h"
+#include "support/counted_world.h"
 #include "support/expect_error.h"
+#include "support/fed_experts.h"
 #include "tessera/explain.h"
 #include "tessera/tessera.h"
 
@@ -303,19 +307,89 @@ TEST_CASE("a rank computes its own experts from end to end, and nothing twice") 
   }
 }
 
-TEST_CASE("tokens travel once, however many experts they choose") {
+TEST_CASE("tokens that choose as many experts as there are ranks travel once") {
   const auto forward = [](int64_t choices) {
     Layer layer;
     MoeOptions o = dropless();
     o.routing.choices = choices;
     build(layer, o);
-    CompileOptions options = options_of(layer, "x:4", "batch,experts:x");
+    CompileOptions options = options_of(layer, "x:2", "batch,experts:x");
     options.functions = {{"forward", {layer.loss}, false}};
     return explain(layer.graph, options).functions.back().bytes;
   };
-  // All but the indices and gates of two more choices of 48 tokens, three quarters of them from
-  // other ranks.
-  CHECK(forward(4) - forward(2) == 48 * 3 / 4 * 2 * (4 + 8));
+  // All but the indices and gates of two more choices of 48 tokens, half of them from another rank.
+  CHECK(forward(4) - forward(2) == 48 / 2 * 2 * (4 + 8));
+}
+
+TEST_CASE("rows travel to the owners of their experts, as many as there are") {
+  const int64_t experts = 6, rows = 4;
+  for (const double share : {0.0, 0.6}) {
+    FedExperts model(experts, rows);
+    CountedWorld world(4);
+    Cluster ranks = Cluster::adopt(world.communicators());
+    Session session(model.g, ranks, model.options("x:4", "batch,experts:x"));
+    const Choices choices(experts, rows, 4, share, 8);
+    session.feed("x", wave(rows));
+    session.feed("indices", choices.array);
+    world.clear();
+    session.run("train");
+    int64_t to_others = 0, from_others = 0, all = 0;  // rows of rank 0, and of all ranks
+    for (size_t r = 0; r < 4; ++r) {
+      for (size_t q = 0; q < 4; ++q) all += r == q ? 0 : choices.sent[r][q];
+      to_others += r == 0 ? 0 : choices.sent[0][r];
+      from_others += r == 0 ? 0 : choices.sent[r][0];
+    }
+    REQUIRE(to_others != from_others);
+    const int64_t row = 8 * sizeof(double);
+    int64_t there = 0, back = 0, gathered = 0, moved = 0;
+    for (const StepTime& step : session.profile()) {
+      if (step.function != "train" || !step.collective) continue;
+      there += step.bytes == to_others * row;
+      back += step.bytes == from_others * row;
+      gathered += *step.collective == CollectiveKind::all_gather;
+    }
+    CHECK(there == 2);  // x, the gradient of y
+    CHECK(back == 2);   // y, the gradient of x
+    CHECK(gathered == 0);
+    for (const auto& [call, counted] : world.counted())
+      moved += call.kind == CollectiveKind::all_to_all && counted.bytes[0] == all * row;
+    CHECK(moved == 4);
+  }
+}
+
+TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are raised as told") {
+  const int64_t experts = 6, rows = 32, steps = 1000;
+  FedExperts one(experts, rows), many(experts, rows);
+  Cluster single = Cluster::threads(1), ranks = Cluster::threads(4);
+  Session whole(one.g, single, one.options("x:1", ""));
+  Session split(many.g, ranks, many.options("x:4", "batch,experts:x"));
+  const int64_t bound = 2 * 256 / 4;  // twice the mean of the rows of a rank for each rank
+  const int64_t before = split.program().transient_bytes();
+  const Array x = wave(rows);
+  whole.feed("x", x);
+  split.feed("x", x);
+  int64_t exceeded = -1;
+  for (int64_t step = 0; step < steps; ++step) {
+    const Choices choices(experts, rows, 4, 0.5 * static_cast<double>(step) / steps,
+                          static_cast<uint32_t>(step));
+    if (choices.most > bound && exceeded < 0) exceeded = step;
+    for (Session* s : {&whole, &split}) {
+      s->feed("indices", choices.array);
+      s->run("train");
+    }
+    INFO(step);
+    REQUIRE(split.fetch_scalar("loss") == Approx(whole.fetch_scalar("loss")).epsilon(1e-9));
+    REQUIRE(split.fallbacks().size() == (exceeded < 0 ? 0u : 1u));
+  }
+  REQUIRE(exceeded > 0);
+  CHECK(split.fallbacks()[0].find(fmt::format("step {}: ", exceeded)) == 0);
+  CHECK(split.step() == steps);
+  CHECK(split.program().transient_bytes() > before);
+  for (const std::string& name : whole.program().stored_names()) {
+    const Array want = whole.fetch(name), got = split.fetch(name);
+    for (int64_t i = 0; i < want.elements(); ++i)
+      REQUIRE(got.at(i) == Approx(want.at(i)).epsilon(1e-7).margin(1e-9));
+  }
 }
 
 TEST_CASE("128 experts, of which a token takes 8: what is counted and kept") {

@@ -1,5 +1,6 @@
 // Rows of the indexed ops.
 #include "ops/op_cases.h"
+#include "tessera/ragged.h"
 
 namespace tessera::test {
 
@@ -74,10 +75,27 @@ void add_grouped(std::vector<OpCase>& rows) {
                   }});
 }
 
+/// Blocks [n, b] of rows along c, of which k are there; under some layouts they are exchanged.
+OpCase counted_rows() {
+  const Dim from("from", 4), to("to", 4);
+  return {"ragged",
+          {real("x", {from, to, c, b}), integers("k", {from, to}, 0, 4)},
+          {"from", "to", "b"},
+          [](Graph& g, const Tensors& x) -> Tensors {
+            const Tensor there = less(iota(g, c), x[1]);
+            const auto rows = [&](Tensor t) {
+              return ragged(where(there, t, zeros_like(t)), x[1], "c", 0.5);
+            };
+            const Tensor there_again = rows(x[0].prefer("from")).prefer("to");
+            return {rows(sin(there_again)).prefer("from")};
+          }};
+}
+
 }  // namespace
 
 std::vector<OpCase> indexed_cases() {
   std::vector<OpCase> rows;
+  rows.push_back(counted_rows());
   rows.push_back(gathers("gather", real("x", {n, b}), integers("i", {a, c}, 0, 6)));
   rows.push_back(
       gathers("gather_inner_dim", real("x", {b, n}), integers("i", {a}, 0, 6, DType::int64)));

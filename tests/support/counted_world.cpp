@@ -4,6 +4,7 @@
 // and sender; nobody waits to send.
 #include "support/counted_world.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -178,6 +179,19 @@ Message combined(const Collective& c, const std::vector<Message>& parts) {
   return result;
 }
 
+/// The rows of a block that are counted, and a block of them with zeros behind.
+Message rows_for(const Collective& c, int q) {
+  const auto bytes = static_cast<int64_t>(size_of(c.dtype));
+  const char* const block = static_cast<const char*>(c.in) + q * c.post * bytes;
+  return Message(block, block + c.counts[q] * c.row * bytes);
+}
+void keep_rows(const Collective& c, const Message& rows, int q) {
+  const auto bytes = static_cast<size_t>(c.post) * static_cast<size_t>(size_of(c.dtype));
+  check(rows.size() <= bytes, "{} bytes of rows in a block of {}", rows.size(), bytes);
+  char* const block = static_cast<char*>(c.out) + static_cast<size_t>(q) * bytes;
+  std::fill(std::copy(rows.begin(), rows.end(), block), block + bytes, '\0');
+}
+
 /// Runs one collective; the bytes that this rank sends to others are added, by phase.
 void perform(const Seat& seat, const Collective& c, int64_t (&sent)[2]) {
   const int ranks = seat.size();
@@ -212,7 +226,9 @@ void perform(const Seat& seat, const Collective& c, int64_t (&sent)[2]) {
       return;
     }
     default:
-      keep(seat.trade(mine, sent[0]));
+      if (c.counts == nullptr) return keep(seat.trade(mine, sent[0]));
+      const auto got = seat.trade([&](int q) { return rows_for(c, q); }, sent[0]);
+      for (int q = 0; q < ranks; ++q) keep_rows(c, got[static_cast<size_t>(q)], q);
   }
 }
 

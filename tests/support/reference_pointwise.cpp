@@ -44,6 +44,7 @@ const std::unordered_map<std::string_view, Formula>& formulas() {
       {"stop_gradient", F(x[0])},
       {"print", F(x[0])},
       {"check_finite", F(x[0])},
+      {"ragged", F(x[0])},
       {"broadcast", F(x[0])},
       {"transpose", F(x[0])},
       {"cast", F(x[0])},

@@ -1,6 +1,7 @@
 #include "lower/flow/collective_step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "collectives/cost.h"
 #include "lower/layout/interval.h"
@@ -40,6 +41,14 @@ void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, cons
         {"pre", product(in, 0, first)},          {"s", out[node.to]},
         {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
         {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
+    if (node.in.size() > 1) {
+      const FlowValue& from = flow.values[node.in[0]];
+      step.attrs.set("row", product(in, from.shape.find(from.counts.dim) + 1, rank));
+      step.attrs.set("used", from.counts.used);
+      step.bytes = static_cast<int64_t>(
+          std::ceil(from.counts.used * static_cast<double>(sent_bytes(rule_layouts, step))));
+      return;
+    }
   } else {
     const FlowValue &from = flow.values[node.in[0]], &to = flow.values[node.out[0]];
     const std::vector<int> axis_sizes = sizes_of_axes(rule_layouts.mesh());

@@ -16,6 +16,13 @@
 
 namespace tessera {
 
+/// Blocks of a value that are filled with rows only in part; see ragged() in tessera/ragged.h.
+struct FlowCounts {
+  int value = -1;   ///< the flow value with the counts; -1: all rows are there
+  std::string dim;  ///< the dim of the rows
+  double used = 1;  ///< the share of rows that is expected to be there
+};
+
 struct FlowValue {
   Shape shape;  ///< logical
   DType dtype = DType::float32;
@@ -23,6 +30,7 @@ struct FlowValue {
   std::string name;
   int node = -1;
   std::vector<Interval> intervals = {};  ///< set for an operand that was moved for one op
+  FlowCounts counts = {};
 };
 
 /// The names of the split dims.
@@ -32,7 +40,7 @@ struct FlowLoop;
 
 struct FlowNode {
   FlowKind kind = FlowKind::op;
-  std::vector<int> in, out;  ///< flow values
+  std::vector<int> in, out;  ///< flow values; an all_to_all of counted rows also has the counts
   Origin origin;
   // op
   const Op* op = nullptr;

@@ -67,26 +67,50 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
     if (const int result = move_renamed(value, to, origin, resharder); result >= 0) return result;
   }
   for (const Move& m : path.moves) {
-    auto [it, is_new] =
-        moved_.emplace(MemoKey().add(value).add(recompute_group_).add(m.after).text(), -1);
-    if (is_new) {
+    const std::string key = MemoKey().add(value).add(recompute_group_).add(m.after).text();
+    if (!moved_.contains(key)) {
       FlowNode node;
       node.kind = m.kind;
       node.in = {value};
+      if (const int counts = counts_for(value, m, origin, resharder); counts >= 0)
+        node.in.push_back(counts);
       node.axes = m.axes;
       node.from = m.from;
       node.to = m.to;
       node.combiner = flow_.values[value].layout.combiner;
       std::string reason = reason_for(flow_, rule_layouts_, value, m.axes, {m.to, m.from});
       node.origin = {from.name, origin.source, reason.empty() ? origin.reason : reason};
-      it->second = add_value({from.shape, from.dtype, m.after, from.name, -1});
-      if (m.after.partial.empty()) flow_.values[it->second].layout.combiner = Combiner::sum;
-      node.out = {it->second};
+      const int moved =
+          add_value({from.shape, from.dtype, m.after, from.name, -1, {}, from.counts});
+      if (m.after.partial.empty()) flow_.values[moved].layout.combiner = Combiner::sum;
+      node.out = {moved};
       add_node(std::move(node));
+      moved_.emplace(key, moved);
     }
-    value = it->second;
+    value = moved_.at(key);
   }
   return value;
+}
+
+int FlowBuilder::counts_for(int value, const Move& m, const Origin& origin, Resharder& resharder) {
+  const FlowValue v = flow_.values[value];
+  if (m.kind != FlowKind::all_to_all || v.counts.value < 0) return -1;
+  int ranks = 1;
+  for (int axis : m.axes) ranks *= rule_layouts_.mesh().axes()[axis].size;
+  const Shape& counts = flow_.values[v.counts.value].shape;
+  const int rows = v.shape.find(v.counts.dim);
+  TensorLayout own;
+  for (const Dim& d : counts) {
+    if (d.name != v.shape[m.from].name && d.name != v.shape[m.to].name) return -1;
+    own.dims.push_back(d.name == v.shape[m.from].name ? m.axes : std::vector<int>{});
+  }
+  if (counts.rank() != 2 || rows < m.from || rows < m.to) return -1;
+  for (int d = 0; d < rows; ++d) {
+    const bool is_block = d == m.from || d == m.to;
+    if (is_block ? v.shape[d].size != ranks : v.shape[d].size != 1) return -1;
+  }
+  if (v.layout.dims[static_cast<size_t>(m.from)] != m.axes) return -1;
+  return move(v.counts.value, own, origin, resharder);
 }
 
 int FlowBuilder::recompute(int value, const TensorLayout& to) {

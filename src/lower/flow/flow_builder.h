@@ -37,6 +37,8 @@ class FlowBuilder {
   /// once under all of its names. `origin`: the op that needs the value; its reason is used if no
   /// layout rule explains the move.
   int move(int value, const TensorLayout& to, const Origin& origin, Resharder& resharder);
+  /// An all_to_all of blocks of `value` will send only the rows that `counts` counts.
+  void note_counts(int value, FlowCounts counts) { flow_.values[value].counts = std::move(counts); }
   /// Returns `value` placed as an op needs it.
   int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
 
@@ -45,6 +47,9 @@ class FlowBuilder {
 
  private:
   int exchange(int value, const Placement& to, const Origin& origin);
+  /// The counts of the rows that an all_to_all sends, in the layout in which each rank has those of
+  /// its own blocks; or -1 if the blocks are not of single ranks, or not counted.
+  int counts_for(int value, const Move& move, const Origin& origin, Resharder& resharder);
   /// If an op without operands computes `value`, adds that op again, split as `to`. Returns -1 if
   /// there is no such op, or if a dim is not exactly one `fresh` factor.
   int recompute(int value, const TensorLayout& to);

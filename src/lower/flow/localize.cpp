@@ -312,6 +312,8 @@ class Localizer {
     step.origin = node.origin;
     step.number = next_collective_++;
     step.in = {build_.contiguous(node.in[0])};
+    if (node.kind == FlowKind::all_to_all && node.in.size() > 1)  // counts of rows
+      step.in.push_back(build_.contiguous(node.in[1]));
     view(node.out[0]) = build_.result_view(node.out[0]);
     step.out = {view(node.out[0])};
     describe_collective(flow_, rule_layouts_, node, step);

@@ -92,6 +92,9 @@ void CompositeExpander::add_body(Frame& frame, const Node& node, const Body& bod
 std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::vector<int>& in) {
   if (!call.op.by_slices) return std::nullopt;
   const IndexSpace& space = layouts_.space(call);
+  Attrs attrs = call.attrs;
+  if (attrs.has("row_bound")) attrs.set("row_bound", row_bound_);
+  const OpCall bounded{call.op, call.in, call.out, attrs};
   const std::vector<std::vector<int>> first = emit_.value(in[0]).layout.dims;
   for (size_t i = in.size(); i-- > 0;) {  // other operands first: there two dims may meet
     const TensorLayout layout = emit_.value(in[i]).layout;
@@ -111,7 +114,7 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       const int64_t slices = slices_of(axes);
       if (!is_split_once(dim.name, slices) || (!like.empty() && !is_split_once(like, slices)))
         continue;
-      Body body = body_by_slices(call, dim.name, like, slices);
+      Body body = body_by_slices(bounded, dim.name, like, slices);
       if (!body.out.empty()) return body;
     }
   }

@@ -40,6 +40,8 @@ class FlowEmitter {
   int settle(const Frame& frame, int value, int flow, const TensorLayout& target,
              const Origin& origin);
 
+  /// See FlowBuilder::note_counts().
+  void note_counts(int value, FlowCounts counts) { build_.note_counts(value, std::move(counts)); }
   /// Adds an op, or returns the results of the same op on the same operands.
   std::vector<int> add_op(FlowNode flow, const OpCall& call, const Choice& choice,
                           const Frame& frame, const Node& node);

@@ -56,12 +56,13 @@ class Partitioner {
               const std::set<const Op*>& kernels, const PartitionOptions& options)
       : graph_(graph),
         rule_layouts_(rule_layouts),
+        reads_counts_(options.reads_counts),
         build_(rule_layouts),
         layouts_(rule_layouts, options, build_),
         emit_(graph, build_, layouts_),
         loops_(rule_layouts, emit_, layouts_, [this](Frame& frame) { walk(frame); }),
-        composites_(rule_layouts, kernels, emit_, layouts_, [this](Frame& frame) { walk(frame); }) {
-  }
+        composites_(rule_layouts, kernels, options.row_bound, emit_, layouts_,
+                    [this](Frame& frame) { walk(frame); }) {}
 
   void run(const FunctionSpec& spec) {
     emit_.start(spec.name);
@@ -122,6 +123,7 @@ class Partitioner {
     const bool narrows = is_narrowing(call);
     std::vector<int> in;
     for (int v : node.in) in.push_back(narrows ? frame.env[v] : emit_.operand(frame, v, purpose));
+    if (node.op == &kRagged) return add_ragged(frame, node, in);
     if (!composites_.expand(frame, node, call, in)) compute(frame, node, call, std::move(in));
   }
 
@@ -139,6 +141,16 @@ class Partitioner {
     flow.out = {emit_.add_value(std::move(value))};
     frame.env[node.out[0]] = flow.out[0];
     emit_.add_node(std::move(flow));
+  }
+
+  /// The rows are those of the operand. What is new is that they are counted, for the next move.
+  void add_ragged(Frame& frame, const Node& node, const std::vector<int>& in) {
+    const Origin from = frame.origin(node);
+    if (reads_counts_)
+      emit_.note_counts(
+          in[0], {in[1], node.attrs.get<std::string>("dim"), node.attrs.get<double>("used")});
+    frame.env[node.out[0]] =
+        emit_.settle(frame, node.out[0], in[0], layouts_.rule_layout(frame, node.out[0]), from);
   }
 
   void compute(Frame& frame, const Node& node, const OpCall& call, std::vector<int> in) {
@@ -219,6 +231,7 @@ class Partitioner {
 
   const Graph& graph_;
   const RuleLayouts& rule_layouts_;
+  const bool reads_counts_;
   FlowBuilder build_;
   LayoutChooser layouts_;
   FlowEmitter emit_;

@@ -14,6 +14,8 @@ namespace tessera {
 struct PartitionOptions {
   bool init = true;  ///< begin with the function "init", if the graph has stored tensors
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
+  double row_bound = 0;                                           ///< see LowerOptions
+  bool reads_counts = true;                                       ///< see LowerOptions
 };
 
 /// Partitions the functions of a graph. A composite stays one op if `kernels` has it and the dims

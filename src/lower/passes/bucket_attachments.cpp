@@ -27,8 +27,13 @@ Counts count(const Program& program, const Function& function) {
     const Step& step = function.steps[s];
     if (step.kind == StepKind::wait) continue;
     const bool computes = step.kind == StepKind::compute;
-    add(step.in, computes ? counts.computed_from : counts.sent);
-    if (!computes) add(step.out, counts.received);
+    if (computes) {
+      add(step.in, counts.computed_from);
+    } else {
+      add({step.in[0]}, counts.sent);
+      add({step.in.begin() + 1, step.in.end()}, counts.computed_from);  // counts of rows
+      add(step.out, counts.received);
+    }
     if (static_cast<int>(s) < function.first_update || !function.outer.empty())
       add(step.out, counts.written);
   }

@@ -123,7 +123,13 @@ class Buckets {
   void place(int s) {
     const Step& step = steps_[s];
     const int64_t bytes = larger(step);
-    touch(step.in[0].buffer, -1);
+    for (const View& v : step.in) touch(v.buffer, -1);
+    if (step.in.size() > 1) {  // counted rows: an operation of their own
+      buckets_.push_back({s, true, bytes, {s}});
+      result_of_[step.out[0].buffer] = static_cast<int>(buckets_.size()) - 1;
+      touched_[step.out[0].buffer] = 1;
+      return;
+    }
     const Kind key{step.collective, step.axes};
     auto last = last_.find(key);
     const bool fits =

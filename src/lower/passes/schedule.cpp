@@ -96,7 +96,7 @@ class Scheduler {
       }
       if (auto feeder = feeders.find(step.in[0].buffer); feeder != feeders.end())
         bucket.feeders.push_back(std::move(feeder->second));
-      using_[step.in[0].buffer].push_back(it->second);
+      for (const View& v : step.in) using_[v.buffer].push_back(it->second);
       if (step.out[0].buffer != step.in[0].buffer) using_[step.out[0].buffer].push_back(it->second);
       bucket.members.push_back(std::move(step));
     }
@@ -130,7 +130,7 @@ class Scheduler {
     }
     for (const Bucket& e : buckets_) {
       for (const Step& step : e.members) {
-        live(step.in[0].buffer, 2 * e.start, 2 * e.end);
+        for (const View& v : step.in) live(v.buffer, 2 * e.start, 2 * e.end);
         live(step.out[0].buffer, 2 * e.start, 2 * e.end);
       }
       for (const Step& step : e.followers) live(step.out[0].buffer, 2 * e.end, 2 * e.end);
@@ -167,9 +167,10 @@ class Scheduler {
   std::vector<int> buffers_of(const Bucket& e) const {
     std::vector<int> buffers;
     for (const Step& step : e.members) {
-      for (int buffer : {step.in[0].buffer, step.out[0].buffer}) {
-        if (is_counted(buffer)) buffers.push_back(buffer);
+      for (const View& v : step.in) {
+        if (is_counted(v.buffer)) buffers.push_back(v.buffer);
       }
+      if (is_counted(step.out[0].buffer)) buffers.push_back(step.out[0].buffer);
     }
     std::sort(buffers.begin(), buffers.end());
     buffers.erase(std::unique(buffers.begin(), buffers.end()), buffers.end());
@@ -190,7 +191,7 @@ class Scheduler {
       }
     };
     for (const Step& step : e.members) {
-      after(step.in[0].buffer, true);
+      for (const View& v : step.in) after(v.buffer, true);
       after(step.out[0].buffer, false);
     }
     const auto enough =
@@ -217,7 +218,7 @@ class Scheduler {
       }
     };
     for (const Step& step : e.members) {
-      before(step.in[0].buffer, true);
+      for (const View& v : step.in) before(v.buffer, true);
       before(step.out[0].buffer, false);
     }
     for (const Step& step : e.followers) before(step.out[0].buffer, false);
@@ -271,7 +272,7 @@ class Scheduler {
     }
     for (const Bucket& e : buckets_) {
       for (const Step& step : e.members) {
-        read.insert(step.in[0].buffer);
+        for (const View& v : step.in) read.insert(v.buffer);
         written.insert(step.out[0].buffer);
       }
     }
@@ -280,7 +281,7 @@ class Scheduler {
       if (e.early || e.late) continue;
       auto all = [&](auto&& holds) {
         return std::all_of(e.members.begin(), e.members.end(), [&](const Step& step) {
-          return holds(step.in[0].buffer, step.out[0].buffer);
+          return step.in.size() == 1 && holds(step.in[0].buffer, step.out[0].buffer);
         });
       };
       const bool pays = most < kUnlimited || fast_deadlines_[number] < 0 || e.moves_slices();

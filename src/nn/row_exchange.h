@@ -1,0 +1,58 @@
+// Rows that travel to the ranks which own what they chose, and back.
+#pragma once
+
+#include <string>
+
+#include "tessera/ops.h"
+#include "tessera/ragged.h"
+
+namespace tessera::nn {
+
+/// Tokens and experts are both in slices, one of each for a rank. A row is one choice of a token.
+/// Each rank puts its rows for each owner, in the order of tokens and choices, into a block with
+/// `places` places, and all_to_alls with counts move blocks to the owners and results back.
+///
+/// Dims: `tokens` [slices] of the tokens, `owners` [slices] of the experts, a place in a block.
+/// What is made for tokens prefers `tokens`, and what arrives prefers `owners`.
+class RowExchange {
+ public:
+  /// indices [tokens..., choices], int32, without bounded dims; an index outside of `experts` is no
+  /// row. `tokens`: the dim of the indices that is in slices. `bound`: the places of a block, as a
+  /// multiple of the mean number of rows (LowerOptions::row_bound); 0: as many as a rank has rows,
+  /// so that all of them may go to one owner.
+  RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
+              const std::string& tokens, int64_t slices, double bound = 0);
+
+  /// The share of places that has a row if all owners get as many.
+  double used() const { return used_; }
+  /// The experts of a slice.
+  const Dim& inner() const { return inner_; }
+
+  /// [tokens, owners, place, rest]: for each row the element of its token in x [token dims...,
+  /// rest]; zero in places without a row. At the owners.
+  Tensor tokens_to_owners(Tensor x) const;
+  /// [tokens, owners, place]: the same for what each choice has, [token dims..., choices].
+  Tensor choices_to_owners(Tensor x) const;
+  /// [tokens, owners, place], int32: the experts of the rows, in the owner's slice; -1 without a
+  /// row. At the owners.
+  Tensor indices_at_owners() const;
+  /// The sum, for each token, of the results of its rows: y [tokens, owners, place, rest] as shape
+  /// `to`, with the token dims and rest. y is zero in places without a row.
+  Tensor sums_at_tokens(Tensor y, const Shape& to) const;
+
+ private:
+  Tensor by_slices(Tensor x, const Dim& last, double fill) const;
+  Tensor to_owners(Tensor x, Tensor indices, const Dim& dim) const;
+
+  Dim choices_, experts_;
+  Shape tokens_;  ///< token dims, the one in slices first
+  Dim slice_, owner_, inner_, token_, row_, place_;
+  int64_t room_;  ///< of the dim in slices, with padding
+  double used_ = 1;
+  Tensor like_;               ///< [slice], which it prefers
+  Tensor local_;              ///< [slice, row]: 1 + the expert in its slice
+  Tensor row_of_, token_of_;  ///< [slice, owner, place]; -1: none
+  Tensor counts_;             ///< [slice, owner]
+};
+
+}  // namespace tessera::nn
