@@ -43,8 +43,9 @@ class Candidates {
   const Assignment& assignment(size_t i) const { return assignments_[i]; }
   const Assignment& assignment(const Candidate& c) const { return assignments_[c.assignment]; }
   /// True if the candidate is a pipeline: its layers are in more than one stage.
-  bool has_stages(size_t assignment) const { return stages(assignment) > 1; }
-  int64_t stages(size_t assignment) const { return estimates_[0].stages(assignments_[assignment]); }
+  bool has_stages(size_t assignment) const {
+    return estimates_[0].stages(assignments_[assignment]) > 1;
+  }
   /// Adds an assignment and returns its index.
   size_t add(Assignment assignment);
   /// Reorders and names the axes of an assignment: those with most communication come last, inside

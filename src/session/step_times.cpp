@@ -69,8 +69,9 @@ void predict(const Function& function, const Machine& machine, const Mesh& mesh,
   const FunctionTime time = time_of(function, Costs(machine, mesh));
   for (const CollectiveTime& c : time.collectives) {
     BucketTime& row = *rows.at(steps[static_cast<size_t>(c.step)]);
-    row.predicted_exposed += c.exposed;
-    row.predicted_hidden += c.hidden();
+    const double own = time.shares[static_cast<size_t>(c.step)];
+    row.predicted_exposed += own * c.exposed;
+    row.predicted_hidden += own * c.hidden();
   }
 }
 
