@@ -5,12 +5,14 @@
 #include "session/step_times.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
 #include "compile/kernel_info.h"
 #include "compile/kernel_rows.h"
 #include "cost/function_time.h"
+#include "cost/work.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
 #include "session/clock_sync.h"
@@ -131,8 +133,9 @@ namespace {
 using Totals = std::map<const Step*, Executor::StepTotal>;
 
 /// Adds the steps of a function that ran `runs` times, or of a loop's body in it.
-void add_rows(const Program& program, const Function& function, const std::string& name,
-              const Totals& totals, int64_t runs, std::vector<StepTime>& rows) {
+void add_rows(const Program& program, const Mesh& mesh, const Function& function,
+              const std::string& name, const Totals& totals, int64_t runs,
+              std::vector<StepTime>& rows) {
   for (const Step& step : function.steps) {
     const auto total = totals.find(&step);
     if (total == totals.end()) continue;
@@ -141,7 +144,7 @@ void add_rows(const Program& program, const Function& function, const std::strin
     const size_t row = rows.size();
     rows.push_back(
         {name, begun.origin.name, begun.origin.source, name_of(step), runs, total->second.seconds,
-         times * step.flops,
+         times * std::llround(flops_done(step, mesh)),
          times * (step.kind == StepKind::compute ? bytes_touched(step) : step.bytes),
          result_bytes(program, step), axes_text(program, begun.axes),
          step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
@@ -152,7 +155,7 @@ void add_rows(const Program& program, const Function& function, const std::strin
         if (const auto it = totals.find(&inner); it != totals.end())
           rows[row].seconds -= it->second.seconds;
       }
-      add_rows(program, body, name, totals, runs, rows);
+      add_rows(program, mesh, body, name, totals, runs, rows);
     }
   }
 }
@@ -164,13 +167,14 @@ int64_t runs_of(const Function& function, const Totals& totals) {
 
 }  // namespace
 
-std::vector<StepTime> step_times(const Program& program, const Executor& executor) {
+std::vector<StepTime> step_times(const Program& program, const Mesh& mesh,
+                                 const Executor& executor) {
   std::vector<StepTime> rows;
   for (size_t f = 0; f < program.functions.size(); ++f) {
     const Function& function = program.functions[f];
     const Totals totals = executor.times_of(static_cast<int>(f));
     if (const int64_t runs = runs_of(function, totals); runs > 0)
-      add_rows(program, function, function.name, totals, runs, rows);
+      add_rows(program, mesh, function, function.name, totals, runs, rows);
   }
   return rows;
 }
