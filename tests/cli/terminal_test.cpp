@@ -143,7 +143,7 @@ TEST_CASE("terminal: explain, plan, diff and errors at any width say what a pipe
     }
     return all;
   };
-  for (const std::string command :
+  for (const std::string& command :
        {cli + " explain gpt --layout \"batch:data;heads,ff:model\"" + job,
         cli + " diff gpt \"batch:data\" \"batch:data;ff:model\"" + job,
         cli + " simulate gpt --layout \"batch:data;ff:model\"" + job}) {
