@@ -21,7 +21,7 @@ struct StepTime {
   std::string function, name, source, kernel;
   int64_t runs = 0;
   double seconds = 0;   ///< of all runs; of a collective its start, of a loop without its steps
-  int64_t flops = 0;    ///< of one run, all iterations of a loop; attention: without hidden pairs
+  int64_t flops = 0;    ///< of one run of the function: of a step in a loop, all iterations
   int64_t bytes = 0;    ///< the same: read and written by a kernel, sent by a collective
   int64_t results = 0;  ///< bytes of its results
   std::string axes;     ///< of a collective and of its wait: "data+model"; else ""
