@@ -82,20 +82,25 @@ void add_wrapped(std::string_view line, int width, std::string& to) {
     if (at != line.npos && (at == 0 || line[at - 1] == ' ')) copied = std::min(copied, at);
   }
   int used = 0;
+  bool has_word = false;  // on the line that is being filled
   for (size_t at = 0; at < line.size();) {
     // The blanks in front of a word belong to it, but not at the beginning of a line.
     const size_t word = std::min(line.find_first_not_of(' ', at), line.size()),
                  end = word >= copied ? line.size() : std::min(line.find(' ', word), line.size());
     const int more = columns(line.substr(at, end - at));
-    if (used > 0 && at >= begin && word < line.size() && used + more > width) {
+    const bool fits_nowhere =
+        word >= copied && more + static_cast<int>(indent.size()) > width;  // the terminal breaks it
+    if (has_word && used + more > width && !fits_nowhere) {
       to += '\n' + indent;
       used = static_cast<int>(indent.size());
       at = word;
+      has_word = false;
       continue;
     }
     to += line.substr(at, end - at);
     used += more;
     at = end;
+    has_word = true;
   }
 }
 

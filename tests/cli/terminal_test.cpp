@@ -121,10 +121,12 @@ TEST_CASE("terminal: lines are broken between words", "[seeing]") {
   CHECK(wrapped("a word_that_is_longer_than_the_line and more", 20) ==
         "a\n  word_that_is_longer_than_the_line\n  and more");
   // What is there to be copied stays in one piece.
-  CHECK(wrapped("  +1.0 %  3 GB  --mesh \"data:2\" --layout \"batch:data\"", 24) ==
-        "  +1.0 %  3 GB\n    --mesh \"data:2\" --layout \"batch:data\"");
-  CHECK(wrapped("next    tessera generate gpt --checkpoint a/b", 24) ==
-        "next\n        tessera generate gpt --checkpoint a/b");
+  const std::string plan = "  +1.0 %  3 GB of 80 GB  --mesh \"data:2\" --layout \"batch:data\"";
+  CHECK(wrapped(plan, 46) ==
+        "  +1.0 %  3 GB of 80 GB\n    --mesh \"data:2\" --layout \"batch:data\"");
+  CHECK(wrapped(plan, 24) == plan);
+  const std::string next = "next    tessera generate gpt --checkpoint a/b";
+  CHECK(wrapped(next, 24) == next);
   CHECK(wrapped("\u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd", 20) ==
         "\u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6\n  \u5bbd");
 }
@@ -132,7 +134,8 @@ TEST_CASE("terminal: lines are broken between words", "[seeing]") {
 TEST_CASE("terminal: explain, plan, diff and errors at any width say what a pipe gets", "[cli]") {
   const TextFolder f;
   const std::string job =
-      " --machine h100 --mesh \"data:2;model:2\" --set layers=1 d_model=64 ff=128 length=16 batch=8";
+      " --machine h100 --mesh \"data:2;model:2\" --set layers=1 d_model=64 ff=128 length=16 "
+      "batch=8";
   const std::string cli = TESSERA_CLI;
   const auto words = [](const std::string& text) {
     std::string all;
