@@ -48,11 +48,21 @@ struct PaddingReport {
 
 /// Predicted time of one run of a function.
 struct TimeReport {
-  double seconds = 0;   ///< compute + slowed + exposed
+  double seconds = 0;   ///< compute + slowed + exposed + bubble
   double compute = 0;   ///< compute steps without communication
   double slowed = 0;    ///< slowdown of compute by concurrent transfers
   double transfer = 0;  ///< all collectives
   double exposed = 0;   ///< of `transfer`, not overlapped with compute
+  double bubble = 0;    ///< of a pipeline: a stage is idle while others work
+};
+
+/// Microbatches that pass through the stages of a pipeline. A turn is a forward or a backward of a
+/// microbatch on a stage.
+struct PipelineReport {
+  std::string axis;
+  int64_t stages = 1, microbatches = 1;
+  int64_t turns = 0;  ///< in which any stage works
+  int64_t busy = 0;   ///< of them, those in which one stage works
 };
 
 /// The buckets of one kind over the same axes. A bucket is a group of collectives that start
@@ -86,9 +96,10 @@ struct FunctionReport {
   std::vector<RedundantReport> redundant;  ///< the largest; at least 1 % of `flops` each
   int redundant_left_out = 0;              ///< number of others
   int64_t redundant_left_out_flops = 0;    ///< their flops per rank, in total
-  TimeReport time;                         ///< zeros without a machine
-  std::vector<BucketReport> buckets;       ///< none without a machine
-  std::vector<KernelReport> kernels;       ///< longest first; none without a machine
+  std::vector<PipelineReport> pipelines;
+  TimeReport time;                    ///< zeros without a machine
+  std::vector<BucketReport> buckets;  ///< none without a machine
+  std::vector<KernelReport> kernels;  ///< longest first; none without a machine
 };
 
 struct Explanation {

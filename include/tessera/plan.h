@@ -90,7 +90,8 @@ struct PlanAxes {
   double seconds = 0, exposed = 0;
 };
 
-/// Bytes that one tensor's collectives send in a step of a model with one layer.
+/// What the collectives of one kind of one tensor send in a step; numbers in its name are *, so
+/// that repeated layers count together: "gpt.block*.mlp.up.w".
 struct PlanTransfer {
   std::string kind, tensor, axes;
   int64_t bytes = 0;  ///< sent by each rank
@@ -107,16 +108,17 @@ struct PricedPlan {
   /// Of a pipeline: further settings that make it so, "scan=true pipeline_schedule=gpipe".
   std::string settings = {};
   PlanBuild build;
-  double seconds = 0;  ///< predicted step time: compute + slowed + exposed
-  double compute = 0;  ///< compute without communication
-  double slowed = 0;   ///< slowdown of compute by concurrent communication
-  double exposed = 0;  ///< communication not overlapped with compute
-  double update = 0;   ///< part of `compute`: from the first optimizer update on
+  double seconds = 0;         ///< predicted step time: compute + slowed + exposed + bubble
+  double compute = 0;         ///< compute without communication
+  double slowed = 0;          ///< slowdown of compute by concurrent communication
+  double exposed = 0;         ///< communication not overlapped with compute
+  double bubble = 0;          ///< of a pipeline: idle, while other stages work
+  double bubble_compute = 0;  ///< part of `bubble` in which those compute
+  double update = 0;          ///< part of `compute`: from the first optimizer update on
   std::vector<PlanAxes> by_axes;
-  std::vector<PlanTransfer> transfers;                       ///< the largest, with one layer
+  std::vector<PlanTransfer> transfers;                       ///< the largest
   int64_t params = 0, state = 0, inputs = 0, transient = 0;  ///< bytes per rank
   bool whole = false;  ///< lowered whole; false: extrapolated from one and two layers
-  int64_t stages = 1;  ///< of a pipeline that the planner chose; 1: layers are not divided
   int64_t memory() const { return params + state + inputs + transient; }
 };
 
@@ -124,15 +126,6 @@ struct PricedPlan {
 /// --over data --recompute block --set microbatches=4. written_out: the layout has all rules, those
 /// of the storage instead of --zero too.
 std::string train_flags(const PricedPlan& plan, bool written_out = false);
-
-/// A turn in which a stage of a pipeline works: forward or backward of a microbatch.
-struct StageTurn {
-  int64_t stage = 0, turn = 0, microbatch = 0;
-  bool is_forward = true;
-};
-/// What the stages of a plan do in which turn, as the Program has it; nothing if layers are not
-/// divided, or a rule gives a rank several intervals (chunks of layers).
-std::vector<StageTurn> stage_turns(const PricedPlan& plan);
 
 /// The best plan that splits one dim differently.
 struct DimAlternative {
@@ -238,7 +231,6 @@ struct PipelinePlan {
   PricedPlan stage;
   int64_t stages = 1;
   int64_t chunks = 1;   ///< per stage; 1: 1F1B schedule, more: interleaved 1F1B
-  double bubble = 0;    ///< idle seconds of that stage
   double transfer = 0;  ///< seconds to send a microbatch to the next chunk
   int64_t handed = 0;   ///< bytes of that transfer, per rank
   double once = 0;      ///< seconds after the last microbatch: gradient reduction and update

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/compile_options.h"
+#include "tessera/explain.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 
@@ -22,19 +23,30 @@ struct SimulateOptions {
   double checkpoint_seconds = 30, restart_seconds = 300;
 };
 
-/// What a span of a pipeline's stage is; `program` for a step of a Program.
-enum class SimulatedPhase : uint8_t { program, forward, backward, hand_over, update };
+/// What a span of a pipeline's stage is; `program` for a step of a Program. together: what all
+/// stages do at once for a microbatch, as the embedding, the head and the loss. update: what runs
+/// once a step.
+enum class SimulatedPhase : uint8_t { program, forward, backward, hand_over, update, together };
 
 /// One simulated step of the Program.
 struct SimulatedStep {
   std::string name, kernel, source, axes;  ///< axes: "" for a compute step
   double begin = 0, seconds = 0;           ///< longer than alone if lanes share the device
   double exposed = 0;                      ///< of a collective: not overlapped with compute
+  double share = 1;                        ///< of its runs, those of one stage of a pipeline
+  int more = 0;                            ///< collectives of its bucket, besides this tensor's
   int64_t flops = 0, bytes = 0;            ///< bytes: sent by a rank in a collective
   std::string rule;                        ///< of a collective: the layout rule that requires it
   int lane = 0;                            ///< 0: compute
   int stage = 0;                           ///< pipeline stage
   SimulatedPhase phase = SimulatedPhase::program;
+};
+
+/// A stage in a turn of a pipeline that a layout's rule makes.
+struct StageTurn {
+  int64_t stage = 0, microbatch = 0;
+  SimulatedPhase phase = SimulatedPhase::forward;
+  double begin = 0, seconds = 0;
 };
 
 struct SimulatedAxes {
@@ -56,9 +68,12 @@ struct Simulation {
   std::vector<SimulatedAxes> by_axes;
   std::vector<SimulatedStep> steps;                  ///< by begin; for a pipeline: microbatches
   int64_t stages = 1, chunks = 1, microbatches = 1;  ///< of a pipeline
-  double bubble = 0;                                 ///< idle seconds of the slowest stage
+  double bubble = 0;                                 ///< seconds in which a stage is idle
   double transfer = 0;  ///< seconds to send a microbatch to the next stage
   int64_t handed = 0;   ///< bytes of that transfer, per rank
+  /// Of a Program whose layers are divided: what its stages do, and their turns.
+  std::vector<StageTurn> stage_turns;
+  std::vector<PipelineReport> pipelines;
 };
 
 /// Lowers and simulates. Throws as explain(), and a usage error for an unknown function.

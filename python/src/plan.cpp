@@ -85,10 +85,11 @@ void bind_plan(nb::module_& m) {
   nb::class_<Simulation>(m, "Simulation", "One step on a described machine. Times in seconds.")
       .def_ro("machine", &Simulation::machine)
       .def_ro("ranks", &Simulation::ranks)
-      .def_ro("seconds", &Simulation::seconds, "compute + slowed + exposed.")
+      .def_ro("seconds", &Simulation::seconds, "compute + slowed + exposed + bubble.")
       .def_ro("compute", &Simulation::compute)
       .def_ro("slowed", &Simulation::slowed, "Of compute, by transfers beside it.")
       .def_ro("exposed", &Simulation::exposed, "Communication that compute does not hide.")
+      .def_ro("bubble", &Simulation::bubble, "Of a pipeline: idle, while other stages work.")
       .def_ro("memory", &Simulation::memory, "Bytes of a rank.")
       .def_prop_ro(
           "steps",

@@ -62,7 +62,8 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
   for (const SimulatedStep* step : longest(s.steps)) {
     const int64_t lane = is_pipeline ? 2 * step->stage + step->lane : step->lane;
     const double end = step->begin + step->seconds;
-    std::string name = step->kernel + " " + step->name;
+    std::string name = step->kernel == step->name ? step->name : step->kernel + " " + step->name;
+    if (step->more > 0) name += fmt::format(" and {} more in its bucket", step->more);
     if (!step->rule.empty()) name += "\nbecause of " + step->rule;
     if (!step->source.empty()) name += "\n" + step->source;
     const auto add = [&](double from, double to, int kind) {
@@ -89,9 +90,52 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
                 {"classes", classes},
                 {"names", names.list()},
                 {"rects", rects}};
+  std::string about;
+  if (!s.stage_turns.empty())
+    about = "Turns of a pipeline are shown as the stages that work in them. ";
   if (s.steps.size() > kMostSpans)
-    chart["about"] = fmt::format("The {} longest of {} steps.", kMostSpans, s.steps.size());
+    about += fmt::format("The {} longest of {} steps.", kMostSpans, s.steps.size());
+  if (!about.empty()) chart["about"] = about;
   return chart;
+}
+
+pages::Json stages_chart(const Simulation& s) {
+  if (s.stage_turns.empty()) return nullptr;
+  const PipelineReport& p = s.pipelines[0];
+  Json lanes = Json::array(), rects = Json::array(), texts = Json::array();
+  Names names;
+  for (int64_t stage = 0; stage < p.stages; ++stage)
+    lanes.push_back(fmt::format("stage {}", stage));
+  for (const StageTurn& t : s.stage_turns) {
+    if (rects.size() == kMostSpans) break;
+    const bool is_turn = t.microbatch >= 0;
+    const size_t name = names.add(
+        is_turn ? fmt::format("stage {}, microbatch {}", t.stage, t.microbatch) : "all stages");
+    if (name == texts.size()) texts.push_back(is_turn ? std::to_string(t.microbatch) : "");
+    const int kind = t.phase == SimulatedPhase::forward    ? 0
+                     : t.phase == SimulatedPhase::backward ? 1
+                     : t.phase == SimulatedPhase::together ? 2
+                                                           : 3;
+    rects.push_back(
+        {rounded(t.begin), rounded(t.begin + t.seconds), t.stage, t.stage + 1, kind, name});
+  }
+  std::string about = fmt::format(
+      "A turn is a forward or a backward of a microbatch on a stage. It is as wide as it is priced, "
+      "by the first stage that works in it. A stage works in {} of {} turns; in the others it is "
+      "idle: that is the bubble, {} of {}. Between turns all stages compute the head and the loss "
+      "and hand over.",
+      p.busy, p.turns, pages::with_unit(s.bubble, "s"), pages::with_unit(s.seconds, "s"));
+  if (s.stage_turns.size() > kMostSpans)
+    about += fmt::format(" The first {} of {} boxes.", kMostSpans, s.stage_turns.size());
+  return {{"kind", "rects"},
+          {"title", "microbatches in the stages"},
+          {"about", about},
+          {"x", {{"label", "time"}, {"unit", "s"}, {"to", rounded(s.seconds)}}},
+          {"y", {{"labels", lanes}}},
+          {"classes", {"forward", "backward", "all stages: head, loss, hand over", "once a step"}},
+          {"names", names.list()},
+          {"texts", texts},
+          {"rects", rects}};
 }
 
 pages::Json memory_chart(const Placement& p) {
@@ -188,7 +232,7 @@ std::vector<std::pair<std::string, double>> causes_of(const Simulation& s) {
   std::vector<std::pair<std::string, double>> parts = {{"compute", s.compute},
                                                        {"slowed by transfers", s.slowed}};
   for (const SimulatedAxes& a : s.by_axes) parts.emplace_back("waiting for " + a.axes, a.exposed);
-  parts.emplace_back("bubble", s.bubble);
+  parts.emplace_back(kBubble, s.bubble);
   return parts;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/words.h"
 #include "pages/page.h"
 #include "tessera/placement.h"
 #include "tessera/simulate.h"
@@ -13,6 +14,8 @@ namespace tessera::cli {
 
 /// The predicted steps by lane: compute, hidden and exposed communication; of a pipeline by stage.
 pages::Json time_line_chart(const std::string& title, const Simulation& simulation);
+/// What the stages of a Program's pipeline do, turn by turn; null if it has none.
+pages::Json stages_chart(const Simulation& simulation);
 /// The transient buffers of a function: when they live, and where in the arena.
 pages::Json memory_chart(const Placement& placement);
 /// The ranks of a mesh in the domains of a machine's innermost link; without a machine all
@@ -23,6 +26,14 @@ pages::Json cut_chart(const Placement& placement);
 /// One bar of parts that add up; parts of 0 are left out.
 pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
                       const std::vector<std::pair<std::string, double>>& parts);
+/// What fills the memory of a rank, as memory_parts() says.
+template <class Memory>
+pages::Json memory_bar(const std::string& label, const Memory& memory) {
+  std::vector<std::pair<std::string, double>> parts;
+  for (const auto& [name, bytes] : memory_parts(memory))
+    parts.emplace_back(name, static_cast<double>(bytes));
+  return bar_chart("what fills the memory of a rank", "B", label, parts);
+}
 /// Compute, slowed, exposed and bubble of a simulated step.
 std::vector<std::pair<std::string, double>> causes_of(const Simulation& simulation);
 

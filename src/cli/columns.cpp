@@ -65,6 +65,65 @@ int columns(std::string_view text) {
   return sum;
 }
 
+namespace {
+
+constexpr size_t kLabel = 8;  ///< columns of the label of a line, as "layout  "
+
+/// Adds a line in parts of at most `width` columns.
+void add_wrapped(std::string_view line, int width, std::string& to) {
+  const size_t begin = std::min(line.find_first_not_of(' '), line.size());
+  const bool has_label = line.size() > kLabel && begin == 0 && line[kLabel] != ' ' &&
+                         line.substr(kLabel - 2, 2) == "  ";
+  const size_t deep = has_label ? kLabel : begin + 2;
+  const std::string indent(std::min(deep, static_cast<size_t>(width) / 2), ' ');
+  size_t copied = line.size();
+  for (const std::string_view first : {"--mesh ", "tessera "}) {
+    const size_t at = line.find(first);
+    if (at != line.npos && (at == 0 || line[at - 1] == ' ')) copied = std::min(copied, at);
+  }
+  int used = 0;
+  bool has_word = false;  // on the line that is being filled
+  for (size_t at = 0; at < line.size();) {
+    // The blanks in front of a word belong to it, but not at the beginning of a line.
+    const size_t word = std::min(line.find_first_not_of(' ', at), line.size()),
+                 end = word >= copied ? line.size() : std::min(line.find(' ', word), line.size());
+    const int more = columns(line.substr(at, end - at));
+    const bool fits_nowhere =
+        word >= copied && more + static_cast<int>(indent.size()) > width;  // the terminal breaks it
+    if (has_word && used + more > width && !fits_nowhere) {
+      to += '\n' + indent;
+      used = static_cast<int>(indent.size());
+      at = word;
+      has_word = false;
+      continue;
+    }
+    to += line.substr(at, end - at);
+    used += more;
+    at = end;
+    has_word = true;
+  }
+}
+
+}  // namespace
+
+std::string wrapped(std::string_view text, int width) {
+  constexpr int kLeast = 20;
+  if (width < kLeast) return std::string(text);
+  std::string result;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    if (columns(line) <= width) {
+      result += line;
+    } else {
+      add_wrapped(line, width, result);
+    }
+    if (end < text.size()) result += '\n';
+    at = end + 1;
+  }
+  return result;
+}
+
 std::string first_columns(std::string_view text, int width) {
   size_t at = 0;
   for (int used = 0; at < text.size();) {

@@ -28,6 +28,9 @@ struct Cost {
 struct Line {
   std::string name, kernel, source, rule;
   Cost a, b;
+  int64_t more = 0;  ///< collectives that a bucket has besides this tensor's, under A or B
+  /// The tensor, and how many others share its buckets.
+  std::string tensor() const { return more > 0 ? fmt::format("{} and {} more", name, more) : name; }
 };
 
 struct Simulated {
@@ -58,8 +61,9 @@ void add(const Simulation& s, bool is_a,
     line.kernel = kernel;
     line.source = step.source;
     if (!step.rule.empty()) line.rule = step.rule;
+    line.more = std::max<int64_t>(line.more, step.more);
     Cost& cost = is_a ? line.a : line.b;
-    cost.seconds += step.lane == 0 ? step.seconds : step.exposed;
+    cost.seconds += step.share * (step.lane == 0 ? step.seconds : step.exposed);
     cost.flops += step.flops;
     cost.bytes += step.bytes;
     ++cost.steps;
@@ -71,6 +75,36 @@ bool differs(const Line& l) {
 }
 
 double delta(const Line& l) { return l.b.seconds - l.a.seconds; }
+
+/// A cause of a step's time under either layout; 0 where one has it not.
+struct Cause {
+  std::string name;
+  double a = 0, b = 0;
+};
+
+std::vector<Cause> causes_of_both(const Simulation& a, const Simulation& b) {
+  std::vector<Cause> all;
+  const auto of = [&](const std::string& name) -> Cause& {
+    const auto at =
+        std::find_if(all.begin(), all.end(), [&](const Cause& c) { return c.name == name; });
+    return at == all.end() ? all.emplace_back(Cause{name}) : *at;
+  };
+  for (const auto& [name, seconds] : causes_of(a)) of(name).a = seconds;
+  for (const auto& [name, seconds] : causes_of(b)) of(name).b = seconds;
+  std::erase_if(all, [](const Cause& c) { return c.a == 0 && c.b == 0; });
+  return all;
+}
+
+std::string causes_table(const Simulation& a, const Simulation& b) {
+  std::string text = fmt::format("  {:>10} {:>10} {:>10}  ms, by cause\n", "A", "B", "B - A");
+  const auto row = [&](const std::string& name, double x, double y) {
+    text += fmt::format("  {:>10.3f} {:>10.3f} {:>+10.3f}  {}\n", 1e3 * x, 1e3 * y, 1e3 * (y - x),
+                        name);
+  };
+  for (const Cause& c : causes_of_both(a, b)) row(c.name, c.a, c.b);
+  row("a step", a.seconds, b.seconds);
+  return text;
+}
 
 pages::Json by_axes(const Simulation& a, const Simulation& b) {
   std::map<std::string, pages::Json> rows;
@@ -101,9 +135,20 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
   pages::Json bars = bar_chart("a step by cause", "s", name_a, causes_of(a));
   bars["rows"].push_back(bar_chart("", "s", name_b, causes_of(b))["rows"][0]);
   page.chart(bars);
-  for (const auto& [name, simulation] : {std::pair{&name_a, &a}, {&name_b, &b}}) {
-    pages::Json chart = time_line_chart(*name, *simulation);
-    chart["x"]["to"] = std::max(a.seconds, b.seconds);  // one scale for both
+  nlohmann::json causes = nlohmann::json::array();
+  for (const Cause& c : causes_of_both(a, b))
+    causes.push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}, {"delta", c.b - c.a}});
+  page.table({{"cause", "cause"}, {"a", "A", "s"}, {"b", "B", "s"}, {"delta", "B - A", "s"}},
+             causes, "");
+  std::vector<pages::Json> lines = {time_line_chart(name_a, a), time_line_chart(name_b, b)};
+  size_t longest = 0;
+  for (const pages::Json& chart : lines) {
+    for (const pages::Json& label : chart["y"]["labels"])
+      longest = std::max(longest, label.get_ref<const std::string&>().size());
+  }
+  for (pages::Json& chart : lines) {  // one left edge and one scale for both
+    chart["x"]["to"] = std::max(a.seconds, b.seconds);
+    chart["y"]["room"] = longest;
     page.chart(chart);
   }
   page.section("communication", "Communication by axis");
@@ -118,7 +163,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
   std::set<std::string> places;
   for (const Line& l : changed) {
     places.insert(l.source);
-    rows.push_back({{"name", l.name},
+    rows.push_back({{"name", l.tensor()},
                     {"kernel", l.kernel},
                     {"rule", l.rule},
                     {"source", l.source},
@@ -165,19 +210,25 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   std::stable_sort(changed.begin(), changed.end(), [](const Line& x, const Line& y) {
     return std::abs(delta(x)) > std::abs(delta(y));
   });
-  say("A {:.3f} ms  {}\nB {:.3f} ms  {}\nB - A: {:+.3f} ms on {}; {} nodes differ, the others "
-      "{:+.3f} ms\n",
-      1e3 * a.seconds, args.words[1], 1e3 * b.seconds, args.words[2], 1e3 * (b.seconds - a.seconds),
-      a.machine, changed.size(), 1e3 * same);
+  say("A  {}\nB  {}\non {}\n{}{} nodes differ, the others {:+.3f} ms; most first\n", args.words[1],
+      args.words[2], a.machine, causes_table(a, b), changed.size(), 1e3 * same);
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
+  json["causes"] = nlohmann::json::array();
+  for (const Cause& c : causes_of_both(a, b))
+    json["causes"].push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}});
   json["nodes"] = nlohmann::json::array();
-  int64_t small = 0;
+  constexpr size_t kShown = 20;
+  size_t shown = 0;
+  double left_out = 0;
   for (const Line& l : changed) {
-    const bool shows = std::abs(delta(l)) >= 0.5e-6;  // else it would be printed as 0.000
-    small += !shows;
-    if (shows)
-      say("  {:+10.3f} ms  {:<28} {} (A {:.3f}, B {:.3f})\n", 1e3 * delta(l), l.kernel, l.name,
-          1e3 * l.a.seconds, 1e3 * l.b.seconds);
+    const bool shows = shown < kShown && std::abs(delta(l)) >= 0.5e-6;  // else it would be 0.000
+    shown += shows;
+    if (shows) {
+      say("  {:>10.3f} {:>10.3f} {:>+10.3f}  {}, {}\n", 1e3 * l.a.seconds, 1e3 * l.b.seconds,
+          1e3 * delta(l), l.kernel, l.tensor());
+    } else {
+      left_out += delta(l);
+    }
     json["nodes"].push_back({{"name", l.name},
                              {"kernel", l.kernel},
                              {"a", l.a.seconds},
@@ -187,7 +238,9 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
                              {"a_flops", l.a.flops},
                              {"b_flops", l.b.flops}});
   }
-  if (small > 0) say("  and {} that take the same to 0.001 ms\n", small);
+  if (shown < changed.size())
+    say("  {:>10} {:>10} {:>+10.3f}  {} others; --html and --json have all\n", "", "",
+        1e3 * left_out, changed.size() - shown);
   write_report(args.json, json);
   if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, changed, files));
   return 0;

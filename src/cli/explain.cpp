@@ -1,5 +1,6 @@
 #include "tessera/explain.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/cache_file.h"
@@ -35,11 +36,16 @@ nlohmann::json to_json(const Explanation& e) {
       }
     }
     if (!e.machine.empty()) {
-      function["predicted"] = {{"seconds", f.time.seconds},
-                               {"compute", f.time.compute},
-                               {"slowed", f.time.slowed},
-                               {"transfer", f.time.transfer},
-                               {"exposed", f.time.exposed}};
+      function["predicted"] = {{"seconds", f.time.seconds}, {"compute", f.time.compute},
+                               {"slowed", f.time.slowed},   {"transfer", f.time.transfer},
+                               {"exposed", f.time.exposed}, {"bubble", f.time.bubble}};
+    }
+    for (const PipelineReport& p : f.pipelines) {
+      function["pipelines"].push_back({{"axis", p.axis},
+                                       {"stages", p.stages},
+                                       {"microbatches", p.microbatches},
+                                       {"turns", p.turns},
+                                       {"busy", p.busy}});
     }
     for (const BucketReport& x : f.buckets) {
       function["buckets"].push_back({{"kind", x.kind},
@@ -105,6 +111,44 @@ Explanation explain_on(const Arguments& args, const std::optional<Machine>& mach
     without.notes.push_back(fmt::format("no times are predicted: {}", e.what()));
     return without;
   }
+}
+
+/// Whether another number of microbatches pays for a pipeline: prices the next ones that the batch
+/// allows.
+void price_microbatches(const Job& job, const Machine& machine, Explanation& e) {
+  const auto train = std::find_if(e.functions.begin(), e.functions.end(),
+                                  [](const FunctionReport& f) { return f.name == "train"; });
+  if (train == e.functions.end() || train->pipelines.empty() || train->time.seconds <= 0) return;
+  const int64_t now = job.config.integer("train.microbatches");
+  std::vector<int64_t> counts = microbatch_counts(job);
+  std::sort(counts.begin(), counts.end());
+  const auto more = std::upper_bound(counts.begin(), counts.end(), now),
+             fewer = std::lower_bound(counts.begin(), counts.end(), now);
+  std::vector<int64_t> others;
+  if (more != counts.end()) others.push_back(*more);
+  if (fewer != counts.begin()) others.push_back(*(fewer - 1));
+  std::string text;
+  for (const int64_t count : others) {
+    Job other = job;
+    other.config.set("train.microbatches", fmt::format("{}", count));
+    double seconds = 0;
+    try {
+      Trainer t;
+      build_trainer(other, t, false);
+      CompileOptions options{other.mesh, other.layout, t.functions, 0, 1};
+      set_schedule(other, options);
+      seconds = simulate(t.graph, options, machine).seconds;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      continue;  // its layout does not suit that number
+    }
+    text +=
+        fmt::format("{}{} microbatches would take {:.3f} ms ({:+.1f} %)", text.empty() ? "" : ", ",
+                    count, 1e3 * seconds, 100 * (seconds / train->time.seconds - 1));
+  }
+  if (!text.empty())
+    e.notes.push_back(fmt::format("instead of {} microbatch{}, {}, predicted on {}", now,
+                                  now == 1 ? "" : "es", text, machine.name));
 }
 
 }  // namespace
@@ -181,7 +225,8 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     return 0;
   }
   const std::optional<Machine> machine = find_machine(args);
-  const Explanation e = explain_on(args, machine, t.graph, options, after);
+  Explanation e = explain_on(args, machine, t.graph, options, after);
+  if (!e.machine.empty()) price_microbatches(job, *machine, e);
   require(!args.kernels || !e.machine.empty(),
           "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
           "tessera calibrate",

@@ -28,6 +28,7 @@ void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
   }
   page.chart(bar_chart("where the step's time goes, predicted on " + e.machine, "s", "a step",
                        causes_of(*simulation)));
+  if (const Json stages = stages_chart(*simulation); !stages.is_null()) page.chart(stages);
   page.chart(time_line_chart("time line of the step", *simulation));
   Json rows = Json::array();
   for (const BucketReport& b : f.buckets)
@@ -137,11 +138,7 @@ void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
 
 void add_memory(Page& page, const Explanation& e, const Placement& placement) {
   page.section("memory", "Memory of a rank");
-  page.chart(bar_chart("what fills the memory of a rank", "B", "planned",
-                       {{"parameters", static_cast<double>(e.memory.params)},
-                        {"optimizer state", static_cast<double>(e.memory.state)},
-                        {"inputs", static_cast<double>(e.memory.inputs)},
-                        {"transient, at the peak", static_cast<double>(e.memory.transient)}}));
+  page.chart(memory_bar("planned", e.memory));
   if (e.memory.offloaded > 0)
     page.text(fmt::format("In host memory: {} of optimizer state.", bytes(e.memory.offloaded)));
   page.chart(memory_chart(placement));

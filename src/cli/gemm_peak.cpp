@@ -44,6 +44,12 @@ double gemm_rate_of_cores(int cores) {
   return best;
 }
 
+/// Of a host whose ranks are processes or threads.
+int cores_of_host(bool in_threads) {
+  const int own = usable_cores();
+  return in_threads ? own : std::max(own, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 struct Measured {
   double rate = 0, seconds = 0;  ///< of all ranks together; of a run
 };
@@ -100,8 +106,7 @@ double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& host
   if (std::find(hosts.begin(), hosts.end(), *me) == me) {
     const int ranks = static_cast<int>(std::count(hosts.begin(), hosts.end(), *me));
     const int own = usable_cores();
-    const int all =
-        in_threads ? own : std::max(own, static_cast<int>(std::thread::hardware_concurrency()));
+    const int all = cores_of_host(in_threads);
     const int used = threads == 0 ? all : std::min(all, ranks * threads);
     const int measured = std::min(own, used);
     mine[0] = gemm_rate_of_cores(measured) * used / measured;
@@ -109,6 +114,17 @@ double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& host
   double sum = 0;
   for (const double rate : cluster.gather(mine)) sum += rate;
   return sum;
+}
+
+double gemm_peak_of_rank(double peak, const std::vector<std::string>& hosts, int threads,
+                         const std::string& device) {
+  const auto size = static_cast<double>(hosts.size());
+  if (device != "cpu") return peak / size;
+  const auto ranks = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[0]));
+  const int cores = cores_of_host(launched_ranks() == 0),
+            used = threads == 0 ? cores : std::min(cores, ranks * threads),
+            own = threads == 0 ? std::max(1, cores / ranks) : std::min(cores, threads);
+  return peak * (ranks / size) * own / used;
 }
 
 }  // namespace tessera::cli

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "cli/build_model.h"
 #include "cli/commands.h"
 #include "tessera/explain.h"
@@ -239,12 +240,12 @@ void fit_memory(const Arguments& args, Job& job) {
     }
   }
   if (!m || total(args, *m) <= limit) return;  // other errors are reported when it is built
+  MemoryReport in_memory = *m;
+  if (args.device == "cpu") in_memory.state += m->offloaded;  // in memory of the rank itself
   fail(ErrorKind::usage,
-       "a rank needs {} but --memory is {}: parameters {}, optimizer state {}, inputs {}, "
-       "everything else at the peak {}, a copy to save beside the run {}; {}",
-       as_text(total(args, *m)), as_text(limit), as_text(m->params),
-       as_text(m->state + (args.device == "cpu" ? m->offloaded : 0)), as_text(m->inputs),
-       as_text(m->transient), as_text(staging(args, *m)), Remedies(args, job, limit).text());
+       "a rank needs {} but --memory is {}: {} + {} a copy to save beside the run; {}",
+       as_text(total(args, *m)), as_text(limit), memory_parts_text(in_memory),
+       as_text(staging(args, *m)), Remedies(args, job, limit).text());
 }
 
 }  // namespace tessera::cli

@@ -36,6 +36,7 @@ nlohmann::json to_json(const PricedPlan& p) {
           {"update", p.update},
           {"slowed", p.slowed},
           {"exposed", p.exposed},
+          {"bubble", p.bubble},
           {"axes", axes},
           {"transfers", transfers},
           {"whole", p.whole},
@@ -139,15 +140,23 @@ void shorten(std::vector<T>& plans, size_t most) {
   if (plans.size() > most) plans.erase(plans.begin() + static_cast<long>(most), plans.end());
 }
 
-/// Where the tensors of the best plan lie.
-Placement placement_of(const PlanModel& model, const PricedPlan& best) {
+/// Lowers the best plan again: where its tensors lie, and its step as it was priced.
+void look_closer(const PlanModel& model, const Machine& machine, PlanFindings& findings) {
+  const PricedPlan& best = findings.plan.best;
   PlanBuild build = best.build;
   build.layers = model.layers;
   const PlanStep step = model.build(build);
   CompileOptions options{best.mesh, Layout::parse(best.layout), step.functions, 0, 1};
   options.device = model.device;
   options.overlap = model.overlap;
-  return placement(*step.graph, options);
+  options.wide_grad_reduce = model.wide_grad_reduce;
+  options.reduce_each_microbatch = model.reduce_each_microbatch;
+  options.offload_state = model.offload_state;
+  options.pipeline_schedule = build.pipeline_schedule;
+  options.chunks = 1;
+  options.machine = std::make_shared<const Machine>(machine);
+  findings.placement = placement(*step.graph, options);
+  findings.step = simulate(*step.graph, options, machine);
 }
 
 /// True if `a` is the better one of two prices of a layout: it fits, or is faster, or is smaller.
@@ -222,7 +231,7 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.findings.plan = found;
   answer.findings.machine = machine;
   shorten(found.runners_up, runners_up);
-  if (!args.html.empty()) answer.findings.placement = placement_of(model, found.best);
+  if (!args.html.empty()) look_closer(model, machine, answer.findings);
   answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
     const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);

@@ -25,6 +25,7 @@ Json parts_of(const PricedPlan& p) {
   add("update of parameters", p.update);
   add("slowed by transfers", p.slowed);
   for (const PlanAxes& axes : p.by_axes) add("waiting for " + axes.axes, axes.exposed);
+  add(kBubble, p.bubble);
   return parts;
 }
 
@@ -76,49 +77,15 @@ void add_step(Page& page, const PlanFindings& f) {
   page.table({{"kind", "collective"},
               {"axes", "over"},
               {"tensor", "tensor"},
-              {"bytes", "sent by a rank in one layer", "B"}},
+              {"bytes", "sent by a rank", "B"}},
              transfers, "The plan sends nothing between ranks.");
   if (f.other) page.command(f.why_not);
-}
-
-/// Which stage works on which microbatch, turn by turn.
-void add_stages(Page& page, const PlanFindings& f) {
-  const PricedPlan& best = f.plan.best;
-  const std::vector<StageTurn> turns = stage_turns(best);
-  if (turns.empty()) return;
-  Json lanes = Json::array(), rects = Json::array(), names = Json::array(), texts = Json::array();
-  for (int64_t s = 0; s < best.stages; ++s) lanes.push_back(fmt::format("stage {}", s));
-  int64_t count = 0;
-  for (const StageTurn& t : turns) {
-    count = std::max(count, t.turn + 1);
-    rects.push_back({t.turn, t.turn + 1, t.stage, t.stage + 1, t.is_forward ? 0 : 1, names.size()});
-    names.push_back(fmt::format("stage {}, microbatch {}", t.stage, t.microbatch));
-    texts.push_back(std::to_string(t.microbatch));
-  }
-  const auto work = static_cast<double>(turns.size()) / static_cast<double>(best.stages);
-  page.section("stages", "What the stages do, turn by turn");
-  page.chart({{"kind", "rects"},
-              {"title", "microbatches in the stages"},
-              {"about", fmt::format("A turn is one forward or one backward of a microbatch in a "
-                                    "stage; a backward takes longer. A stage works in {:.0f} of "
-                                    "{} turns.",
-                                    work, count)},
-              {"x", {{"label", "turn"}, {"unit", "#"}}},
-              {"y", {{"labels", lanes}}},
-              {"classes", {"forward", "backward"}},
-              {"names", names},
-              {"texts", texts},
-              {"rects", rects}});
 }
 
 void add_memory(Page& page, const PlanFindings& f) {
   page.section("memory", "Memory of a rank");
   const PricedPlan& p = f.plan.best;
-  Json chart = bar_chart("what fills the memory of a rank", "B", "best plan",
-                         {{"parameters", static_cast<double>(p.params)},
-                          {"optimizer state", static_cast<double>(p.state)},
-                          {"inputs", static_cast<double>(p.inputs)},
-                          {"everything else, at the peak", static_cast<double>(p.transient)}});
+  Json chart = memory_bar("best plan", p);
   // A bar that is small beside its limit would show nothing.
   if (f.plan.memory_limit > 0 && f.plan.memory_limit < 20 * p.memory())
     chart["limit"] = {{"at", f.plan.memory_limit},
@@ -259,7 +226,10 @@ std::string plan_page(const PlanFindings& f) {
             fmt::format("best plan on {} {} devices", f.plan.best.mesh.size(), f.plan.machine));
   add_winner(page, f);
   add_step(page, f);
-  add_stages(page, f);
+  if (const Json stages = f.step ? stages_chart(*f.step) : nullptr; !stages.is_null()) {
+    page.section("stages", "What the stages do, turn by turn");
+    page.chart(stages);
+  }
   add_memory(page, f);
   add_others(page, f);
   if (f.links) add_links(page, *f.links);

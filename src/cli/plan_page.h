@@ -7,6 +7,7 @@
 
 #include "tessera/placement.h"
 #include "tessera/plan.h"
+#include "tessera/simulate.h"
 
 namespace tessera::cli {
 
@@ -20,6 +21,7 @@ struct PlanFindings {
   std::string why_not;              ///< compare(plan, other)
   std::optional<std::vector<BreakEven>> links;
   std::optional<Placement> placement;  ///< of the best plan's tensors
+  std::optional<Simulation> step;      ///< of the best plan
 };
 
 std::string plan_page(const PlanFindings& findings);

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
+#include "cli/columns.h"
 #include "cli/progress_line.h"
 #include "cli/report.h"
 #include "cli/style.h"
@@ -173,7 +174,7 @@ void Progress::step(const StepRecord& r) {
 void Progress::note(const std::string& text) {
   if (!active_) return;
   std::string lines;
-  std::istringstream safe(printable(text));
+  std::istringstream safe(wrapped(printable(text), terminal_ ? terminal_width(STDOUT_FILENO) : 0));
   for (std::string line; std::getline(safe, line);) lines += with_label(line, coloured_) + '\n';
   std::fprintf(stdout, "%s%s", bar_shown_ ? "\r\033[K" : "", lines.c_str());
   std::fflush(stdout);

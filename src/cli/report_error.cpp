@@ -6,7 +6,9 @@
 
 #include "base/env.h"
 #include "base/printable.h"
+#include "cli/columns.h"
 #include "cli/commands.h"
+#include "cli/progress_line.h"
 #include "cli/signals.h"
 #include "cli/style.h"
 
@@ -19,7 +21,11 @@ int report_error(ErrorKind kind, const char* what, bool is_peers) {
   if (rank > 0 && !is_peers) std::this_thread::sleep_for(kForRoot);
   const std::string label =
       styled(fmt::format("{} error:", to_string(kind)), Colour::red, is_coloured(STDERR_FILENO));
-  std::fprintf(stderr, "tessera: %s %s\n", label.c_str(), printable(what).c_str());
+  const std::string text =
+      wrapped(fmt::format("tessera: {} error: {}\n", to_string(kind), printable(what)),
+              terminal_width(STDERR_FILENO));
+  const size_t after = text.find("error:") + std::string("error:").size();
+  std::fprintf(stderr, "tessera: %s%s", label.c_str(), text.substr(after).c_str());
   std::fflush(stderr);
   if (rank >= 0 && !is_peers && kind == ErrorKind::comm) std::this_thread::sleep_for(kStay);
   return kind == ErrorKind::comm || kind == ErrorKind::device ? kRankFailed : 1;

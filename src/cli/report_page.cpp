@@ -5,9 +5,13 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "base/words.h"
+#include "cli/charts.h"
 #include "cli/mesh_chart.h"
 #include "cli/report_curves.h"
 #include "cli/run_log.h"
+#include "cli/slow_ranks.h"
+#include "cli/stragglers.h"
 #include "pages/page.h"
 #include "tessera/collectives.h"
 
@@ -42,6 +46,52 @@ std::string host_of(const Json& head, int64_t rank) {
   return "";
 }
 
+/// The mean measured step by cause: what read its data, what waited for others, what saved, and the
+/// rest, which computed. Without the first step, which warms up. `which`: as for add_job().
+void add_step(Page& page, const RunLog& log, const std::string& which) {
+  const std::vector<double> ms = log.column("ms"), data = log.column("data_ms"),
+                            own = log.column("median_ms");
+  double all = 0, reading = 0, working = 0, saving = 0;
+  int64_t steps = 0;
+  for (size_t i = ms.size() > 1 ? 1 : 0; i < ms.size(); ++i) {
+    if (!(ms[i] > 0) || !(data[i] >= 0) || !(own[i] > 0)) continue;
+    all += ms[i];
+    reading += data[i];
+    working += std::min(ms[i], own[i]);
+    ++steps;
+  }
+  if (steps == 0) return;
+  for (const auto& [step, record] : log.saves) {
+    for (const char* field : {"save_ms", "save_wait_ms"}) {
+      if (const double paid = number_of(record, field); paid > 0) saving += paid;
+    }
+  }
+  const double each = 1e-3 / static_cast<double>(steps);
+  std::map<std::string, double> waiting;  // by axes, of a profiled job
+  for (const Json& bucket : log.buckets) {
+    const double exposed = number_of(bucket, "exposed_ms");
+    if (exposed > 0 && bucket.contains("axes"))
+      waiting["waiting for " + text_of(bucket["axes"])] += exposed / 1e3;
+  }
+  double waited = 0;
+  for (const auto& [axes, seconds] : waiting) waited += seconds;
+  const bool by_axes = waited > 0 && waited + each * reading < each * all;
+  if (!by_axes) waiting = {{"waiting for other ranks", each * (all - working)}};
+  std::vector<std::pair<std::string, double>> parts = {
+      {"compute", by_axes ? each * (all - reading) - waited : each * (working - reading)},
+      {"reading data", each * reading}};
+  parts.insert(parts.end(), waiting.begin(), waiting.end());
+  parts.emplace_back("saving", each * saving);
+  page.section("step" + which,
+               "Where the time of a step went" + (which.empty() ? "" : ": " + log.name));
+  Json chart =
+      bar_chart("a measured step by cause", "s", fmt::format("mean of {} steps", steps), parts);
+  chart["about"] = by_axes ? "Waiting is that of the first rank, as it was profiled."
+                           : "Waiting is the time in which the median rank did no work of its own; "
+                             "with --profile it is shown by axes.";
+  page.chart(chart);
+}
+
 /// Which rank was slowest, and by how much, over stretches of steps: a cell is the mean over the
 /// steps of its stretch, 0 in those in which another rank was the slowest.
 /// `which`: as for add_job().
@@ -51,6 +101,7 @@ void add_ranks(Page& page, const RunLog& log, const std::string& which) {
                             slowest = log.column("slowest_ms"), median = log.column("median_ms");
   std::map<int64_t, std::map<size_t, double>> by_rank;  // then by stretch
   std::map<int64_t, double> total;
+  std::vector<SlowestRank> seen;
   const size_t stretches = std::min(kStretches, steps.size());
   const auto begin_of = [&](size_t stretch) {  // the first step i with i * stretches / steps here
     return (stretch * steps.size() + stretches - 1) / stretches;
@@ -59,12 +110,15 @@ void add_ranks(Page& page, const RunLog& log, const std::string& which) {
     const double excess = slowest[i] / median[i] - 1;
     if (!std::isfinite(excess) || !(rank[i] >= 0) || rank[i] > 1e9) continue;
     const auto r = static_cast<int64_t>(rank[i]);
+    seen.push_back({steps[i], r, excess + 1});
     const size_t s = i * stretches / steps.size();
     by_rank[r][s] += excess / static_cast<double>(begin_of(s + 1) - begin_of(s));
     total[r] += excess;
   }
   if (by_rank.empty()) return;
-  if (by_rank.size() < 2 && by_rank.begin()->first == 0) return;  // a job of one rank
+  const double ranks = number_of(log.head, "ranks");
+  const bool is_alone = std::isfinite(ranks) ? ranks < 2 : by_rank.rbegin()->first == 0;
+  if (is_alone) return;
   std::vector<int64_t> order;
   for (const auto& [r, values] : by_rank) order.push_back(r);
   std::stable_sort(order.begin(), order.end(),
@@ -86,6 +140,7 @@ void add_ranks(Page& page, const RunLog& log, const std::string& which) {
     }
   }
   page.section("ranks" + which, "Slow ranks" + (which.empty() ? "" : ": " + log.name));
+  page.text(slow_ranks_text(seen, [&](int64_t r) { return host_of(log.head, r); }));
   page.chart(
       {{"kind", "rects"},
        {"title", "the slowest rank by step"},
@@ -98,6 +153,7 @@ void add_ranks(Page& page, const RunLog& log, const std::string& which) {
        {"y", {{"labels", labels}}},
        {"heat", "%"},
        {"low", 0},
+       {"high", Stragglers::kSlow - 1},  // paler than what `train` warns of
        {"names", names},
        {"rects", rects}});
 }
@@ -115,10 +171,18 @@ void add_samples(Page& page, const RunLog& log) {
 
 void add_memory(Page& page, const Json& memory) {
   Json parts = Json::array();
-  for (const char* name : {"params", "state", "inputs", "transient", "staging"}) {
-    const double bytes = number_of(memory, name);
+  const auto bytes_of = [&](const char* field) {
+    const double bytes = number_of(memory, field);
+    return bytes > 0 ? static_cast<int64_t>(bytes) : 0;
+  };
+  const struct {
+    int64_t params, state, inputs, transient;
+  } planned{bytes_of("params"), bytes_of("state"), bytes_of("inputs"), bytes_of("transient")};
+  for (const auto& [name, bytes] : memory_parts(planned)) {
     if (bytes > 0) parts.push_back({name, bytes});
   }
+  if (bytes_of("staging") > 0)
+    parts.push_back({"a copy to save beside the run", bytes_of("staging")});
   if (parts.empty()) return page.text("The log has no plan.");
   page.chart({{"kind", "bars"},
               {"title", "memory of a rank"},
@@ -143,7 +207,8 @@ void add_time_line(Page& page, const Json& steps) {
     const double seconds = s[2].get<double>() / 1e3;
     const std::string op = s[1];
     const bool waits = op == "wait" || find_collective(op).has_value();
-    names.push_back(op + " " + s[0].get<std::string>());
+    const std::string name = s[0];
+    names.push_back(name == op ? op : op + " " + name);
     rects.push_back(
         {at, at + seconds, waits ? 1 : 0, waits ? 2 : 1, waits ? 1 : 0, names.size() - 1});
     at += seconds;
@@ -187,13 +252,19 @@ std::string subtitle(const std::vector<RunLog>& logs) {
   if (logs.size() > 1) return fmt::format("{} training jobs", logs.size());
   const RunLog& log = logs[0];
   const Json head = log.head.is_null() ? Json::object() : log.head;
-  std::string text = fmt::format(
-      "{} ranks ({}), Tessera {}, Program {}", text_of(head.value("ranks", Json("?"))),
-      text_of(head.value("backend", Json("?"))), text_of(head.value("version", Json("?"))),
-      text_of(head.value("program", Json("?"))));
-  if (log.steps.empty()) return text + "; no step yet";
-  return text + fmt::format("; step {} of {}", log.steps.rbegin()->first,
-                            log.last > 0 ? std::to_string(log.last) : "?");
+  std::vector<std::string> known;
+  const auto add = [&](const char* field, const char* text) {
+    if (head.contains(field))
+      known.push_back(fmt::format(fmt::runtime(text), text_of(head[field])));
+  };
+  add("ranks", "{} ranks");
+  add("backend", "{}");
+  add("version", "Tessera {}");
+  add("program", "Program {}");
+  const std::string job = fmt::format("{}{}", fmt::join(known, ", "), known.empty() ? "" : "; ");
+  if (log.steps.empty()) return job + "no step yet";
+  return fmt::format("{}step {}{}", job, log.steps.rbegin()->first,
+                     log.last > 0 ? fmt::format(" of {}", log.last) : "");
 }
 
 void add_notes(Page& page, const RunLog& log) {
@@ -401,7 +472,10 @@ Page page_of(const std::vector<RunLog>& logs, const std::string& title,
   page.section("curves", "Curves");
   add_curves(page, logs);
   const auto which = [&](size_t r) { return logs.size() > 1 ? fmt::format("-{}", r + 1) : ""; };
-  for (size_t r = 0; r < logs.size(); ++r) add_ranks(page, logs[r], which(r));
+  for (size_t r = 0; r < logs.size(); ++r) {
+    add_step(page, logs[r], which(r));
+    add_ranks(page, logs[r], which(r));
+  }
   if (logs.size() > 1) {
     page.section("differences", "Configurations that differ");
     add_differences(page, logs);

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "base/env.h"
@@ -15,6 +16,7 @@
 #include "cli/completion_script.h"
 #include "cli/excerpt.h"
 #include "cli/flags.h"
+#include "cli/say.h"
 #include "cli/style.h"
 
 namespace tessera {
@@ -573,7 +575,7 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   CLI::App app("Trains models with named dimensions, in any layout over any mesh.", "tessera");
   const std::vector<cli::Command> commands = cli::add_commands(app, args, models);
   if (argc <= 1) {
-    if (read_environment().rank <= 0) std::fputs(app.help().c_str(), stdout);
+    if (read_environment().rank <= 0) cli::write_safely(stdout, app.help());
     return 0;
   }
   try {
@@ -581,7 +583,12 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
   } catch (const CLI::ParseError& e) {
     const bool is_help = e.get_exit_code() == 0;
     const int rank = read_environment().rank;
-    if (is_help) return rank > 0 ? 0 : app.exit(e);
+    if (is_help) {
+      std::ostringstream help;
+      const int code = app.exit(e, help, help);
+      if (rank <= 0) cli::write_safely(stdout, help.str());
+      return code;
+    }
     const std::string message = command_line_error(app, e);
     cli::report_error(ErrorKind::usage, message.c_str(), false);
     point_at(message, argc, argv);

@@ -8,15 +8,16 @@
 #include <string>
 #include <utility>
 
-#include "base/printable.h"
-
 namespace tessera::cli {
 
-/// Prints a formatted text to `file`, with control characters as \xNN.
+/// Writes `text` to `file` with control characters as \xNN. On a terminal its lines are broken
+/// between words: see wrapped().
+void write_safely(std::FILE* file, const std::string& text);
+
+/// Prints a formatted text to `file`, as write_safely() does.
 template <class... Args>
 void say_to(std::FILE* file, fmt::format_string<Args...> text, Args&&... args) {
-  const std::string safe = printable(fmt::format(text, std::forward<Args>(args)...));
-  std::fwrite(safe.data(), 1, safe.size(), file);
+  write_safely(file, fmt::format(text, std::forward<Args>(args)...));
 }
 
 /// The same to standard output.

@@ -21,22 +21,17 @@ namespace tessera::cli {
 namespace {
 
 nlohmann::json to_json(const Simulation& s) {
-  nlohmann::json json = {{"machine", s.machine},
-                         {"ranks", s.ranks},
-                         {"seconds", s.seconds},
-                         {"compute", s.compute},
-                         {"slowed", s.slowed},
-                         {"exposed", s.exposed},
-                         {"with_stragglers", s.with_stragglers},
-                         {"goodput", s.goodput},
-                         {"checkpoint_every", s.checkpoint_every},
+  nlohmann::json json = {{"machine", s.machine}, {"ranks", s.ranks},
+                         {"seconds", s.seconds}, {"compute", s.compute},
+                         {"slowed", s.slowed},   {"exposed", s.exposed},
+                         {"bubble", s.bubble},   {"with_stragglers", s.with_stragglers},
+                         {"goodput", s.goodput}, {"checkpoint_every", s.checkpoint_every},
                          {"memory", s.memory}};
   if (s.stages > 1) {
     json["stages"] = s.stages;
     json["schedule"] = s.chunks > 1 ? "interleaved" : "1f1b";
     json["interleave"] = s.chunks;
     json["microbatches"] = s.microbatches;
-    json["bubble"] = s.bubble;
     json["transfer"] = s.transfer;
     json["handed"] = s.handed;
   }
@@ -106,15 +101,15 @@ void print(const Job& job, const Simulation& s) {
       s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(), s.ranks,
       s.machine, job.layout.to_string());
   if (s.stages > 1)
-    say("{}, {} microbatches; each sends {} B to the next stage in {:.3f} ms\n",
+    say("{}, {} microbatches; each sends {} to the next stage in {:.3f} ms\n",
         s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",
-        s.microbatches, s.handed, 1e3 * s.transfer);
+        s.microbatches, bytes_text(static_cast<double>(s.handed)), 1e3 * s.transfer);
   say("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
       1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed,
-      s.stages > 1 ? fmt::format(" + {:.3f} bubble", 1e3 * s.bubble) : "");
+      s.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * s.bubble, kBubble) : "");
   for (const SimulatedAxes& a : s.by_axes)
-    say("  over {:<16} {:>14} B  {:9.3f} ms ({:.3f} exposed)\n", a.axes, a.bytes, 1e3 * a.seconds,
-        1e3 * a.exposed);
+    say("  over {:<16} {:>10}  {:9.3f} ms ({:.3f} exposed)\n", a.axes,
+        bytes_text(static_cast<double>(a.bytes)), 1e3 * a.seconds, 1e3 * a.exposed);
 }
 
 std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
@@ -135,6 +130,7 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
   page.cards(cards);
   page.section("time", "Time of a step");
   page.chart(bar_chart("where the step's time goes", "s", "a step", causes_of(s)));
+  if (const pages::Json stages = stages_chart(s); !stages.is_null()) page.chart(stages);
   page.chart(time_line_chart(s.stages > 1 ? "which stage works when" : "time line of the step", s));
   page.section("communication", "Communication by axis");
   nlohmann::json rows = nlohmann::json::array();
@@ -210,7 +206,7 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
     say("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
   if (args.failure_hours > 0)
     say("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput, s.checkpoint_every);
-  say("memory on each rank: {} B\n", s.memory);
+  say("memory of a rank: {}\n", bytes_text(static_cast<double>(s.memory)));
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
   if (!args.html.empty()) write_text_file(args.html, page_of(job, s, *machine, files));

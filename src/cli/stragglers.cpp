@@ -19,7 +19,7 @@ double median(std::vector<double> values) {
 
 std::string Stragglers::after_step(int64_t step, const std::vector<double>& own,
                                    const std::vector<std::string>& hosts) {
-  constexpr double kTimes = 1.5, kMore = 2e-3;
+  constexpr double kMore = 2e-3;
   const auto worst = std::max_element(own.begin(), own.end());
   slowest_ = static_cast<int>(worst - own.begin());
   slowest_seconds_ = *worst;
@@ -31,7 +31,7 @@ std::string Stragglers::after_step(int64_t step, const std::vector<double>& own,
   const auto slow = std::max_element(sums_.begin(), sums_.end());
   const double usual = median(sums_);
   std::string line;
-  if (*slow > kTimes * usual && *slow > usual + kMore) {
+  if (*slow > kSlow * usual && *slow > usual + kMore) {
     const auto rank = static_cast<size_t>(slow - sums_.begin());
     line = fmt::format(
         "rank {}{} is slow: {:.1f} ms of its own work a step, the median is {:.1f} ms (steps {} to "

@@ -10,11 +10,12 @@ namespace tessera::cli {
 
 class Stragglers {
  public:
-  static constexpr int kWindow = 20;  ///< steps to average over
+  static constexpr int kWindow = 20;    ///< steps to average over
+  static constexpr double kSlow = 1.5;  ///< times the median, of a rank that is called slow
 
   /// `own`: for each rank, the seconds of its own work in step `step` (counted from 1). Every
-  /// kWindow steps returns a line about the slowest rank if it needs more than 1.5 times the median
-  /// and at least 2 ms more; else "". `hosts`: one per rank, or empty.
+  /// kWindow steps returns a line about the slowest rank if it needs more than kSlow times the
+  /// median and at least 2 ms more; else "". `hosts`: one per rank, or empty.
   std::string after_step(int64_t step, const std::vector<double>& own,
                          const std::vector<std::string>& hosts);
   /// These three are of the last step.

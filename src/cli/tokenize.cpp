@@ -74,7 +74,7 @@ std::string text_of(const TokenizeJob& job, const RawDocument& document) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
   if (it == json.end())
-    fail(ErrorKind::io, "{} has no key '{}'{}; name the key of the text with --json-key",
+    fail(ErrorKind::io, "{} has no key '{}'; name the key of the text with --json-key{}",
          place_text(job, document), job.args.json_key, suggestion(job.args.json_key, keys));
   if (!it->is_string())
     fail(ErrorKind::io, "{}: the value of '{}' is no text but {}", place_text(job, document),

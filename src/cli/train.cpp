@@ -468,10 +468,10 @@ int run_training(Training& t, StartClock& clock) {
   nlohmann::json first_line = head;
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
+  const std::string device = t.session->device() != "cpu" ? t.job.device : "cpu";
   const double peak = [&] {
     const Watchdog::Phase phase(t.watchdog, "measuring the peak of matmuls");
-    const bool on_gpus = t.session->device() != "cpu";
-    return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job), on_gpus ? t.job.device : "cpu",
+    return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job), device,
                               activations_of(t.job.config));
   }();
   clock.mark("peak_s");
@@ -480,7 +480,8 @@ int run_training(Training& t, StartClock& clock) {
   summarize(t, code);
   report.update(head);
   if (t.trace) t.trace->write(t.cluster, args.trace);
-  if (args.profile) report_profile(t, peak / t.cluster.size());
+  if (args.profile)
+    report_profile(t, gemm_peak_of_rank(peak, t.hosts, threads_of(t.job), device));
   if (t.cluster.is_root()) write_report(args.json, report);
   return code;
 }

@@ -1,9 +1,12 @@
 #include "tessera/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/fail.h"
+#include "base/units.h"
+#include "base/words.h"
 #include "compile/buffer_lives.h"
 #include "compile/kernel_rows.h"
 #include "compile/lowering.h"
@@ -12,6 +15,7 @@
 #include "ir/graph_internals.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
+#include "program/stage_turns.h"
 
 namespace tessera {
 
@@ -61,6 +65,9 @@ FunctionReport report_function(const Program& program, const Function& f) {
   FunctionReport report;
   report.name = f.name;
   report_steps(program, f, 1, report);
+  for (const StageCount& c : count_stages(program, f))
+    report.pipelines.push_back({program.axis_names[static_cast<size_t>(c.axis)], c.stages,
+                                c.microbatches, c.turns, c.busy});
   std::stable_sort(report.redundant.begin(), report.redundant.end(),
                    [](const auto& a, const auto& b) {
                      return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);
@@ -69,15 +76,12 @@ FunctionReport report_function(const Program& program, const Function& f) {
   return report;
 }
 
-void add_bucket(const std::string& kind, const std::string& axes, const CollectiveTime& c,
-                double start, FunctionReport& report) {
+/// The row of buckets of this kind over these axes; added if there is none.
+size_t bucket_row(const std::string& kind, const std::string& axes, FunctionReport& report) {
   auto row = std::find_if(report.buckets.begin(), report.buckets.end(),
                           [&](const auto& r) { return r.kind == kind && r.axes == axes; });
   if (row == report.buckets.end()) row = report.buckets.insert(row, {kind, axes, 0, 0, 0, 0});
-  ++row->buckets;
-  row->most = std::max(row->most, c.bytes);
-  row->seconds += c.seconds;
-  row->started += start;
+  return static_cast<size_t>(row - report.buckets.begin());
 }
 
 void predict(const Program& program, const Machine& machine, const Mesh& mesh, Explanation& e) {
@@ -88,15 +92,25 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     FunctionReport& report = e.functions[f];
     const FunctionTime time = time_of(program.functions[f], costs);
     report.kernels = kernel_rows(program.functions[f], costs);
-    report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed};
+    report.time = {time.seconds, time.compute, time.slowed, 0, time.exposed, time.bubble};
     std::vector<size_t> row_of(steps.size());  // by collective step
     for (size_t s = 0, row = 0; s < steps.size(); ++s) {
       if (steps[s]->kind == StepKind::collective) row_of[s] = row++;
     }
-    for (const CollectiveTime& c : time.collectives) {
+    std::vector<double> runs;  // by row of buckets
+    for (CollectiveTime c : time.collectives) {
+      const double own = time.shares[static_cast<size_t>(c.step)];  // less in turns of a pipeline
+      c.seconds *= own;
+      c.exposed *= own;
       report.time.transfer += c.seconds;
       const Step& first = *steps[static_cast<size_t>(c.step)];
-      add_bucket(name_of(first), axes_text(program, c.axes), c, costs.start(first), report);
+      const size_t row = bucket_row(name_of(first), axes_text(program, c.axes), report);
+      BucketReport& bucket = report.buckets[row];
+      runs.resize(report.buckets.size());
+      bucket.buckets = static_cast<int>(std::lround(runs[row] += own));
+      bucket.most = std::max(bucket.most, c.bytes);
+      bucket.seconds += c.seconds;
+      bucket.started += own * costs.start(first);
       for (int s = c.step; s < c.step + c.members; ++s) {
         const double share =
             c.bytes > 0 ? static_cast<double>(steps[s]->bytes) / static_cast<double>(c.bytes)
@@ -151,41 +165,21 @@ std::vector<PaddingReport> padding_of(const Program& program) {
   return result;
 }
 
-/// Of interleaved stages: the turns in which any has work, and those in which one has.
-std::pair<int64_t, int64_t> turns_of_tables(const Function& f) {
-  int64_t all = 0, busy = 0;
-  for (const Step& step : f.steps) {
-    if (!step.attrs.has("microbatches") || !has_table_of_stages(step)) continue;
-    busy += step.attrs.get<int64_t>("microbatches");
-    const int64_t stages = step.exprs[1].scalar_factor;
-    for (int64_t turn = 0; turn < step.attrs.get<int64_t>("turns"); ++turn) {
-      for (int64_t stage = 0; stage < stages; ++stage) {
-        if (entry_of(step, turn, stage) >= 0) all = std::max(all, turn + 1);
-      }
-    }
-  }
-  return {all, busy};
-}
-
 /// How long the stages of the function's pipelines are idle.
-void note_idle_stages(const Program& program, const Function& f, std::vector<std::string>& notes) {
-  const auto [turns_with_work, busy] = turns_of_tables(f);
-  for (const Step& step : f.steps) {
-    for (const Function& body : step.body) note_idle_stages(program, body, notes);
-    const int64_t microbatches = step.attrs.get<int64_t>("microbatches", 0);
-    if (microbatches == 0) continue;
-    const auto axis = static_cast<size_t>(step.exprs[1].axis_terms[0].first);
-    const int64_t stages = program.axis_sizes[axis], rounds = microbatches + stages - 1;
-    const bool has_table = step.exprs[1].table != nullptr;
-    const int64_t turns = has_table ? turns_with_work : rounds * step.exprs[1].divisor;
-    const double idle = has_table
-                            ? 1 - static_cast<double>(busy) / static_cast<double>(turns_with_work)
-                            : static_cast<double>(stages - 1) / static_cast<double>(rounds);
+void note_idle_stages(const FunctionReport& f, const std::string& machine,
+                      std::vector<std::string>& notes) {
+  for (const PipelineReport& p : f.pipelines) {
+    const double idle = 1 - static_cast<double>(p.busy) / static_cast<double>(p.turns);
     std::string note = fmt::format(
         "{} microbatch{} pass{} through {} stages along '{}' in {} turns: a stage is idle in "
-        "{:.0f} % of them; more microbatches make that less",
-        microbatches, microbatches == 1 ? "" : "es", microbatches == 1 ? "es" : "", stages,
-        program.axis_names[axis], turns, 100 * idle);
+        "{:.0f} % of them",
+        p.microbatches, p.microbatches == 1 ? "" : "es", p.microbatches == 1 ? "es" : "", p.stages,
+        p.axis, p.turns, 100 * idle);
+    note += machine.empty()
+                ? "; more microbatches make that less, but each of them has smaller matmuls: only "
+                  "times, of a machine's profile, say which is faster"
+                : fmt::format(", {:.3f} ms of the {:.3f} ms predicted on {}", 1e3 * f.time.bubble,
+                              1e3 * f.time.seconds, machine);
     if (std::find(notes.begin(), notes.end(), note) == notes.end())
       notes.push_back(std::move(note));
   }
@@ -194,8 +188,9 @@ void note_idle_stages(const Program& program, const Function& f, std::vector<std
 std::string time_text(const TimeReport& t, const std::string& machine) {
   return fmt::format(
       "  predicted on {}: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed "
-      "communication ({:.3f} of {:.3f} ms hidden)\n",
+      "communication{} ({:.3f} of {:.3f} ms hidden)\n",
       machine, 1e3 * t.seconds, 1e3 * t.compute, 1e3 * t.slowed, 1e3 * t.exposed,
+      t.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * t.bubble, kBubble) : "",
       1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
 }
 
@@ -231,8 +226,8 @@ Explanation explain(
                       p.dim, p.size, p.padded, 100 * waste));
     }
   }
-  for (const Function& f : program.functions) note_idle_stages(program, f, e.notes);
   if (machine != nullptr) predict(program, *machine, options.mesh, e);
+  for (const FunctionReport& f : e.functions) note_idle_stages(f, e.machine, e.notes);
   e.program_hash = hash(program);
   return e;
 }
@@ -242,46 +237,49 @@ std::map<std::string, std::string> source_files(const Graph& graph) {
 }
 
 std::string to_string(const Explanation& e) {
+  const auto bytes = [](int64_t n) { return bytes_text(static_cast<double>(n)); };
+  const auto flops = [](int64_t n) { return flops_text(static_cast<double>(n)); };
   std::string text;
   for (const FunctionReport& f : e.functions) {
-    text += fmt::format("function {}: {} steps, {} flops and {} bytes sent on each rank\n", f.name,
-                        f.steps, f.flops, f.bytes);
+    text += fmt::format("function {}: {} steps, {} on each rank, {} sent by a rank\n", f.name,
+                        f.steps, flops(f.flops), bytes(f.bytes));
     if (!e.machine.empty()) text += time_text(f.time, e.machine);
     for (const BucketReport& x : f.buckets) {
       text += fmt::format(
-          "  {} over {}: {} bucket{}, the largest sends {} B; starting them is {:.1f} % of "
+          "  {} over {}: {} bucket{}, the largest sends {}; starting them is {:.1f} % of "
           "{:.3f} ms\n",
-          x.kind, x.axes, x.buckets, x.buckets == 1 ? "" : "s", x.most,
+          x.kind, x.axes, x.buckets, x.buckets == 1 ? "" : "s", bytes(x.most),
           x.seconds > 0 ? 100 * x.started / x.seconds : 0, 1e3 * x.seconds);
     }
     for (const CollectiveReport& c : f.collectives) {
-      text += fmt::format("  {:<14} over {:<12} {:>12} B  {}{}{}  ({}){}\n", c.kind,
-                          fmt::format("{} ({})", c.axes, c.ranks), c.bytes,
+      text += fmt::format("  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
+                          fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
                           e.machine.empty() ? ""
                                             : fmt::format("{:.3f} ms ({:.3f} exposed)  ",
                                                           1e3 * c.seconds, 1e3 * c.exposed),
-                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor, c.source,
+                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor,
+                          c.source.empty() ? "" : fmt::format("  ({})", c.source),
                           c.rule.empty() ? "" : "  because " + c.rule);
     }
     for (const RedundantReport& r : f.redundant) {
       text += fmt::format(
-          "  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} flops on each\n",
-          r.node, r.source, r.factor, r.axes, r.flops);
+          "  redundant: {} ({}) is computed alike on {:.0f} ranks along {}: {} on "
+          "each\n",
+          r.node, r.source, r.factor, r.axes, flops(r.flops));
     }
     if (f.redundant_left_out > 0) {
       text += fmt::format(
-          "  redundant: {} {}small ones, {} flops on each rank ({:.2f} % of its work)\n",
-          f.redundant_left_out, f.redundant.empty() ? "" : "more ", f.redundant_left_out_flops,
+          "  redundant: {} {}small one{}, {} on each rank ({:.2f} % of its work)\n",
+          f.redundant_left_out, f.redundant.empty() ? "" : "more ",
+          f.redundant_left_out == 1 ? "" : "s", flops(f.redundant_left_out_flops),
           100.0 * static_cast<double>(f.redundant_left_out_flops) / static_cast<double>(f.flops));
     }
   }
-  text += fmt::format(
-      "memory on each rank: params {} B, state {} B, inputs {} B, transient peak {} B\n",
-      e.memory.params, e.memory.state, e.memory.inputs, e.memory.transient);
+  text += memory_text(e.memory) + "\n";
   if (e.memory.offloaded > 0)
-    text += fmt::format("  and in host memory: optimizer state {} B\n", e.memory.offloaded);
-  for (const auto& [name, bytes] : e.memory.at_peak)
-    text += fmt::format("  {:>12} B  {}\n", bytes, name);
+    text += fmt::format("  and in host memory: {} optimizer state\n", bytes(e.memory.offloaded));
+  for (const auto& [name, size] : e.memory.at_peak)
+    text += fmt::format("  {:>10}  {}\n", bytes(size), name);
   for (const PaddingReport& p : e.padding)
     text += fmt::format("padding: dim '{}' {} -> {}\n", p.dim, p.size, p.padded);
   for (const std::string& note : e.notes) text += "warning: " + note + "\n";

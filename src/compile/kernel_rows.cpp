@@ -12,9 +12,6 @@
 
 namespace tessera {
 
-namespace {
-
-/// "gpt.block3.attention" -> "gpt.block*.attention".
 std::string without_numbers(const std::string& name) {
   std::string text;
   for (const char c : name) {
@@ -26,6 +23,8 @@ std::string without_numbers(const std::string& name) {
   }
   return text;
 }
+
+namespace {
 
 /// The highest rate of matmuls in a dtype; 0 if the machine has none.
 double matmul_rate(const Machine& machine, DType dtype) {

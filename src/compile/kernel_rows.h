@@ -2,12 +2,16 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "cost/cost.h"
 #include "tessera/explain.h"
 
 namespace tessera {
+
+/// "gpt.block3.attention" -> "gpt.block*.attention": one name for what repeated layers do alike.
+std::string without_numbers(const std::string& name);
 
 /// The compute steps of a function, those of one kernel, source line and name as one row (numbers
 /// in names count as equal: block0, block1, ...); longest first. measured: seconds of each step in

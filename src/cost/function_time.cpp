@@ -1,6 +1,7 @@
 #include "cost/function_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <unordered_map>
 
@@ -33,38 +34,39 @@ class Player {
       : costs_(costs), shorten_(shorten), lanes_(costs.machine().overlap) {}
 
   void play(const Function& function) {
+    time_.shares.assign(all_steps(function).size(), 1);
     play(function.steps, 0);
     lanes_.wait_all();
   }
 
   FunctionTime finish(bool spans) {
-    for (size_t c = 0; c < time_.collectives.size(); ++c) {
-      CollectiveTime& row = time_.collectives[c];
-      row.exposed = lanes_.exposed(static_cast<int>(c));
-      AxisTime& sum = time_.by_axes[lane_of(row.axes) - 1];
-      sum.bytes += row.bytes;
-      sum.seconds += row.seconds;
-      sum.exposed += row.exposed;
-      time_.exposed += row.exposed;
-    }
-    time_.seconds = lanes_.now();
-    time_.compute = lanes_.computed();
-    time_.slowed = lanes_.slowed();
-    add(time_, skipped_, 1);
+    const FunctionTime sum = totals();
+    for (size_t c = 0; c < time_.collectives.size(); ++c)
+      time_.collectives[c].exposed = lanes_.exposed(static_cast<int>(c));
+    add(time_, sum, 1);
     if (spans) {
       for (const StreamSimulator::Span& span : lanes_.spans())
         time_.spans.push_back({span.id, span.lane, span.begin, span.seconds});
+    } else {
+      time_.turns.clear();
     }
     return std::move(time_);
   }
 
  private:
-  /// The lane (from 1) of a set of axes; adds a lane for a new set.
-  int lane_of(const std::vector<int>& axes) {
-    auto it = std::find_if(time_.by_axes.begin(), time_.by_axes.end(),
-                           [&](const AxisTime& a) { return a.axes == axes; });
-    if (it == time_.by_axes.end()) it = time_.by_axes.insert(it, {axes, 0, 0, 0});
-    return static_cast<int>(it - time_.by_axes.begin()) + 1;
+  /// What stages do for microbatches in a loop over turns, as played.
+  struct Share {
+    int64_t runs = 0;
+    int first = 0, end = 0;  ///< its steps, in all_steps()
+    double computed = 0, slowed = 0;
+    FunctionTime skipped;  ///< of extrapolated iterations
+  };
+
+  /// The lane of a set of axes, from 0; the number of lanes if it has none.
+  size_t lane_of(const std::vector<int>& axes) const {
+    return static_cast<size_t>(std::find_if(time_.by_axes.begin(), time_.by_axes.end(),
+                                            [&](const AxisTime& a) { return a.axes == axes; }) -
+                               time_.by_axes.begin());
   }
 
   double seconds_of(const Step& step) {
@@ -98,9 +100,68 @@ class Player {
     }
   }
 
+  /// `number`: of the first step of the body.
+  void play_loop(const Step& loop, int number) {
+    if (!runs_in_turn(loop, turn_, stage_)) return;
+    const std::vector<Step>& steps = loop.body[0].steps;
+    if (std::any_of(steps.begin(), steps.end(),
+                    [](const Step& step) { return step.attrs.has("turns"); })) {
+      play_turns(loop, number);
+    } else if (loop.attrs.has("turns")) {
+      play_share(loop, number);
+    } else {
+      play_iterations(loop, number, false);
+    }
+  }
+
+  /// Simulates a pipeline's loop over turns. What stages do while one has no work goes from the
+  /// other figures to the bubble.
+  void play_turns(const Step& loop, int number) {
+    std::map<const Step*, Share> mine;
+    std::map<const Step*, Share>* const outside = shares_;
+    const size_t collectives = time_.collectives.size();
+    std::fill_n(time_.shares.begin() + number, steps_inside(loop), 1);
+    shares_ = &mine;
+    play_iterations(loop, number, true);
+    shares_ = outside;
+    for (const auto& [step, share] : mine) {
+      const auto microbatches = static_cast<double>(step->attrs.get<int64_t>("microbatches"));
+      const double own = std::min(1.0, microbatches / static_cast<double>(share.runs));
+      std::fill(time_.shares.begin() + share.first, time_.shares.begin() + share.end, own);
+      double seconds = share.computed + share.slowed + share.skipped.seconds;
+      for (size_t c = collectives; c < time_.collectives.size(); ++c) {
+        const int first = time_.collectives[c].step;
+        if (first >= share.first && first < share.end)
+          seconds += lanes_.exposed(static_cast<int>(c));
+      }
+      moved_.compute -= (1 - own) * share.computed;
+      moved_.slowed -= (1 - own) * share.slowed;
+      moved_.bubble += (1 - own) * seconds;
+      moved_.bubble_compute += (1 - own) * (share.computed + share.skipped.compute);
+      skipped_.seconds += (1 - own) * share.skipped.seconds;
+      add(skipped_, share.skipped, own);
+    }
+  }
+
+  /// Simulates what runs in a turn of a pipeline: a microbatch on some stages, or on all.
+  void play_share(const Step& loop, int number) {
+    const double begin = lanes_.now(), computed = lanes_.computed(), slowed = lanes_.slowed();
+    const bool is_of_stage = loop.attrs.has("microbatches") && shares_ != nullptr;
+    if (is_of_stage) share_ = &(*shares_)[&loop];
+    play_iterations(loop, number, false);
+    time_.turns.push_back({number - 1, turn_, begin, lanes_.now() - begin});
+    if (!is_of_stage) return;
+    ++share_->runs;
+    share_->first = number - 1;
+    share_->end = number + steps_inside(loop);
+    share_->computed += lanes_.computed() - computed;
+    share_->slowed += lanes_.slowed() - slowed;
+    share_ = nullptr;
+  }
+
   /// Simulates a loop in the order of the executor: some buckets start an iteration early, some are
   /// awaited an iteration late.
-  void play_loop(const Step& loop, int number) {
+  void play_iterations(const Step& loop, int number, bool has_shares) {
     const Function& body = loop.body[0];
     const std::span<const Step> steps(body.steps);
     const size_t stores = static_cast<size_t>(body.first_update);
@@ -108,9 +169,6 @@ class Player {
     const size_t late = stores - static_cast<size_t>(body.late);
     const bool outside = odd_;
     const int64_t turn = turn_;
-    if (!runs_in_turn(loop, turn, stage_)) return;
-    const bool has_shares = std::any_of(steps.begin(), steps.end(),
-                                        [](const Step& step) { return step.attrs.has("turns"); });
     const bool shortens = shorten_ && !has_shares;
     auto run = [&](int64_t iteration, size_t first, size_t last) {
       int skipped = 0;
@@ -144,16 +202,22 @@ class Player {
     sum.compute = lanes_.computed();
     sum.slowed = lanes_.slowed();
     sum.by_axes = time_.by_axes;
+    std::vector<double> bytes(sum.by_axes.size());
     for (size_t c = 0; c < time_.collectives.size(); ++c) {
       const CollectiveTime& row = time_.collectives[c];
-      const double exposed = lanes_.exposed(static_cast<int>(c));
-      for (AxisTime& axes : sum.by_axes) {
-        if (axes.axes == row.axes)
-          axes.bytes += row.bytes, axes.seconds += row.seconds, axes.exposed += exposed;
-      }
+      const double own = time_.shares[static_cast<size_t>(row.step)],
+                   exposed = own * lanes_.exposed(static_cast<int>(c));
+      const size_t lane = lane_of(row.axes);
+      bytes[lane] += own * static_cast<double>(row.bytes);
+      sum.by_axes[lane].seconds += own * row.seconds;
+      sum.by_axes[lane].exposed += exposed;
       sum.exposed += exposed;
     }
+    for (size_t lane = 0; lane < bytes.size(); ++lane)
+      sum.by_axes[lane].bytes = std::llround(bytes[lane]);
+    add(sum, moved_, 1);
     add(sum, skipped_, 1);
+    if (share_ != nullptr) add(sum, share_->skipped, 1);
     return sum;
   }
 
@@ -162,11 +226,13 @@ class Player {
     to.compute += times * from.compute;
     to.slowed += times * from.slowed;
     to.exposed += times * from.exposed;
+    to.bubble += times * from.bubble;
+    to.bubble_compute += times * from.bubble_compute;
     for (const AxisTime& axes : from.by_axes) {
       auto it = std::find_if(to.by_axes.begin(), to.by_axes.end(),
                              [&](const AxisTime& a) { return a.axes == axes.axes; });
       if (it == to.by_axes.end()) it = to.by_axes.insert(it, {axes.axes, 0, 0, 0});
-      it->bytes += static_cast<int64_t>(times) * axes.bytes;
+      it->bytes += std::llround(times * static_cast<double>(axes.bytes));
       it->seconds += times * axes.seconds;
       it->exposed += times * axes.exposed;
     }
@@ -178,7 +244,7 @@ class Player {
     const int64_t iterations = most / 2 * 2;
     FunctionTime two = totals();
     add(two, before, -1);
-    add(skipped_, two, static_cast<double>(iterations / 2));
+    add(share_ != nullptr ? share_->skipped : skipped_, two, static_cast<double>(iterations / 2));
     return iterations;
   }
 
@@ -186,14 +252,20 @@ class Player {
     CollectiveTime row{first, static_cast<int>(members.size()), members[0].axes,
                        0,     costs_.bucket(members),           0};
     for (const Step& member : members) row.bytes += member.bytes;
-    under_way_[{members[0].number, odd_}] = lanes_.start(row.seconds, lane_of(row.axes), first);
+    const size_t lane = lane_of(row.axes);
+    if (lane == time_.by_axes.size()) time_.by_axes.push_back({row.axes, 0, 0, 0});
+    under_way_[{members[0].number, odd_}] =
+        lanes_.start(row.seconds, static_cast<int>(lane) + 1, first);
     time_.collectives.push_back(std::move(row));
   }
 
   const Costs& costs_;
   const bool shorten_;
   StreamSimulator lanes_;
-  FunctionTime skipped_;  ///< of extrapolated iterations
+  FunctionTime skipped_;  ///< of extrapolated iterations outside of shares
+  FunctionTime moved_;    ///< from the other figures to the bubble
+  std::map<const Step*, Share>* shares_ = nullptr;  ///< of the loop over turns that is played
+  Share* share_ = nullptr;                          ///< that which is played
   std::map<std::pair<int, bool>, int>
       under_way_;  ///< (bucket number, iteration is odd) -> transfer
   bool odd_ = false;

@@ -40,14 +40,29 @@ struct AxisTime {
   double seconds = 0, exposed = 0;
 };
 
+/// A turn of a pipeline: some stages run a share of the loop over turns, each for a microbatch.
+struct TurnSpan {
+  int step = 0;  ///< the share, in all_steps()
+  int64_t turn = 0;
+  double begin = 0, seconds = 0;
+};
+
+/// Of a pipeline, a turn is played if any stage works in it. A stage that has no work in it waits:
+/// the mean time of such turns is the bubble, and no part of the other figures.
 struct FunctionTime {
-  double seconds = 0;  ///< = compute + slowed + the exposed of all collectives
+  double seconds = 0;  ///< = compute + slowed + exposed + bubble
   double compute = 0;  ///< without slowdown
   double slowed = 0;   ///< extra compute time because of concurrent transfers
   double exposed = 0;
+  double bubble = 0;
+  double bubble_compute = 0;  ///< the part of the bubble in which other stages compute
   std::vector<CollectiveTime> collectives;  ///< in order of start
   std::vector<AxisTime> by_axes;            ///< in order of first start
-  std::vector<TimeSpan> spans;              ///< only if asked for
+  /// By step, in all_steps(): of the times that it was played, the share that one stage runs. Less
+  /// than 1 in turns of a pipeline. `collectives` and `spans` are as played.
+  std::vector<double> shares;
+  std::vector<TimeSpan> spans;  ///< only if asked for
+  std::vector<TurnSpan> turns;  ///< only if asked for, in order
 };
 
 /// Simulates a function with all iterations of its loops (with a condition: the most there can be).

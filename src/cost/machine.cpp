@@ -106,7 +106,7 @@ Machine Machine::load(const std::string& name_or_path) {
     if (name_or_path == file.name) return parse(file.text, "profile " + name_or_path);
   }
   if (!name_or_path.ends_with(".toml") && !std::filesystem::exists(name_or_path))
-    fail(ErrorKind::usage, "unknown machine '{}'{}; a profile of your own is a .toml file",
+    fail(ErrorKind::usage, "unknown machine '{}'; a profile of your own is a .toml file{}",
          name_or_path, suggestion(name_or_path, names()));
   return parse(read_machine_file(name_or_path), name_or_path);
 }

@@ -25,10 +25,9 @@ FamilyPointer family_of(ModelConfig& config, const FamilyPointer& own) {
   }
   config.refuse(
       "model_type",
-      fmt::format("Tessera knows {}{}; describe another family in {} beside it",
-                  fmt::join(known, ", "),
-                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : "",
-                  kFamilyFile));
+      fmt::format("Tessera knows {}; describe another family in {} beside it{}",
+                  fmt::join(known, ", "), kFamilyFile,
+                  suggestion(type, known).starts_with("; did") ? suggestion(type, known) : ""));
 }
 
 /// Keys of every family that change nothing of what a training step computes. Rates of dropout are

@@ -4,9 +4,9 @@
 //          series: [{name, color, dash, points, quiet, x: {key: [...]}, y: [...], tips: [...]}],
 //          marks: [{name, x: {key: n}}], vlines and hlines: [{at, label}]
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot}]
-//   rects  x: {label, unit, to (the axis goes on to there)} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...]}, names: [...], classes: [name, ...],
+//   rects  x: {label, unit, to (the axis goes on to there)} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...], room: letters that labels have at least}, names: [...], classes: [name, ...],
 //          rects: [[x0, x1, y0, y1, class, name], ...], texts: [what stands in a rect, ...]; for a heat map `heat`: its unit, a value for the class, and
-//          `low` where its colours begin
+//          `low` where its colours begin, `high` where they end at least
 //   mesh   mesh: [[axis, size], ...], hosts: [[name, ranks], ...] in order of their ranks, links: [name by axis] or none
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
@@ -363,6 +363,9 @@ class Bars extends Chart {
       for (const [name, value] of r.parts) {
         const x0 = this.x(at), x1 = this.x(at += value);
         this.add("rect", {x: x0, y: y + 18, width: Math.max(0, x1 - x0 - (x1 - x0 > 3 ? 1 : 0)), height: 14, fill: color(this.parts.indexOf(name))});
+        const told = fmt(value, s.unit);
+        if (r.parts.length > 1 && x1 - x0 > CHAR * told.length + 6)
+          this.text((x0 + x1) / 2, y + 29.5, told, {"text-anchor": "middle", "data-on": `--c${this.parts.indexOf(name) % 8}`, style: "fill:var(--paper)"});
         this.hits.push([x0, x1, y, y + row, `${r.label}\n${name} ${fmt(value, s.unit)}${whole > value && whole > 0 ? ` (${short(100 * value / whole)} %)` : ""}`]);
       }
       if (r.range) this.add("path", {d: `M${this.x(r.range[0])} ${y + 25}H${this.x(r.range[1])}M${this.x(r.range[0])} ${y + 20}v10M${this.x(r.range[1])} ${y + 20}v10`, stroke: "var(--ink)", fill: "none"});
@@ -398,7 +401,7 @@ class Rects extends Chart {
     if (s.heat !== undefined) {
       // The scale ends at the 98th percentile: one hiccup must not make all else pale.
       const values = s.rects.map(r => r[4]).sort((a, b) => a - b);
-      this.low = s.low ?? values[0] ?? 0; this.high = values[Math.ceil(0.98 * (values.length - 1))] ?? 0;
+      this.low = s.low ?? values[0] ?? 0; this.high = Math.max(s.high ?? -Infinity, values[Math.ceil(0.98 * (values.length - 1))] ?? 0);
       this.legend.append(el("span", {}, fmt(this.low, s.heat), el("i", {style: "width:110px;background:linear-gradient(90deg,rgb(var(--low)),rgb(var(--high)))"}), fmt(this.high, s.heat)));
     } else if (s.classes.length > 1) this.toggles(s.classes.map((name, i) => [name, `background:${color(i)}`, i]));
   }
@@ -412,7 +415,7 @@ class Rects extends Chart {
     if (!s.rects.length) { this.text(10, 30, "nothing to show", {class: "tick"}); return; }
     if (this.zoom) [x0, x1] = this.zoom;
     let left = 10;
-    if (lanes) left = Math.min(this.w * 0.4, 14 + CHAR * Math.max(...lanes.map(l => l.length)));
+    if (lanes) left = Math.min(this.w * 0.4, 14 + CHAR * Math.max(s.y.room || 0, ...lanes.map(l => l.length)));
     else left = 14 + CHAR * Math.max(...ticks(0, y1, 6).map(t => fmt(t, s.y.unit).length));
     const right = 12;
     this.x = scale(x0, x1, left, this.w - right, s.xlog);
@@ -532,7 +535,7 @@ class MeshPicture extends Chart {
     const [axis, size] = s.mesh[this.axis], step = this.stride(this.axis), all = s.mesh.reduce((n, a) => n * a[1], 1);
     const spans = [...Array(Math.min(all, most)).keys()].some(r => this.hostOf(this.group(r)[0]) !== this.hostOf(this.group(r)[0] + (size - 1) * step));
     this.about.textContent = size < 2 ? `${axis} has one rank: nothing is sent along it.` :
-      `${all / size} groups of ${size} ranks along ${axis}${s.links && s.links[this.axis] ? ", over " + s.links[this.axis] : ""}; ${s.hosts.length === 1 ? "all ranks are together" : spans ? "a group spans several of the boxes" : "a group stays in one box"}.`;
+      `${all / size === 1 ? "one group" : all / size + " groups"} of ${size} ranks along ${axis}${s.links && s.links[this.axis] ? ", over " + s.links[this.axis] : ""}; ${s.hosts.length === 1 ? "all ranks are together" : spans ? "a group spans several of the boxes" : "a group stays in one box"}.`;
   }
   leave() { super.leave(); this.mark([]); }
   mark(ranks) { if (this.cells) this.cells.forEach((box, r) => { const on = ranks.includes(r); box.setAttribute("stroke", on ? "var(--ink)" : "var(--rule)"); box.setAttribute("stroke-width", on ? 2 : 1); }); }

@@ -61,7 +61,9 @@ double Bounds::of(const QueueEntry& entry) const {
 
 void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
   const Assignment& a = candidates_.assignment(c);
-  double least = plan.compute - plan.update;
+  // Other stages compute in a bubble, whatever the storage.
+  const double least_computing = plan.compute + plan.bubble_compute - plan.update;
+  double least = least_computing;
   for (const PlanAxes& axes : plan.by_axes) {
     bool copies = false;
     for (size_t axis = 0; axis < a.picks.size(); ++axis) {
@@ -75,7 +77,7 @@ void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
     known = known == 0 ? seconds : std::min(known, seconds);
   };
   keep(known_[same_assignment(c)], least);
-  keep(known_computing_[computing(c)], plan.compute - plan.update);
+  keep(known_computing_[computing(c)], least_computing);
 }
 
 }  // namespace tessera

@@ -10,7 +10,8 @@ namespace tessera {
 namespace {
 
 void scale_times(PricedPlan& p, double factor) {
-  for (double* seconds : {&p.seconds, &p.compute, &p.slowed, &p.exposed, &p.update})
+  for (double* seconds :
+       {&p.seconds, &p.compute, &p.slowed, &p.exposed, &p.bubble, &p.bubble_compute, &p.update})
     *seconds *= factor;
   for (PlanAxes& axes : p.by_axes) {
     axes.seconds *= factor;
@@ -28,7 +29,6 @@ PricedPlan CandidatePricer::price(const Candidate& c, bool whole) {
   p.zero = c.storage.stage;
   p.over = candidates_.stored_over(c);
   p.settings = candidates_.settings(c);
-  p.stages = candidates_.stages(c.assignment);
   return p;
 }
 

@@ -2,7 +2,6 @@
 #include "tessera/plan.h"
 
 #include "base/fail.h"
-#include "cost/pipeline_turns.h"
 #include "plan/planner.h"
 
 namespace tessera {
@@ -33,28 +32,6 @@ PricedPlan price(const PlanModel& model, const Mesh& mesh, const Layout& layout,
   PricedPlan plan = Pricer(model, machine).price(mesh, layout.to_string(), build, whole);
   plan.settings = settings_of(model, build);
   return plan;
-}
-
-std::vector<StageTurn> stage_turns(const PricedPlan& plan) {
-  std::vector<StageTurn> all;
-  if (plan.stages < 2) return all;
-  const Layout layout = Layout::parse(plan.layout);
-  for (const LayoutRule& rule : layout.rules())
-    if (rule.intervals > 1) return all;
-  const PipelinePasses passes{{true, false}, false};
-  const PipelineTurns turns =
-      pipeline_turns(plan.build.pipeline_schedule, passes, plan.stages, plan.build.microbatches);
-  // GPipe's backward pass follows its forward pass; others share turns.
-  const int64_t after = plan.build.pipeline_schedule == PipelineSchedule::gpipe ? turns.count : 0;
-  for (size_t pass = 0; pass < turns.of.size(); ++pass) {
-    for (size_t stage = 0; stage < turns.of[pass].size(); ++stage) {
-      const std::vector<int64_t>& of = turns.of[pass][stage];
-      for (size_t m = 0; m < of.size(); ++m)
-        all.push_back({static_cast<int64_t>(stage), static_cast<int64_t>(pass) * after + of[m],
-                       static_cast<int64_t>(m), passes.is_forward[pass]});
-    }
-  }
-  return all;
 }
 
 }  // namespace tessera

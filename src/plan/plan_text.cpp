@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "plan/memory_limit.h"
 #include "tessera/plan.h"
 
@@ -53,21 +54,17 @@ void add_waterfall(std::string& text, const PricedPlan& p) {
         fmt::format("  (sends {}, {} of it hidden)", bytes_text(static_cast<double>(axes.bytes)),
                     time_text(std::max(0.0, axes.seconds - axes.exposed))));
   }
+  if (p.bubble > 0) row(text, kBubble, p.bubble, p.seconds);
 }
 
 void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
   text += fmt::format("\nmemory of a rank: {}", bytes_text(static_cast<double>(p.memory())));
   if (limit > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(limit)));
   text += "\n";
-  const auto line = [&](const char* name, int64_t bytes) {
+  for (const auto& [name, bytes] : memory_parts(p))
     text += fmt::format(
         "  {:<26} {:>11}  {}\n", name, bytes_text(static_cast<double>(bytes)),
         bar(static_cast<double>(bytes), static_cast<double>(std::max(limit, p.memory()))));
-  };
-  line("parameters", p.params);
-  line("optimizer state", p.state);
-  line("inputs", p.inputs);
-  line("everything else, at peak", p.transient);
 }
 
 /// Adds what scoped rules saved. Only the best plans were tried with them, so nothing is proved
@@ -206,7 +203,7 @@ std::string compare(const Plan& plan, const PricedPlan& other) {
       plan.memory_limit > 0 && other.memory() > plan.memory_limit ? "; and it does not fit" : "");
   add_waterfall(text, other);
   add_memory(text, other, plan.memory_limit);
-  text += "\nthe largest transfers in one layer, sent by each rank\n  this layout\n";
+  text += "\nthe largest transfers of a step, sent by a rank\n  this layout\n";
   add_transfers(text, other);
   text += "  the best plan\n";
   add_transfers(text, plan.best);

@@ -6,12 +6,26 @@
 
 #include "base/fail.h"
 #include "compile/kernel_info.h"
+#include "compile/kernel_rows.h"
 #include "compile/lowering.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
 
 namespace tessera {
+
+namespace {
+
+/// The entry of a list; added if it has none.
+PlanTransfer& transfer_of(std::vector<PlanTransfer>& all, const std::string& kind,
+                          const std::string& tensor, const std::string& axes) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const PlanTransfer& t) {
+    return t.kind == kind && t.tensor == tensor && t.axes == axes;
+  });
+  return at == all.end() ? all.emplace_back(PlanTransfer{kind, tensor, axes}) : *at;
+}
+
+}  // namespace
 
 PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_b) {
   PricedPlan r = a;
@@ -25,7 +39,7 @@ PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_
   };
   for (double PricedPlan::*seconds :
        {&PricedPlan::seconds, &PricedPlan::compute, &PricedPlan::slowed, &PricedPlan::exposed,
-        &PricedPlan::update})
+        &PricedPlan::bubble, &PricedPlan::bubble_compute, &PricedPlan::update})
     r.*seconds = sum(a.*seconds, b.*seconds);
   for (int64_t PricedPlan::*bytes :
        {&PricedPlan::params, &PricedPlan::state, &PricedPlan::inputs, &PricedPlan::transient})
@@ -48,6 +62,12 @@ PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_
     r.by_axes.push_back(
         {x.axes, sum(p.bytes, q.bytes), sum(p.seconds, q.seconds), sum(p.exposed, q.exposed)});
   }
+  r.transfers.clear();
+  for (const auto& [part, factor] : {std::pair{&a, of_a}, {&b, of_b}}) {
+    for (const PlanTransfer& t : part->transfers)
+      transfer_of(r.transfers, t.kind, t.tensor, t.axes).bytes +=
+          std::llround(factor * static_cast<double>(t.bytes));
+  }
   return r;
 }
 
@@ -68,6 +88,8 @@ void add_function(const Program& program, const Function& f, const Costs& costs,
   to.compute += time.compute;
   to.slowed += time.slowed;
   to.exposed += time.exposed;
+  to.bubble += time.bubble;
+  to.bubble_compute += time.bubble_compute;
   for (size_t s = static_cast<size_t>(f.first_update); f.updates && s < f.steps.size(); ++s) {
     if (f.steps[s].kind == StepKind::compute && f.steps[s].body.empty())
       to.update += costs.compute(f.steps[s]);
@@ -92,29 +114,20 @@ void add_transfers(const Program& program, const Function& f, int64_t times,
     for (const Function& body : step.body)
       add_transfers(program, body, body_runs(step, times), all);
     if (step.kind != StepKind::collective) continue;
-    const std::string axes = axes_text(program, step.axes), kind = to_string(step.collective);
-    const auto at = std::find_if(all.begin(), all.end(), [&](const PlanTransfer& t) {
-      return t.kind == kind && t.tensor == step.origin.name && t.axes == axes;
-    });
-    if (at == all.end()) {
-      all.push_back({kind, step.origin.name, axes, times * step.bytes});
-    } else {
-      at->bytes += times * step.bytes;
-    }
+    transfer_of(all, to_string(step.collective), without_numbers(step.origin.name),
+                axes_text(program, step.axes))
+        .bytes += times * step.bytes;
   }
 }
 
-/// The tensors whose collectives send the most bytes.
-std::vector<PlanTransfer> largest_transfers(const Program& program) {
+/// Leaves the tensors whose collectives send the most bytes.
+PricedPlan with_largest_transfers(PricedPlan plan) {
   constexpr size_t kShown = 8;
-  std::vector<PlanTransfer> all;
-  for (const Function& f : program.functions) {
-    if (f.name != "init") add_transfers(program, f, 1, all);
-  }
+  std::vector<PlanTransfer>& all = plan.transfers;
   std::stable_sort(all.begin(), all.end(),
                    [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   if (all.size() > kShown) all.resize(kShown);
-  return all;
+  return plan;
 }
 
 }  // namespace
@@ -201,10 +214,11 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
   p.build = build;
   const Costs costs(machine_, mesh);
   for (const Function& f : program.functions) {
-    if (f.name != "init") add_function(program, f, costs, p);
+    if (f.name == "init") continue;
+    add_function(program, f, costs, p);
+    add_transfers(program, f, 1, p.transfers);
   }
   add_memory(program, *model.graph, p);
-  p.transfers = largest_transfers(program);
   return p;
 }
 
@@ -224,7 +238,7 @@ PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, Pla
                                   static_cast<double>(model_.layers - 1));
   build.layers = model_.layers;
   result.build = build;
-  return result;
+  return with_largest_transfers(std::move(result));
 }
 
 std::string settings_of(const PlanModel& model, const PlanBuild& build) {
@@ -250,7 +264,7 @@ PricedPlan Pricer::price(const Mesh& mesh, const std::string& layout, PlanBuild 
     result.whole = whole;
   }
   result.build = build;
-  return result;
+  return with_largest_transfers(std::move(result));
 }
 
 }  // namespace tessera

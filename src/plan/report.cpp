@@ -102,11 +102,7 @@ void PlanReport::choose_whole(Plan& plan) {
     PricedPlan& p = all[i].plan;
     found_.set_best(i);
     plan.table_seconds = p.seconds;
-    if (!p.whole) {
-      std::vector<PlanTransfer> transfers = std::move(p.transfers);
-      p = pricer_.price(all[i].candidate, true);
-      p.transfers = std::move(transfers);
-    }
+    if (!p.whole) p = pricer_.price(all[i].candidate, true);
     if (memory_.fits(p)) break;
   }
   require(memory_.fits(found_.best().plan),

@@ -9,6 +9,7 @@
 #include "compile/lowering.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
+#include "program/stage_turns.h"
 
 namespace tessera {
 
@@ -28,16 +29,66 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
     row.seconds = span.seconds;
     row.flops = step.flops;
     row.lane = span.lane;
+    row.share = time.shares[static_cast<size_t>(span.step)];
     if (step.kind != StepKind::collective) continue;
     row.axes = axes_text(program, step.axes);
     row.rule = step.origin.reason;
     size_t& at = next[span.step];
     while (time.collectives[at].step != span.step) ++at;
     row.exposed = time.collectives[at].exposed;
+    row.more = time.collectives[at].members - 1;
     row.bytes = time.collectives[at++].bytes;
   }
   std::stable_sort(result.steps.begin(), result.steps.end(),
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
+}
+
+/// What stages run in the turns of the same loop: `share` and its neighbours.
+std::vector<const Step*> shares_beside(const std::vector<const Step*>& steps, const Step& share) {
+  std::vector<const Step*> found;
+  for (const Step* loop : steps) {
+    for (const Function& body : loop->body) {
+      if (body.steps.empty() || &share < body.steps.data() ||
+          &share >= body.steps.data() + body.steps.size())
+        continue;
+      for (const Step& other : body.steps) {
+        if (other.attrs.has("microbatches")) found.push_back(&other);
+      }
+    }
+  }
+  return found;
+}
+
+/// Adds what each stage of a pipeline does in its turns, and what all do before and behind them.
+void add_stages(const Program& program, const Function& f, const FunctionTime& time,
+                Simulation& result) {
+  for (const StageCount& c : count_stages(program, f))
+    result.pipelines.push_back({program.axis_names[static_cast<size_t>(c.axis)], c.stages,
+                                c.microbatches, c.turns, c.busy});
+  if (result.pipelines.size() != 1) return;  // one picture: of the stages of one axis
+  const std::vector<const Step*> steps = all_steps(f);
+  const int64_t stages = result.pipelines[0].stages;
+  const auto add_all = [&](SimulatedPhase phase, double begin, double end) {
+    for (int64_t stage = 0; stage < stages && end > begin; ++stage)
+      result.stage_turns.push_back({stage, -1, phase, begin, end - begin});
+  };
+  double end = 0;
+  for (const TurnSpan& turn : time.turns) {
+    const Step& played = *steps[static_cast<size_t>(turn.step)];
+    if (!played.attrs.has("microbatches")) continue;  // it lies between turns of stages
+    add_all(end == 0 ? SimulatedPhase::update : SimulatedPhase::together, end, turn.begin);
+    end = turn.begin + turn.seconds;
+    for (const Step* share : shares_beside(steps, played)) {
+      const SimulatedPhase phase =
+          is_backward(*share) ? SimulatedPhase::backward : SimulatedPhase::forward;
+      for (int64_t stage = 0; stage < stages; ++stage) {
+        const int64_t microbatch = microbatch_in_turn(*share, turn.turn, stage);
+        if (microbatch >= 0)
+          result.stage_turns.push_back({stage, microbatch, phase, turn.begin, turn.seconds});
+      }
+    }
+  }
+  add_all(SimulatedPhase::update, end, time.seconds);
 }
 
 /// Adds the optimal checkpoint interval (Daly, first order) and the goodput: the share of time that
@@ -88,11 +139,13 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
   result.compute = time.compute;
   result.slowed = time.slowed;
   result.exposed = time.exposed;
+  result.bubble = time.bubble;
   result.memory = program.persistent_bytes + program.transient_bytes;
   for (const AxisTime& axes : time.by_axes)
     result.by_axes.push_back(
         {axes_text(program, axes.axes), axes.bytes, axes.seconds, axes.exposed});
   add_steps(program, function, time, result);
+  add_stages(program, function, time, result);
   add_chances(how, result);
   return result;
 }
@@ -154,7 +207,7 @@ Simulation simulate_pipeline(const PlanModel& model, const Mesh& mesh, const Lay
   result.compute = plan.stage.compute;
   result.slowed = plan.stage.slowed;
   result.exposed = plan.stage.exposed;
-  result.bubble = plan.bubble;
+  result.bubble = plan.stage.bubble;
   result.transfer = plan.transfer;
   result.handed = plan.handed;
   result.memory = plan.stage.memory();

@@ -254,10 +254,10 @@ PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t 
   p.layout = p.rules = times.layout;
   p.build = times.build;
   p.build.layers = layers;
-  result.bubble = std::max(0.0, played.seconds - count * busy.seconds);
+  p.bubble = std::max(0.0, played.seconds - count * busy.seconds);
   result.once = rest.seconds;
   if (spans) add_spans(played, static_cast<int>(pipeline.chunks.size()), result);
-  p.seconds += result.bubble;
+  p.seconds += p.bubble;
 
   const auto fullest = [](const PricedPlan& x, const PricedPlan& y) {
     return x.memory() > y.memory() ? x : y;

@@ -537,7 +537,7 @@ std::vector<std::string> Session::fallbacks() const {
 }
 
 std::vector<StepTime> Session::profile() const {
-  return step_times(state_->program(), state_->ranks()[0]);
+  return step_times(state_->program(), state_->mesh, state_->ranks()[0]);
 }
 
 std::vector<KernelReport> Session::kernel_times(const std::string& function,

@@ -5,12 +5,14 @@
 #include "session/step_times.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
 #include "compile/kernel_info.h"
 #include "compile/kernel_rows.h"
 #include "cost/function_time.h"
+#include "cost/work.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
 #include "session/clock_sync.h"
@@ -69,8 +71,9 @@ void predict(const Function& function, const Machine& machine, const Mesh& mesh,
   const FunctionTime time = time_of(function, Costs(machine, mesh));
   for (const CollectiveTime& c : time.collectives) {
     BucketTime& row = *rows.at(steps[static_cast<size_t>(c.step)]);
-    row.predicted_exposed += c.exposed;
-    row.predicted_hidden += c.hidden();
+    const double own = time.shares[static_cast<size_t>(c.step)];
+    row.predicted_exposed += own * c.exposed;
+    row.predicted_hidden += own * c.hidden();
   }
 }
 
@@ -138,9 +141,9 @@ int64_t bytes_of(const Step& step, int64_t times, const CollectiveRunner& collec
 }
 
 /// Adds the steps of a function that ran `runs` times, or of a loop's body in it.
-void add_rows(const Program& program, const Function& function, const std::string& name,
-              const Totals& totals, const CollectiveRunner& collectives, int64_t runs,
-              std::vector<StepTime>& rows) {
+void add_rows(const Program& program, const Mesh& mesh, const Function& function,
+              const std::string& name, const Totals& totals, const CollectiveRunner& collectives,
+              int64_t runs, std::vector<StepTime>& rows) {
   for (const Step& step : function.steps) {
     const auto total = totals.find(&step);
     if (total == totals.end()) continue;
@@ -149,8 +152,8 @@ void add_rows(const Program& program, const Function& function, const std::strin
     const size_t row = rows.size();
     rows.push_back(
         {name, begun.origin.name, begun.origin.source, name_of(step), runs, total->second.seconds,
-         times * step.flops, bytes_of(step, times, collectives, runs), result_bytes(program, step),
-         axes_text(program, begun.axes),
+         times * std::llround(flops_done(step, mesh)), bytes_of(step, times, collectives, runs),
+         result_bytes(program, step), axes_text(program, begun.axes),
          step.kind == StepKind::collective ? std::optional(step.collective) : std::nullopt,
          step.kind == StepKind::wait});
     for (const Function& body : step.body) {
@@ -159,7 +162,7 @@ void add_rows(const Program& program, const Function& function, const std::strin
         if (const auto it = totals.find(&inner); it != totals.end())
           rows[row].seconds -= it->second.seconds;
       }
-      add_rows(program, body, name, totals, collectives, runs, rows);
+      add_rows(program, mesh, body, name, totals, collectives, runs, rows);
     }
   }
 }
@@ -171,13 +174,14 @@ int64_t runs_of(const Function& function, const Totals& totals) {
 
 }  // namespace
 
-std::vector<StepTime> step_times(const Program& program, const Executor& executor) {
+std::vector<StepTime> step_times(const Program& program, const Mesh& mesh,
+                                 const Executor& executor) {
   std::vector<StepTime> rows;
   for (size_t f = 0; f < program.functions.size(); ++f) {
     const Function& function = program.functions[f];
     const Totals totals = executor.times_of(static_cast<int>(f));
     if (const int64_t runs = runs_of(function, totals); runs > 0)
-      add_rows(program, function, function.name, totals, executor.collectives(), runs, rows);
+      add_rows(program, mesh, function, function.name, totals, executor.collectives(), runs, rows);
   }
   return rows;
 }

@@ -11,7 +11,8 @@
 namespace tessera {
 
 /// See Session::profile().
-std::vector<StepTime> step_times(const Program& program, const Executor& executor);
+std::vector<StepTime> step_times(const Program& program, const Mesh& mesh,
+                                 const Executor& executor);
 /// See Session::kernel_times().
 std::vector<KernelReport> kernel_times(const Program& program, const Executor& executor,
                                        const std::string& function, const Costs& costs);

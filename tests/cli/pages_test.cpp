@@ -4,6 +4,7 @@
 #include "cli/cli_background.h"
 #include "cli/report_page.h"
 #include "cli/run_log.h"
+#include "cli/slow_ranks.h"
 #include "cli/source_text.h"
 #include "cli/sweep.h"
 #include "pages/page.h"
@@ -162,6 +163,66 @@ TEST_CASE("reports: several jobs, two in one file, two at once, and none with ti
   CHECK(contains(later.html, "<figcaption>balance</figcaption>"));
   CHECK(contains(later.html, "The log has no plan."));
   CHECK(contains(later.html, "Tessera 9"));
+}
+
+TEST_CASE("reports: slow ranks in a sentence", "[pages]") {
+  using tessera::cli::slow_ranks_text;
+  using tessera::cli::SlowestRank;
+  const auto host = [](int64_t rank) { return rank == 5 ? std::string("node2") : std::string(); };
+  std::vector<SlowestRank> even, slow, busy;
+  for (int n = 1; n <= 400; ++n) {
+    even.push_back({double(n), n % 8, 1 + 0.001 * (n % 30)});
+    slow.push_back({double(n), n < 120 ? n % 8 : 5, n < 120 ? 1.02 : 1.8});
+    busy.push_back({double(n), n * 7 % 8, 1.1 + 0.01 * (n % 60)});
+  }
+  CHECK(slow_ranks_text({}, host).empty());
+  CHECK(slow_ranks_text(even, host) ==
+        "No rank is slow: in 95 % of the steps all ranks are within 3 % of the median.");
+  CHECK(slow_ranks_text(slow, host) ==
+        "Rank 5 (node2) is slow: it needs 1.8 times as long as the median rank, from step 120 on.");
+  slow.resize(119);
+  for (int n = 120; n <= 400; ++n) slow.push_back({double(n), n % 8, n < 200 ? 1.02 : 1.03});
+  for (int n = 130; n < 230; ++n) slow[static_cast<size_t>(n - 1)] = {double(n), 3, 2.5};
+  CHECK(slow_ranks_text(slow, host) ==
+        "Rank 3 is slow: it needs 2.5 times as long as the median rank, from step 130 to 229.");
+  CHECK(slow_ranks_text(busy, host).find("No rank is slow all the time: the slowest one changes") ==
+        0);
+  for (SlowestRank& s : slow) s = {s.step, 0, 1.6};
+  CHECK(slow_ranks_text(slow, host) ==
+        "Rank 0 is slow: it needs 1.6 times as long as the median rank, in all steps.");
+}
+
+TEST_CASE("reports: the measured step by cause, and the ranks of a job whose first one is slow",
+          "[pages]") {
+  using tessera::cli::report_page;
+  std::string log = config("\"layout.mesh\": \"data:2\"");
+  for (int n = 1; n <= 12; ++n)
+    log += step(n, 3, n == 1 ? ", \"ms\": 900, \"data_ms\": 800, \"median_ms\": 850, "
+                               "\"slowest_ms\": 850, \"slowest_rank\": 0"
+                             : ", \"ms\": 100, \"data_ms\": 10, \"median_ms\": 70, "
+                               "\"slowest_ms\": 105, \"slowest_rank\": 0");
+  log += "{\"step\": 6, \"save_ms\": 22, \"save_wait_ms\": 33}\n";
+  const std::string page = report_page({{log, "a"}}).html;
+  for (const char* part :
+       {"[\"compute\",0.06]", "[\"reading data\",0.01]", "[\"waiting for other ranks\",0.03]",
+        "[\"saving\",0.005]", "mean of 11 steps",
+        "Rank 0 is slow: it needs 1.5 times as long as the median rank, in all steps."}) {
+    INFO(part);
+    CHECK(contains(page, part));
+  }
+  // With a profile waiting is told by axes.
+  const std::string profiled =
+      report_page({{log + "{\"buckets\": [{\"axes\": \"data\", \"exposed_ms\": 20}, {\"axes\": "
+                          "\"model\", \"exposed_ms\": 5}, {\"axes\": \"data\", "
+                          "\"exposed_ms\": 1}]}\n",
+                    "a"}})
+          .html;
+  for (const char* part : {"[\"waiting for data\",0.021]", "[\"waiting for model\",0.005]",
+                           "[\"compute\",0.064]"})
+    CHECK(contains(profiled, part));
+  // Without timing there is none.
+  CHECK_FALSE(contains(report_page({{config("") + step(1, 2) + step(2, 1), "a"}}).html,
+                       "a measured step by cause"));
 }
 
 TEST_CASE("reports: a log may end in the middle of a line", "[pages]") {
@@ -425,6 +486,38 @@ TEST_CASE("explain and diff show the code of the model", "[cli]") {
   CHECK(contains(f.read("explain.html"), "\"links\":[\"node\",\"node\"]"));
 }
 
+TEST_CASE("pages of a pipeline: one picture of its turns, one count, a cause for the idle ones",
+          "[cli]") {
+  const Folder f;
+  const std::string job =
+      "gpt --mesh pipe:2 --machine h100 --layout layers:pipe --set layers=4 scan=true batch=8 "
+      "microbatches=4 ";
+  const CliResult explained = run_cli_in(f, "explain " + job + "--html explain.html"),
+                  planned = run_cli_in(f, "plan " + job + "--time 2 --html plan.html");
+  expect_success(explained);
+  expect_success(planned);
+  CHECK(contains(explained.out, "4 microbatches pass through 2 stages along 'pipe' in 10 turns: a "
+                                "stage is idle in 20 % of them, "));
+  for (const std::string& text : {explained.out, planned.out, f.read("explain.html")})
+    CHECK(contains(text, "idle: pipeline bubble"));
+  for (const char* name : {"explain.html", "plan.html"}) {
+    INFO(name);
+    const std::string page = f.read(name);
+    for (const char* part : {"stage 1, microbatch 3", "works in 8 of 10 turns",
+                             "[\"idle: pipeline bubble\",", "all stages: head, loss, hand over"})
+      CHECK(contains(page, part));
+  }
+  // Advice is priced: the numbers of microbatches beside this one.
+  CHECK(contains(explained.out, "instead of 4 microbatches, 8 microbatches would take "));
+  CHECK(contains(explained.out, ", 2 microbatches would take "));
+  // Without a machine it says what it does not know.
+  const CliResult plain = run_cli_in(
+      f, "explain gpt --mesh pipe:2 --layout layers:pipe --set layers=4 scan=true batch=8 "
+         "microbatches=4",
+      "TESSERA_CACHE=" + f.dir);
+  CHECK(contains(plain.out, "only times, of a machine's profile, say which is faster"));
+}
+
 TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slow]") {
   const Folder f;
   f.write("text.txt", some_text());
@@ -463,7 +556,9 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
   expect_success(run_cli_in(f,
                             "plan gpt --mesh pipe:2 --machine h100 --layout layers:pipe --time 2 "
                             "--set layers=4 scan=true microbatches=4 --html pipeline.html"));
-  CHECK(contains(f.read("pipeline.html"), "stage 1, microbatch 3"));
+  expect_success(run_cli_in(f,
+                            "explain gpt --mesh pipe:2 --machine h100 --layout layers:pipe "
+                            "--set layers=4 scan=true microbatches=4 --html turns.html"));
   CHECK(!contains(f.read("plan.html"), "microbatches in the stages"));
   CHECK(f.read("plan.html").find("tessera train gpt --data PATH --set layers=2 batch=8 --mesh ") !=
         std::string::npos);

@@ -177,9 +177,12 @@ TEST_CASE("seeing: a profile by op and source line", "[cli]") {
       CHECK(contains(result.out, part));
     const auto records = log_of(f, "log.jsonl", "profile");
     REQUIRE(records.size() == 1);
-    double flops = 0, results = 0, loops = 0, all = 0;
+    double flops = 0, results = 0, loops = 0, all = 0, hidden = 0;
     for (const auto& row : records[0]["profile"]) {
       flops += row["flops"].get<double>();
+      // Kernels skip the half of the pairs that causal order hides.
+      if (row["op"].get<std::string>().starts_with("attention"))
+        hidden += row["flops"].get<double>();
       results += row["result_bytes"].get<double>();
       all += row["ms"].get<double>();
       if (row["op"] == "loop") loops += row["ms"].get<double>();
@@ -188,7 +191,8 @@ TEST_CASE("seeing: a profile by op and source line", "[cli]") {
     const auto step = log_of(f, "log.jsonl", "loss").back();
     const double per_step =
         step["flops_per_s"].get<double>() * step["ms"].get<double>() * 1e-3 / 2;  // two ranks
-    CHECK(flops == Approx(per_step).epsilon(5e-3));
+    CHECK(hidden > 0);
+    CHECK(flops + hidden == Approx(per_step).epsilon(5e-3));
     CHECK(results > 0);
     CHECK(loops < 0.5 * all);  // its steps have the time
   }

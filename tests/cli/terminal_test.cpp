@@ -106,6 +106,69 @@ TEST_CASE("terminal: columns of wide, narrow and combining characters", "[seeing
   CHECK(cli::first_columns("", 3) == "");
 }
 
+TEST_CASE("terminal: lines are broken between words", "[seeing]") {
+  using cli::wrapped;
+  CHECK(wrapped("one two three\nfour", 0) == "one two three\nfour");
+  CHECK(wrapped("one two three\nfour", 12) == "one two three\nfour");  // no room for anything
+  const std::string long_line = "  all_reduce over model  65.5 kB  gpt.block0.add because ff:model";
+  CHECK(wrapped(long_line, 70) == long_line);
+  CHECK(wrapped(long_line, 30) ==
+        "  all_reduce over model  65.5\n"
+        "    kB  gpt.block0.add because\n"
+        "    ff:model");
+  CHECK(wrapped("layout  batch:data; heads:model\nend\n", 24) ==
+        "layout  batch:data;\n        heads:model\nend\n");
+  CHECK(wrapped("a word_that_is_longer_than_the_line and more", 20) ==
+        "a\n  word_that_is_longer_than_the_line\n  and more");
+  // What is there to be copied stays in one piece.
+  const std::string plan = "  +1.0 %  3 GB of 80 GB  --mesh \"data:2\" --layout \"batch:data\"";
+  CHECK(wrapped(plan, 46) ==
+        "  +1.0 %  3 GB of 80 GB\n    --mesh \"data:2\" --layout \"batch:data\"");
+  CHECK(wrapped(plan, 24) == plan);
+  const std::string next = "next    tessera generate gpt --checkpoint a/b";
+  CHECK(wrapped(next, 24) == next);
+  CHECK(wrapped("\u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd", 20) ==
+        "\u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6 \u5bbd\u5ea6\n  \u5bbd");
+}
+
+TEST_CASE("terminal: explain, plan, diff and errors at any width say what a pipe gets", "[cli]") {
+  const TextFolder f;
+  const std::string job =
+      " --machine h100 --mesh \"data:2;model:2\" --set layers=1 d_model=64 ff=128 length=16 "
+      "batch=8";
+  const std::string cli = TESSERA_CLI;
+  const auto words = [](const std::string& text) {
+    std::string all;
+    for (const char c : text) {
+      const bool blank = c == ' ' || c == '\n' || c == '\r';
+      if (!blank) all += c;
+      if (blank && !all.empty() && all.back() != ' ') all += ' ';
+    }
+    return all;
+  };
+  for (const std::string& command :
+       {cli + " explain gpt --layout \"batch:data;heads,ff:model\"" + job,
+        cli + " diff gpt \"batch:data\" \"batch:data;ff:model\"" + job,
+        cli + " simulate gpt --layout \"batch:data;ff:model\"" + job}) {
+    const std::string piped = on_terminal(f, command + " > out.txt; cat out.txt", 400);
+    for (const int width : {20, 60, 80, 200}) {
+      INFO(command << " at " << width);
+      const std::string text = on_terminal(f, command, width);
+      CHECK(words(text) == words(piped));
+      if (width < 60) continue;  // a name may be longer
+      std::istringstream lines(text);
+      for (std::string line; std::getline(lines, line);) {
+        while (!line.empty() && line.back() == '\r') line.pop_back();
+        INFO(line);
+        CHECK(cli::columns(line) <= width);
+      }
+    }
+  }
+  const std::string wrong = on_terminal(f, cli + " explain gpt --layout batch:dat" + job, 40, 1);
+  CHECK(words(wrong).find("tessera: ") == 0);
+  CHECK(wrong.find('\n') < 45);
+}
+
 TEST_CASE("terminal: lines stay above a bar that is never wider than the terminal", "[cli]") {
   const TextFolder f;
   const std::string train = std::string(TESSERA_CLI) + " train " + kTinyGpt + " --steps 45";

@@ -95,8 +95,8 @@ TEST_CASE("errors of tokenize name file and line, and leave no corpus", "[cli]")
         {"line 2 of 'a.jsonl' is no JSON object: {\"text\": ; mend the line, or read the "
          "file as text with --documents file"});
   f.write("b.jsonl", "{\"txt\": \"x\"}\n");
-  fails("b.jsonl", {"line 1 of 'b.jsonl' has no key 'text'; did you mean 'txt'?; name the key of "
-                    "the text with --json-key"});
+  fails("b.jsonl", {"line 1 of 'b.jsonl' has no key 'text'; name the key of the text with "
+                    "--json-key; did you mean 'txt'?"});
   f.write("c.jsonl", "\n{\"text\": 1}\n");
   fails("c.jsonl", {"line 2 of 'c.jsonl': the value of 'text' is no text but number"});
   f.write("d.jsonl", "{\"text\": \"x\"}\n{\"text\": \"\"}\n");

@@ -1,11 +1,15 @@
 // Pipelines in the space of the planner: layers that are a loop, dealt to stages.
 #include <fmt/format.h>
 
+#include <cctype>
+#include <map>
+
 #include "cli/cli_run.h"
 #include "plan/plan_models.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "tessera/explain.h"
+#include "tessera/simulate.h"
 
 namespace tessera::test {
 
@@ -161,6 +165,100 @@ TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[pl
       CHECK(priced_sent == sent);
     }
   }
+}
+
+TEST_CASE("plan: what a stage waits for others is the bubble, turn by turn", "[plan]") {
+  const PlanModel model = gpt_of(6, true);
+  const Machine machine = slow_links();
+  const Mesh mesh = Mesh::parse("pipe:2;data:2");
+  for (const PipelineSchedule schedule : model.schedules) {
+    for (const char* layout : {"layers:pipe;batch:data", "layers:pipe;heads,ff:data",
+                               "layers:pipe*3;batch:data"}) {
+      const bool interleaved = std::string(layout).find('*') != std::string::npos;
+      if (interleaved && schedule == PipelineSchedule::gpipe) continue;
+      INFO(layout);
+      PlanBuild build;
+      build.microbatches = 4;
+      build.pipeline_schedule = schedule;
+      const PricedPlan priced = price(model, mesh, Layout::parse(layout), build, machine, true);
+      CHECK(priced.seconds ==
+            Approx(priced.compute + priced.slowed + priced.exposed + priced.bubble));
+      build.layers = model.layers;
+      const PlanStep step = model.build(build);
+      CompileOptions options{mesh, Layout::parse(layout), step.functions};
+      options.chunks = 1;
+      options.threads_per_rank = 1;
+      options.pipeline_schedule = schedule;
+      options.machine = std::make_shared<const Machine>(machine);
+      const Simulation s = simulate(*step.graph, options, machine);
+      CHECK(s.seconds == Approx(priced.seconds).epsilon(1e-6));
+      CHECK(s.bubble == Approx(priced.bubble).epsilon(1e-6));
+      REQUIRE(s.pipelines.size() == 1);
+      const PipelineReport& p = s.pipelines[0];
+      const int64_t chunks = interleaved ? 3 : 1;
+      CHECK(p.turns == 2 * 4 * chunks + 2 * (2 - 1));
+      CHECK(p.busy == 2 * 4 * chunks);
+      // Every stage runs each microbatch as often; what the first one has not to do, it waits.
+      std::map<int64_t, int64_t> turns;
+      double first = 0;
+      for (const StageTurn& t : s.stage_turns) {
+        turns[t.stage] += t.microbatch >= 0;
+        if (t.stage == 0) first += t.seconds;
+      }
+      CHECK(turns == std::map<int64_t, int64_t>{{0, p.busy}, {1, p.busy}});
+      CHECK(s.seconds - first == Approx(s.bubble).epsilon(interleaved ? 0.2 : 1e-6));
+      const Explanation e = explain(*step.graph, options, {}, &machine);
+      const FunctionReport& train = e.functions.back();
+      CHECK(train.time.bubble == Approx(s.bubble));
+      REQUIRE(train.pipelines.size() == 1);
+      CHECK(train.pipelines[0].turns == p.turns);
+      double exposed = 0;
+      for (const CollectiveReport& c : train.collectives) exposed += c.exposed;
+      CHECK(exposed == Approx(train.time.exposed));
+      for (const PlanAxes& axes : priced.by_axes) {
+        int64_t sent = 0;
+        for (const CollectiveReport& c : train.collectives) sent += c.axes == axes.axes ? c.bytes : 0;
+        CHECK(static_cast<double>(axes.bytes) == Approx(static_cast<double>(sent)));
+      }
+    }
+  }
+}
+
+TEST_CASE("plan: the transfers of a plan are what explain counts, layers together", "[plan]") {
+  const PlanModel model = gpt_of(3, false);
+  const Mesh mesh = Mesh::parse("a:2");
+  const Layout layout = Layout::parse("heads,ff,vocab:a");
+  const Machine machine = slow_links();
+  PlanBuild build;
+  const PricedPlan whole = price(model, mesh, layout, build, machine, true),
+                   few = price(model, mesh, layout, build, machine);
+  build.layers = model.layers;
+  const PlanStep step = model.build(build);
+  CompileOptions options{mesh, layout, step.functions};
+  options.chunks = 1;
+  const Explanation e = explain(*step.graph, options);
+  REQUIRE(!whole.transfers.empty());
+  bool repeats = false;
+  for (const PlanTransfer& t : whole.transfers) {
+    INFO(t.kind << " " << t.tensor);
+    int64_t sent = 0;
+    for (const CollectiveReport& c : e.functions.back().collectives) {
+      std::string name;
+      for (const char x : c.tensor) {
+        const bool digit = std::isdigit(static_cast<unsigned char>(x));
+        if (!digit || name.empty() || name.back() != '*') name += digit ? '*' : x;
+      }
+      if (c.kind == t.kind && name == t.tensor) sent += c.bytes;
+    }
+    CHECK(t.bytes == sent);
+    repeats = repeats || t.tensor.find("block*") != std::string::npos;
+    const auto same = std::find_if(few.transfers.begin(), few.transfers.end(), [&](const auto& o) {
+      return o.kind == t.kind && o.tensor == t.tensor;
+    });
+    REQUIRE(same != few.transfers.end());
+    CHECK(same->bytes == t.bytes);
+  }
+  CHECK(repeats);
 }
 
 TEST_CASE("plan: what is given for pipelines stays", "[plan]") {

@@ -256,7 +256,7 @@ TEST_CASE("plan: of all meshes with some devices, none of the usual is faster", 
   tight.memory_limit = tight.runners_up[0].memory();
   tight.runners_up[0].transient += 1;
   CHECK(to_string(tight).find(", does not fit\n") != page.npos);
-  CHECK(compare(best, data).find("the largest transfers in one layer") != std::string::npos);
+  CHECK(compare(best, data).find("the largest transfers of a step") != std::string::npos);
 }
 
 TEST_CASE("plan: devices that are better left idle are, and fixed rules find their axis",
