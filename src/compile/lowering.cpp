@@ -34,6 +34,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
   lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = options.chunks;
+  lowering.takes_epilogue = takes_epilogue;
   if (options.device.starts_with("cuda")) fuse_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;
@@ -46,6 +47,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 }
 
 void fuse_for_gpu(LowerOptions& lowering) {
+  lowering.takes_epilogue = nullptr;
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
   if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;
   lowering.fuses_prologues = lowering.groups_tensors = may_fuse_for_gpu();
