@@ -136,6 +136,26 @@ struct ImageOptions {
   int64_t tokens() const { return rows / patch * (cols / patch) + 1; }
 };
 
+/// Predicts tokens further ahead than the next one, too, which makes a better model of the same
+/// data. Module k of 1 to `depth` is a block of the kind of the last layer, and a norm; it predicts
+/// the token k places behind the next one, with the model's head. Only the loss has them: decoding
+/// leaves them out.
+struct MultiTokenOptions {
+  enum class Kind {
+    /// Module k reads M [norm(h); norm(e)]: h is what the head before it reads, that of the next
+    /// token for k = 1, and e the embedding of the token k places ahead (DeepSeek-AI 2024, section
+    /// 2.2).
+    chained,
+    /// Each module reads what the last layer reads, and is another last layer (Gloeckle et al.
+    /// 2024).
+    parallel
+  };
+  int64_t depth = 0;  ///< 0: none; less than the length
+  Kind kind = Kind::chained;
+  /// The loss is that of the next tokens plus so many times the mean of the losses of the modules.
+  double weight = 0.3;
+};
+
 struct TransformerOptions {
   std::string name = "transformer";  ///< scope of the whole
   int64_t layers = 4, d_model = 128, vocab = 256, length = 128, batch = 8;
@@ -185,6 +205,7 @@ struct TransformerOptions {
   /// if a target names them, but those have no dropout. Routers have none.
   LoraOptions lora = {};
   ImageOptions image = {};
+  MultiTokenOptions ahead = {};
 
   /// The kind of a layer, an index into `spans`.
   int kind_of(int64_t layer) const { return pattern[static_cast<size_t>(layer) % pattern.size()]; }
@@ -204,7 +225,7 @@ struct LayerRun {
   bool is_loop = false;
   std::string block = {};  ///< the scope: "block" of a loop of all layers, "block<first>" otherwise
 };
-/// All layers, in order.
+/// All layers, in order. Of parallel modules for tokens further ahead, the last one is in no loop.
 std::vector<LayerRun> layer_runs(const TransformerOptions& options);
 
 // ----------------------------------------------------------------------------------------- blocks
@@ -261,6 +282,12 @@ Tensor transformer_block(Tensor x, const TransformerOptions& options, const Shar
 /// "positions", both int32, and "weights", float32, of the targets. If only `weighted`, there is
 /// "weights" alone. With weights the loss is a weighted sum with its weight. Throws usage errors
 /// for options that do not fit together.
+///
+/// With MultiTokenOptions::depth the parameters of module k are in "<name>.ahead<k - 1>": "norm",
+/// those of a block, and of a chained one "state_norm", "state.w" [d_model, d_ahead], "token_norm"
+/// and "token.w" [d_model, d_ahead]. A token without one so far ahead in its row, or in its
+/// segment, has no part in a module's loss, and still counts in the number that a mean divides by.
+/// Metrics are "next_loss", of the next tokens, and "ahead_loss", the mean of the modules' losses.
 ///
 /// With an encoder "decoder_inputs", "targets" and weights have the dim target_length instead, and
 /// the encoder's parameters are in "<name>.encoder". If `packed`, it has "segments" of the inputs

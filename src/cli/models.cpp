@@ -30,6 +30,12 @@ nn::GptOptions gpt_options(const Config& c) {
   return o;
 }
 
+nn::TransformerOptions transformer_options(const Config& c, const nn::GptOptions& gpt) {
+  nn::TransformerOptions o = nn::transformer_of(gpt);
+  o.ahead = cli::ahead_of(c);
+  return o;
+}
+
 nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   nn::GptOptions o = gpt_options(c);
   o.dropout = partial ? 0 : c.number("model.dropout");
@@ -37,7 +43,7 @@ nn::Model build_gpt(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.batch = batch;
   o.partial_batch = partial;
   o.packed = cli::is_packed(c);
-  return nn::gpt(g, o);
+  return nn::transformer(g, transformer_options(c, o));
 }
 
 std::unique_ptr<DataSource> text(const Config& c, bool held_out) {
@@ -92,6 +98,7 @@ std::vector<ConfigKey> gpt_keys() {
        KeyRange::one_of({"false", "true"})},
       cli::loss_blocks_key(),
       {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)}};
+  for (ConfigKey& key : cli::ahead_keys()) keys.push_back(std::move(key));
   for (ConfigKey& key : cli::lora_keys()) keys.push_back(std::move(key));
   return keys;
 }
@@ -132,7 +139,9 @@ std::vector<ModelSpec> make_models() {
                               "length,memory_length:context*2",
                               "length:context;@/*attention*/ heads:context",
                               "batch:data;length,memory_length:context;heads,ff,vocab:model"};
-  models.back().transformer = [](const Config& c) { return nn::transformer_of(gpt_options(c)); };
+  models.back().transformer = [](const Config& c) { 
+    return transformer_options(c, gpt_options(c));
+  };
   models.push_back({"mlp",
                     "Two hidden layers that read handwritten digits.",
                     {{"model.hidden", "256", "Width of the hidden layers.", kWidth}},

@@ -64,6 +64,28 @@ ConfigKey loss_blocks_key() {
           KeyRange::whole(1, 1e6)};
 }
 
+std::vector<ConfigKey> ahead_keys() {
+  return {{"model.ahead", "0",
+           "Number of modules that predict tokens further ahead than the next one, in the loss "
+           "alone.",
+           KeyRange::whole(0, 1e6)},
+          {"model.ahead_kind", "chained",
+           "What such a module reads: chained, the state of the one before it and the token so far "
+           "ahead; parallel, what the last block reads.",
+           KeyRange::one_of({"chained", "parallel"})},
+          {"model.ahead_weight", "0.3",
+           "Factor of the mean of their losses, which is added to the loss.", KeyRange::number(0)}};
+}
+
+nn::MultiTokenOptions ahead_of(const Config& c) {
+  nn::MultiTokenOptions o;
+  o.depth = c.integer("model.ahead");
+  o.kind = c.text("model.ahead_kind") == "parallel" ? nn::MultiTokenOptions::Kind::parallel
+                                                    : nn::MultiTokenOptions::Kind::chained;
+  o.weight = c.number("model.ahead_weight");
+  return o;
+}
+
 std::vector<ConfigKey> lora_keys() {
   return {{"model.lora_rank", "0",
            "Rank of the matrices that LoRA adds to dense layers of the blocks; only they are "

@@ -12,6 +12,9 @@ namespace tessera::cli {
 
 /// model.loss_blocks.
 ConfigKey loss_blocks_key();
+/// model.ahead, model.ahead_kind, model.ahead_weight; and what they say.
+std::vector<ConfigKey> ahead_keys();
+nn::MultiTokenOptions ahead_of(const Config& config);
 /// model.lora_rank, model.lora_alpha, model.lora_targets.
 std::vector<ConfigKey> lora_keys();
 /// What they say; no adaptation for a model without these keys.

@@ -5,7 +5,6 @@
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"
 #include "tessera/loops.h"
-#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/nn_transformer.h"
 
 namespace tessera::nn {
@@ -64,6 +63,24 @@ void require_latent(const TransformerOptions& o) {
                    : fmt::format("{} layers of an encoder", o.encoder_layers));
 }
 
+void require_ahead(const TransformerOptions& o) {
+  require(o.ahead.depth >= 0 && o.ahead.depth < o.length,
+          "[transformer] {} modules for tokens further ahead in a length of {}; there are less than "
+          "that, or 0",
+          o.ahead.depth, o.length);
+  require(o.ahead.weight >= 0 && std::isfinite(o.ahead.weight),
+          "[transformer] the loss of tokens further ahead has the weight {}; it is finite and not "
+          "below 0",
+          o.ahead.weight);
+  const char* misfit = !o.causal                          ? "a model that sees what it predicts"
+                       : o.encoder_layers > 0             ? "a decoder with an encoder"
+                       : o.head_bias || o.head_transform  ? "a head that is more than one matrix"
+                                                          : nullptr;
+  require(o.ahead.depth == 0 || misfit == nullptr,
+          "[transformer] {} modules for tokens further ahead, with {}; set ahead.depth to 0",
+          o.ahead.depth, misfit ? misfit : "");
+}
+
 }  // namespace
 
 void require_fitting(const TransformerOptions& o) {
@@ -112,6 +129,7 @@ void require_fitting(const TransformerOptions& o) {
   require(o.loss_blocks == 1 || (!o.head_bias && !o.head_transform),
           "[transformer] loss_blocks {} needs a head that is one matrix; this one has {}",
           o.loss_blocks, o.head_bias ? "a bias" : "a transformation before it");
+  require_ahead(o);
   if (o.encoder_layers == 0) return;
   require(o.target_length >= 1,
           "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
@@ -209,15 +227,24 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
   });
 }
 
+namespace {
+/// In the dtype of the parameters.
+Tensor scaled_embeddings(const TransformerOptions& o, Tensor tokens, Tensor embedding) {
+  Tensor x = gather(embedding, tokens, "vocab");
+  if (o.embedding_scale == 1) return x;
+  // Rounded as the activations are: Gemma multiplies in their dtype.
+  return mul(x, read_as(constant(x.graph(), o.embedding_scale, o.dtype), stored_dtype(o.dtype)));
+}
+}  // namespace
+
+Tensor embedded_tokens(const TransformerOptions& o, Tensor tokens, Tensor embedding) {
+  return read_as(scaled_embeddings(o, tokens, embedding), o.dtype);
+}
+
 Tensor embedded(Graph& g, const TransformerOptions& o, Tensor inputs, Tensor embedding,
                 Tensor positions) {
   const DType stored = stored_dtype(o.dtype);
-  Tensor x = gather(embedding, inputs, "vocab");
-  if (o.embedding_scale != 1) {
-    // Rounded as the activations are: Gemma multiplies in their dtype.
-    Tensor scale = read_as(constant(g, o.embedding_scale, o.dtype), stored);
-    x = mul(x, scale);
-  }
+  Tensor x = scaled_embeddings(o, inputs, embedding);
   if (o.token_types > 0) {
     const Dim types("token_types", o.token_types);
     Tensor table =
@@ -282,8 +309,9 @@ Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
 
 }  // namespace
 
-Tensor through_blocks(Graph& g, const TransformerOptions& o, const PackedInputs& packed,
-                      Tensor memory, Tensor memory_segments, Tensor x) {
+std::vector<SharedSpan> shared_spans(Graph& g, const TransformerOptions& o,
+                                     const PackedInputs& packed, Tensor memory,
+                                     Tensor memory_segments) {
   Tensor bias;
   if (o.relative_buckets > 0) bias = relative_bias_of(g, o);
   std::vector<SharedSpan> shared(o.spans.size());
@@ -294,8 +322,14 @@ Tensor through_blocks(Graph& g, const TransformerOptions& o, const PackedInputs&
     shared[k].memory = memory;
     shared[k].memory_segments = memory_segments;
   }
+  return shared;
+}
+
+Tensor through_blocks(Graph& g, const TransformerOptions& o, const std::vector<SharedSpan>& spans,
+                      Tensor x, Tensor* before_last) {
   for (const LayerRun& run : layer_runs(o)) {
-    const SharedSpan& span = shared[static_cast<size_t>(o.kind_of(run.first))];
+    const SharedSpan& span = spans[static_cast<size_t>(o.kind_of(run.first))];
+    if (before_last && run.first == o.layers - 1) *before_last = x;
     if (run.is_loop) {
       x = repeat({"layers", run.count}, x, [&](Tensor t) {
         const Scope scope(g, run.block);
@@ -311,15 +345,13 @@ Tensor through_blocks(Graph& g, const TransformerOptions& o, const PackedInputs&
 
 namespace {
 
-/// The embeddings of the tokens through all blocks and the last norm.
-Tensor through(Graph& g, const TransformerOptions& o, Tensor tokens, Tensor embedding,
-               const PackedInputs& packed, Tensor memory, Tensor memory_segments = {}) {
-  Tensor x = embedded(g, o, tokens, embedding, packed.positions);
-  x = through_blocks(g, o, packed, memory, memory_segments, x);
+/// What the last norm makes of what the blocks give.
+Tensor last_norm(Tensor x, const TransformerOptions& o) {
   return o.placement == NormPlacement::after ? x : norm(x, "norm", "d_model", o.norm);
 }
 
-/// A sum over the elements of `of` as their mean. Their number is known, so ranks need not count.
+}  // namespace
+
 Tensor per_element(Tensor sum, const Tensor& of) {
   double fixed = 1;
   for (const Dim& dim : of.shape()) {
@@ -332,7 +364,14 @@ Tensor per_element(Tensor sum, const Tensor& of) {
   return sum / fixed;
 }
 
-}  // namespace
+LinearCrossEntropyOptions loss_blocks_of(const TransformerOptions& o, const std::string& length) {
+  LinearCrossEntropyOptions blocks;
+  blocks.dim = length;
+  blocks.blocks = o.loss_blocks;
+  blocks.scale = o.logits_scale;
+  blocks.cap = o.logits_cap;
+  return blocks;
+}
 
 Tensor encoded(Graph& g, const TransformerOptions& o, Tensor sources, Tensor embedding,
                Tensor segments) {
@@ -342,7 +381,8 @@ Tensor encoded(Graph& g, const TransformerOptions& o, Tensor sources, Tensor emb
   encoder.encoder_layers = 0;
   encoder.causal = false;
   encoder.length = sources.dim("length").size;
-  return through(g, encoder, sources, embedding, {segments}, {});
+  Tensor x = embedded(g, encoder, sources, embedding, {});
+  return last_norm(through_blocks(g, encoder, shared_spans(g, encoder, {segments}), x), o);
 }
 
 Model transformer(Graph& g, const TransformerOptions& o) {
@@ -373,26 +413,31 @@ Model transformer(Graph& g, const TransformerOptions& o) {
       g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
   Tensor memory;
   if (has_encoder) memory = encoded(g, o, sources, embedding, source_segments);
-  Tensor x = through(g, o, inputs, embedding, packed, memory, source_segments);
+  Tensor x = embedded(g, o, inputs, embedding, packed.positions), before_last;
+  const std::vector<SharedSpan> spans = shared_spans(g, o, packed, memory, source_segments);
+  x = last_norm(through_blocks(g, o, spans, x, &before_last), o);
   Tensor head = head_weights(x, o, embedding);
   model.logits = logits_of(x, o, head).named("logits");
   if (o.causal && !has_encoder) model.tokens = inputs;
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   if (o.loss_blocks > 1) {
-    LinearCrossEntropyOptions blocks;
-    blocks.dim = text.name;
-    blocks.blocks = o.loss_blocks;
-    blocks.scale = o.logits_scale;
-    blocks.cap = o.logits_cap;
-    model.loss = linear_cross_entropy(x, head, targets, weights, blocks);
+    model.loss = linear_cross_entropy(x, head, targets, weights, loss_blocks_of(o, text.name));
     if (!is_weighted) model.loss = per_element(model.loss, targets);
   } else {
     Tensor losses = cross_entropy(model.logits, targets, "vocab");
     model.loss = is_weighted ? sum_all(mul(read_as(losses, exact), read_as(weights, exact)))
                              : mean_all(losses);
   }
-  model.loss = model.loss.named("loss");
   if (is_weighted) model.weight = sum_all(weights).named("weight");
+  if (o.ahead.depth > 0) {
+    Tensor ahead = loss_ahead(
+        g, o, spans,
+        {inputs, targets, weights, packed.segments, embedding, head, x, before_last});
+    model.metrics = {{"next_loss", model.loss, model.weight},
+                     {"ahead_loss", ahead, model.weight}};
+    model.loss = model.loss + ahead * o.ahead.weight;
+  }
+  model.loss = model.loss.named("loss");
   require_adapted(g, o.lora, g.scope());
   return model;
 }

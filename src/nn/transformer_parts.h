@@ -2,6 +2,7 @@
 // decoding keeps.
 #pragma once
 
+#include "tessera/nn_linear_cross_entropy.h"
 #include "tessera/nn_transformer.h"
 
 namespace tessera::nn {
@@ -100,9 +101,34 @@ void require_fitting(const TransformerOptions& options);
 /// The embeddings of the inputs, with learned positions: those of `positions`, or the index.
 Tensor embedded(Graph& g, const TransformerOptions& options, Tensor inputs, Tensor embedding,
                 Tensor positions);
-/// x through all blocks. `memory`, if there is one, is the encoder's result, of `memory_segments`.
-Tensor through_blocks(Graph& g, const TransformerOptions& options, const PackedInputs& packed,
-                      Tensor memory, Tensor memory_segments, Tensor x);
+/// The embeddings of tokens [..., length, d_model] alone, scaled, in the dtype of activations.
+Tensor embedded_tokens(const TransformerOptions& options, Tensor tokens, Tensor embedding);
+/// By kind of layer. `memory`, if there is one, is the encoder's result, of `memory_segments`.
+std::vector<SharedSpan> shared_spans(Graph& g, const TransformerOptions& options,
+                                     const PackedInputs& packed, Tensor memory = {},
+                                     Tensor memory_segments = {});
+/// x through all blocks. `before_last`, if not null: what a last layer outside of a loop reads.
+Tensor through_blocks(Graph& g, const TransformerOptions& options,
+                      const std::vector<SharedSpan>& spans, Tensor x,
+                      Tensor* before_last = nullptr);
+/// A sum over the elements of `of` as their mean. Their number is known, so ranks need not count.
+Tensor per_element(Tensor sum, const Tensor& of);
+/// Those of TransformerOptions::loss_blocks, along the dim `length`.
+LinearCrossEntropyOptions loss_blocks_of(const TransformerOptions& options,
+                                         const std::string& length);
+
+/// What the losses of tokens further ahead are computed of.
+struct AheadInputs {
+  Tensor tokens, targets;  ///< int32 [batch, length]
+  Tensor weights;          ///< float32 [batch, length], or empty: all are 1
+  Tensor segments;         ///< int32 [batch, length], or empty
+  Tensor embedding, head;
+  Tensor last;         ///< what the head of the next token reads
+  Tensor before_last;  ///< what the last layer reads, for parallel modules
+};
+/// The mean of the modules' losses: each a mean over all tokens, or with weights a sum.
+Tensor loss_ahead(Graph& g, const TransformerOptions& options, const std::vector<SharedSpan>& spans,
+                  const AheadInputs& in);
 /// A transformer() of images.
 Model image_classifier(Graph& g, const TransformerOptions& options);
 /// transformer_block(), with a cache if it is not null.

@@ -85,7 +85,7 @@ Model image_classifier(Graph& g, const TransformerOptions& o) {
       g.parameter("position", {Dim("positions", o.length), d_model}, normal(0.02), stored);
   x = concat({first, x}, "length") + rename(read_as(table, x.dtype()), "positions", "length");
   if (o.dropout > 0) x = dropout(x, o.dropout);
-  x = through_blocks(g, o, {}, {}, {}, x);
+  x = through_blocks(g, o, shared_spans(g, o, {}), x);
   x = norm(x, "norm", "d_model", o.norm);
   x = reshape(slice(x, "length", 0, 1), {batch, d_model});
   DenseOptions head;
