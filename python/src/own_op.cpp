@@ -183,7 +183,7 @@ Combiner combiner_of(const std::string& name) {
   for (Combiner c : {Combiner::sum, Combiner::max, Combiner::min, Combiner::prod}) {
     if (name == to_string(c)) return c;
   }
-  throw nb::value_error(("combine is '" + name + "'; known: sum, max, min, prod").c_str());
+  throw Error(ErrorKind::usage, "combine is '" + name + "'; known: sum, max, min, prod");
 }
 
 /// Names are told apart, since a node is found by the name of its op.
@@ -294,7 +294,7 @@ void bind_own_ops(nb::module_& m) {
             test_of(name, in, build, expect, types, tolerance32, tolerance64);
         testing::OpTestOptions options;
         if (!meshes.empty()) options.meshes = meshes;
-        const nb::gil_scoped_release others_run;
+        const OthersRun others_run;
         return testing::test_op(test, options);
       },
       At(), nb::arg("name"), nb::arg("inputs"), nb::arg("build"), nb::arg("expect").none(),
