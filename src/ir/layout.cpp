@@ -68,7 +68,7 @@ class ClauseParser {
         rules_.size() == rules_before_ && purpose_ == Purpose::none && scope_.empty();
     if (is_bare && names_.size() == 1 && names_[0] == std::pair{std::string("auto"), false}) {
       names_.clear();
-      rules_.push_back({Purpose::none, "", "*", {}, false, true, false, "*:auto"});
+      rules_.push_back({Purpose::none, "", "*", {}, false, true, false, 1, "*:auto"});
     }
     require(names_.empty(),
             "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
