@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "others_run.h"
 #include "tessera/caller.h"
 #include "tessera/tessera.h"
 
@@ -51,7 +52,7 @@ using At = nb::call_guard<Here>;
 /// For what may take long: other threads of Python go on meanwhile.
 struct HereAlone {
   Here here;
-  nb::gil_scoped_release others_run;
+  OthersRun others_run;
 };
 using Releasing = nb::call_guard<HereAlone>;
 
@@ -86,6 +87,7 @@ nb::object numpy_of(Array array);
 
 void bind_graph(nb::module_& m);
 void bind_ops(nb::module_& m);
+void bind_spatial(nb::module_& m);
 void bind_nn(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_session(nb::module_& m);

@@ -48,9 +48,11 @@ NB_MODULE(_tessera, m) {
   using namespace tessera::python;
   nb::set_leak_warnings(false);  // what lives when the interpreter ends is the system's
   m.def("set_package_folder", &set_package_folder);
+  m.def("stop_other_threads", &stop_other_threads, nb::arg("seconds"));
   bind_errors(m);
   bind_graph(m);
   bind_ops(m);
+  bind_spatial(m);
   bind_optim(m);
   bind_nn(m);
   bind_session(m);

@@ -99,10 +99,10 @@ void bind_layers(nb::module_& m) {
         const std::string model = name_of(dim);
         const int64_t size = x.dim(model).size;
         if (heads < 1 || (head_dim == 0 && size % heads != 0))
-          throw nb::value_error(("self_attention: " + std::to_string(heads) +
-                                 " heads do not divide " + model + "=" + std::to_string(size) +
-                                 "; give head_dim")
-                                    .c_str());
+          throw Error(ErrorKind::usage, "[self_attention] " + std::to_string(heads) +
+                                            " heads do not divide '" + model + "' of size " +
+                                            std::to_string(size) +
+                                            "; give head_dim, the size of each");
         o.heads = heads;
         o.memory_heads = memory_heads;
         o.d_head = head_dim == 0 ? size / heads : head_dim;

@@ -1,6 +1,7 @@
 // The operations, under their names in C++.
 #include <map>
 
+#include "callback.h"
 #include "convert.h"
 #include "tessera/loops.h"
 
@@ -20,14 +21,23 @@ OutOfRange out_of_range_of(const std::string& name) {
   if (name == "zero") return OutOfRange::zero;
   if (name == "drop") return OutOfRange::drop;
   if (name == "clamp") return OutOfRange::clamp;
-  throw nb::value_error(
-      ("out_of_range is '" + name + "'; known: error, zero, drop, clamp").c_str());
+  throw Error(ErrorKind::usage, "out_of_range is '" + name + "'; known: error, zero, drop, clamp");
 }
 
 std::vector<Tensor> tensors_of(nb::handle x) {
   if (x.is_none()) return {};
   if (nb::isinstance<GraphTensor>(x)) return {nb::cast<Tensor>(x)};
   return nb::cast<std::vector<Tensor>>(x);
+}
+
+/// body(carries, slices, index) of Python, which returns (carries, stacked).
+IterationBody body_of(const nb::callable& body, const std::string& loop) {
+  return [body, loop](const Iteration& t) {
+    const nb::object made = body(t.carries, t.slices, t.index);
+    if (!nb::isinstance<nb::tuple>(made) || nb::len(made) != 2)
+      throw nb::type_error(("the body of a " + loop + " returns (carries, stacked)").c_str());
+    return IterationResults{tensors_of(made[0]), tensors_of(made[1]), {}};
+  };
 }
 
 void bind_pointwise(nb::module_& m) {
@@ -203,6 +213,27 @@ void bind_shapes(nb::module_& m) {
       At(), doc_of("shift"), nb::arg("x"), nb::arg("dim"), nb::arg("offset"),
       nb::arg("wrap") = false);
   m.def(
+      "dynamic_shift",
+      [](const Tensor& x, const Tensor& offset, nb::handle dim, bool wrap) {
+        return dynamic_shift(x, offset, name_of(dim), wrap);
+      },
+      At(), doc_of("dynamic_shift"), nb::arg("x"), nb::arg("offset"), nb::arg("dim"),
+      nb::arg("wrap") = false);
+  m.def(
+      "dynamic_slice",
+      [](const Tensor& x, const Tensor& begin, nb::handle dim, int64_t size) {
+        return dynamic_slice(x, begin, name_of(dim), size);
+      },
+      At(), doc_of("dynamic_slice"), nb::arg("x"), nb::arg("begin"), nb::arg("dim"),
+      nb::arg("size"));
+  m.def(
+      "dynamic_update",
+      [](const Tensor& x, const Tensor& update, const Tensor& begin, nb::handle dim) {
+        return dynamic_update(x, update, begin, name_of(dim));
+      },
+      At(), "x with `update` written at `begin` along `dim`: see dynamic_slice().", nb::arg("x"),
+      nb::arg("update"), nb::arg("begin"), nb::arg("dim"));
+  m.def(
       "concat",
       [](const std::vector<Tensor>& xs, nb::handle dim) { return concat(xs, name_of(dim)); }, At(),
       doc_of("concat"));
@@ -243,6 +274,14 @@ void bind_shapes(nb::module_& m) {
       At(), doc_of("scatter_add"), nb::arg("indices"), nb::arg("updates"), nb::arg("out"),
       nb::arg("dim"), nb::arg("out_of_range") = "error");
   m.def(
+      "scatter",
+      [](const Tensor& x, const Tensor& indices, const Tensor& updates, nb::handle dim,
+         const std::string& out_of_range) {
+        return scatter(x, indices, updates, name_of(dim), out_of_range_of(out_of_range));
+      },
+      At(), doc_of("scatter"), nb::arg("x"), nb::arg("indices"), nb::arg("updates"), nb::arg("dim"),
+      nb::arg("out_of_range") = "error");
+  m.def(
       "one_hot",
       [](const Tensor& indices, const Dim& dim, nb::handle dtype) {
         return one_hot(indices, dim, 1, 0, dtype_of(dtype));
@@ -265,8 +304,9 @@ void bind_sources(nb::module_& m) {
         std::vector<int64_t> sizes;
         for (const Dim& d : shape) sizes.push_back(d.size);
         if (sizes != whole.sizes)
-          throw nb::value_error(
-              ("constant: the array's sizes are not those of " + shape.to_string()).c_str());
+          throw Error(ErrorKind::usage, "[constant] the array has the sizes " +
+                                            text_of(nb::cast(whole.sizes)) + ", but " +
+                                            shape.to_string() + " is what it is given as");
         whole.dims = shape.names();
         return constant(g, whole);
       },
@@ -281,6 +321,12 @@ void bind_sources(nb::module_& m) {
         return random_uniform(g, shape_of(dims), lo, hi, dtype_of(dtype));
       },
       At(), doc_of("random_uniform"));
+  m.def(
+      "truncated_normal",
+      [](Graph& g, nb::handle dims, double mean, double stddev, nb::handle dtype) {
+        return truncated_normal(g, shape_of(dims), mean, stddev, dtype_of(dtype));
+      },
+      At(), doc_of("truncated_normal"));
   m.def(
       "random_normal",
       [](Graph& g, nb::handle dims, double mean, double stddev, nb::handle dtype) {
@@ -300,18 +346,46 @@ void bind_loops(nb::module_& m) {
       "scan",
       [](Graph& g, const Dim& over, const std::vector<Tensor>& carries,
          const std::vector<Tensor>& slices, const nb::callable& body) {
-        const IterationResults results = scan(g, over, carries, slices, [&](const Iteration& t) {
-          const nb::object made = body(t.carries, t.slices, t.index);
-          if (!nb::isinstance<nb::tuple>(made) || nb::len(made) != 2)
-            throw nb::type_error("the body of a scan returns (carries, stacked)");
-          return IterationResults{tensors_of(made[0]), tensors_of(made[1]), {}};
-        });
+        const IterationResults results = scan(g, over, carries, slices, body_of(body, "scan"));
         return std::pair(results.carries, results.stacked);
       },
       At(), doc_of("scan"));
   m.def(
+      "while_loop",
+      [](const std::function<Tensor(std::vector<Tensor>)>& condition, const nb::callable& body,
+         const std::vector<Tensor>& carries, int64_t most) {
+        const IterationResults results =
+            while_loop(condition, body_of(body, "while_loop"), carries, most);
+        return std::pair(results.carries, results.stacked);
+      },
+      At(), doc_of("while_loop"), nb::arg("condition"), nb::arg("body"), nb::arg("carries"),
+      nb::arg("most"));
+  m.def(
+      "cond",
+      [](const Tensor& predicate, const nb::callable& then, const nb::callable& otherwise) {
+        return cond(
+            predicate, [&] { return tensors_of(then()); }, [&] { return tensors_of(otherwise()); });
+      },
+      At(), doc_of("cond"), nb::arg("predicate"), nb::arg("then"), nb::arg("otherwise"));
+  m.def(
+      "recompute",
+      [](Graph& g, const nb::callable& build) {
+        return recompute(g, [&] { return tensors_of(build()); });
+      },
+      At(), doc_of("recompute"), nb::arg("graph"), nb::arg("build"));
+  m.def(
       "gradients", [](const Tensor& y, const std::vector<Tensor>& xs) { return gradients(y, xs); },
       At(), doc_of("gradients"), nb::arg("y"), nb::arg("xs"));
+}
+
+void bind_inspection(nb::module_& m) {
+  m.def(
+      "print", [](const Tensor& x, const std::string& label) { return print(x, label); }, At(),
+      doc_of("print"), nb::arg("x"), nb::arg("label") = "");
+  m.def(
+      "check_finite",
+      [](const Tensor& x, const std::string& label) { return check_finite(x, label); }, At(),
+      doc_of("check_finite"), nb::arg("x"), nb::arg("label") = "");
 }
 
 }  // namespace
@@ -322,6 +396,7 @@ void bind_ops(nb::module_& m) {
   bind_shapes(m);
   bind_sources(m);
   bind_loops(m);
+  bind_inspection(m);
 }
 
 }  // namespace tessera::python

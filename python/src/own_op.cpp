@@ -100,6 +100,31 @@ nb::object part_of(const HostCall& call, const HostOperand& operand, const std::
                   nb::rv_policy::reference);
 }
 
+/// Copies what the function returned for its result [dims] into `to`. Only an array of the declared
+/// dtype is taken: a conversion would lose digits, or hide that they were never computed.
+void store(const nb::object& to, const nb::object& made, const std::string& dims) {
+  const auto refuse = [&](const std::string& what, const std::string& is,
+                          const std::string& remedy) {
+    throw Error(ErrorKind::usage, "the function returned " + what + " for its result [" + dims +
+                                      "], which is " + is + remedy);
+  };
+  const nb::object numpy = nb::module_::import_("numpy");
+  const std::string kind = text_of(nb::object(to.attr("dtype")));
+  if (!nb::hasattr(made, "__array__"))
+    refuse(text_of(nb::object(made.type().attr("__name__"))) + ", which is no array,", kind,
+           "; return an array of NumPy, such as np.asarray(result, '" + kind + "')");
+  const nb::object array = numpy.attr("asarray")(made);
+  if (!array.attr("shape").equal(to.attr("shape")))
+    refuse("an array of shape " + text_of(nb::object(array.attr("shape"))),
+           text_of(nb::object(to.attr("shape"))) + " on this rank", "");
+  if (!array.attr("dtype").equal(to.attr("dtype"))) {
+    const std::string got = text_of(nb::object(array.attr("dtype")));
+    refuse(got, kind,
+           "; convert it with result.astype('" + kind + "'), or declare it with @ts.op(dtype=...)");
+  }
+  numpy.attr("copyto")(to, array);
+}
+
 void run(const HostCall& call) {
   const OwnOp& own = own_op(call.op);
   in_python("", [&] {
@@ -139,16 +164,8 @@ void run(const HostCall& call) {
       throw Error(ErrorKind::usage, "the function returned " + std::to_string(nb::len(made)) +
                                         " arrays; the op has " + std::to_string(out.size()) +
                                         " results");
-    for (size_t i = 0; i < out.size(); ++i) {
-      const nb::object to = part_of(call, call.out[i], out[i], true),
-                       array = numpy.attr("asarray")(made[i]);
-      if (!array.attr("shape").equal(to.attr("shape")))
-        throw Error(ErrorKind::usage, "the function returned an array of shape " +
-                                          text_of(nb::object(array.attr("shape"))) +
-                                          " for its result [" + out[i] + "], which is " +
-                                          text_of(nb::object(to.attr("shape"))) + " on this rank");
-      numpy.attr("copyto")(to, array, nb::arg("casting") = "same_kind");
-    }
+    for (size_t i = 0; i < out.size(); ++i)
+      store(part_of(call, call.out[i], out[i], true), nb::object(made[i]), out[i]);
   });
 }
 
@@ -166,7 +183,7 @@ Combiner combiner_of(const std::string& name) {
   for (Combiner c : {Combiner::sum, Combiner::max, Combiner::min, Combiner::prod}) {
     if (name == to_string(c)) return c;
   }
-  throw nb::value_error(("combine is '" + name + "'; known: sum, max, min, prod").c_str());
+  throw Error(ErrorKind::usage, "combine is '" + name + "'; known: sum, max, min, prod");
 }
 
 /// Names are told apart, since a node is found by the name of its op.
@@ -195,6 +212,12 @@ std::vector<Tensor> call_op(OwnOp& own, const std::vector<Tensor>& in) {
     types.push_back({x.shape(), x.dtype()});
   }
   const std::vector<ValueType> out = infer({own.op, types, {}, {}});
+  for (const ValueType& made : out) {
+    if (made.dtype == DType::bfloat16)
+      throw Error(ErrorKind::unsupported, "[" + own.name +
+                                              "] the result is declared bfloat16, which NumPy "
+                                              "lacks; make it float32 and cast that");
+  }
   return in[0].graph().add(own.op, in,
                            {{"function", own.name}, {"in", dims_of(types)}, {"out", dims_of(out)}},
                            Loc::current());
@@ -271,7 +294,7 @@ void bind_own_ops(nb::module_& m) {
             test_of(name, in, build, expect, types, tolerance32, tolerance64);
         testing::OpTestOptions options;
         if (!meshes.empty()) options.meshes = meshes;
-        const nb::gil_scoped_release others_run;
+        const OthersRun others_run;
         return testing::test_op(test, options);
       },
       At(), nb::arg("name"), nb::arg("inputs"), nb::arg("build"), nb::arg("expect").none(),

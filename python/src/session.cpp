@@ -159,7 +159,7 @@ void bind_session(nb::module_& m) {
                                 !comm.equal(mpi.attr("COMM_NULL"));
             const auto address = nb::cast<uintptr_t>(mpi.attr("_addressof")(comm));
             const auto library = nb::cast<std::string>(mpi.attr("Get_library_version")());
-            const nb::gil_scoped_release others_run;
+            const OthersRun others_run;
             return adopt_mpi(usable ? reinterpret_cast<const void*>(address) : nullptr, library);
           },
           At(), nb::arg("comm"),
@@ -201,7 +201,7 @@ void bind_session(nb::module_& m) {
           "feed",
           [](Session& s, const std::string& name, const AnyArray& array) {
             const ArrayView view = view_of(array);
-            const nb::gil_scoped_release others_run;
+            const OthersRun others_run;
             s.feed(name, view);
           },
           At(), nb::arg("name"), nb::arg("array").noconvert())
@@ -215,7 +215,7 @@ void bind_session(nb::module_& m) {
           [](Session& s, const std::string& name) {
             Array array;
             {
-              const nb::gil_scoped_release others_run;
+              const OthersRun others_run;
               array = s.fetch(name);
             }
             return numpy_of(std::move(array));

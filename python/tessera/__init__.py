@@ -43,6 +43,7 @@ from .build import (
     scan,
     scope,
     state,
+    truncated_normal,
     u8,
     update,
 )
@@ -50,7 +51,7 @@ from .data import Batches, batches, prefetch, write_corpus
 from .models import CliModel, Model, TextGenerator, load_model, run_cli
 from .errors import CommError, DeviceError, Error, InternalError, IoError, UnsupportedError, UsageError
 from .ops import *
-from .ops import abs, max, min, pow, round, sum
+from .ops import abs, max, min, pow, print, round, sum
 from .own import Op, op
 from .program import Program, Result, Run, minimize, program
 from .report import Explanation, Plan

@@ -153,6 +153,11 @@ def random_uniform(dims: Any, lo: float = 0.0, hi: float = 1.0, dtype: Any = f32
     return _tessera.random_uniform(current_graph(), dims, lo, hi, dtype)
 
 
+def truncated_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
+    """Normal, cut off at two standard deviations; the same under every layout."""
+    return _tessera.truncated_normal(current_graph(), dims, mean, stddev, dtype)
+
+
 def random_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
     """Normal; the same under every layout."""
     return _tessera.random_normal(current_graph(), dims, mean, stddev, dtype)

@@ -5,7 +5,7 @@ from typing import Any, Sequence
 
 from . import _tessera
 from .build import current_graph
-from .ops import cross_entropy, dropout
+from .ops import _spatial, cross_entropy, dropout
 
 
 def dense(x: _tessera.Tensor, in_dims: Any, out_dims: Any, name: str = "dense", bias: bool = True, activation: str | None = None, gain: float = 1.0) -> _tessera.Tensor:
@@ -31,6 +31,23 @@ def layer_norm(x: _tessera.Tensor, dim: Any, name: str = "norm", eps: float = 1e
 def rms_norm(x: _tessera.Tensor, dim: Any, name: str = "norm", eps: float = 1e-6) -> _tessera.Tensor:
     """x / sqrt(mean(x^2) + eps) * scale over `dim`."""
     return _tessera.rms_norm(x, name, dim, eps)
+
+
+def conv(
+    x: _tessera.Tensor, window: Any, in_dim: Any, out_dim: _tessera.Dim, name: str = "conv", stride: Any = 1, dilation: Any = 1, padding: Any = "same", bias: bool = True
+) -> _tessera.Tensor:
+    """ts.conv() with a filter of its own, whose spatial sizes are those of `window`: nn.conv(x, ts.dims(height=3, width=3), c, d)."""
+    window = list(window) if isinstance(window, (list, tuple)) else [window]
+    _, numbers = _spatial(window, stride=stride, dilation=dilation, padding=padding)
+    return _tessera.conv_layer(x, name, window, in_dim, out_dim, bias=bias, **numbers)
+
+
+def batch_norm(x: _tessera.Tensor, channels: Any, training: bool = True, name: str = "norm", momentum: float = 0.99, eps: float = 1e-3) -> _tessera.Tensor:
+    """(x - mean) / sqrt(var + eps) * scale + bias for each of the dims `channels`, over all others (Ioffe & Szegedy 2015).
+
+    training: statistics of this batch, which update the running ones; else the running ones.
+    """
+    return _tessera.batch_norm(x, name, channels, training, momentum, eps)
 
 
 def self_attention(

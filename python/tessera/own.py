@@ -55,7 +55,7 @@ def op(function: Any = None, *, result: Any = None, dtype: Any = None, whole: Se
     threads at once, and must not keep its operands.
 
     result: result(*dims of each operand) gives the dims of the result, or a tuple of them; by default all dims of the operands.
-    dtype: of the results; by default that of the first operand. A dim that results lack is reduced: parts are combined by
+    dtype: of the results; by default that of the first operand. What the function returns has it already: nothing is converted. A dim that results lack is reduced: parts are combined by
     `combine` ("sum", "max", "min", "prod"). whole: dims that the function has to see whole. positions: the function also gets
     positions={"batch": (index of the first element of the part, size of the whole)}.
     """

@@ -31,6 +31,8 @@ _runs: weakref.WeakSet = weakref.WeakSet()
 
 @atexit.register
 def _close_runs():
+    """When the interpreter ends: waits for steps that daemon threads make, some seconds at most, and closes all runs."""
+    _tessera.stop_other_threads(5.0)
     for run in list(_runs):
         run.close()
 
@@ -94,6 +96,8 @@ def minimize(
     elif isinstance(lr, numbers.Real):
         lr = _tessera.constant(graph, float(lr), "float32", [])
     options = (float(clip), list(recompute), list(trainable))
+    if microbatches < 1:
+        raise _usage(f"[minimize] {microbatches} microbatches; there is at least 1")
     if microbatches > 1:
         if not callable(loss):
             raise TypeError("with microbatches, the loss is a function that builds it for one microbatch")
@@ -454,10 +458,10 @@ class Run:
 
     def save(self, directory: Any, keep: int = 3) -> str:
         """Saves parameters, state and step as directory/step-N, whole or not at all, and keeps the last `keep`. Returns the path."""
-        directory = str(directory)
+        directory, session = str(directory), self._open()
         if directory not in self._checkpoints:
             self._checkpoints[directory] = _tessera.Checkpoints(self.cluster, directory, keep)
-        return self._checkpoints[directory].save(self._open(), self.step_count)
+        return self._checkpoints[directory].save(session, session.step)
 
     def load(self, path: Any, names: Iterable[str] | None = None) -> int:
         """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step.
@@ -465,10 +469,11 @@ class Run:
         names: only these parameters and state, without the step counter; the checkpoint may have more. So a program that predicts
         loads what another one has trained: predict.load(folder, predict.parameters).
         """
+        session = self._open()
         found = _tessera.find_latest(str(path))
         if found is None:
             raise IoError(f"'{path}' has no checkpoint")
-        step, warning = _tessera.load_checkpoint(self._open(), found, None if names is None else list(names))
+        step, warning = _tessera.load_checkpoint(session, found, None if names is None else list(names))
         if warning and self.cluster.is_root:
             _log.warning("%s", warning)
         return step

@@ -29,6 +29,20 @@ class Inputs:
         return ts.input(f"of{self.made}", list(dims), dtype)
 
 
+NAN = float("nan")
+
+
+def many(first, last):
+    return [ts.Dim(f"d{d}", 1 + d % 2) for d in range(first, last)]
+
+
+def leaked(loop):
+    """What an iteration made, outside of its loop."""
+    inside = []
+    loop(lambda c, s, i: (inside.append(c[0] * 2.0) or [c[0] * 2.0], []))
+    return inside[0]
+
+
 def loop(body):
     return ts.scan(A, body, [ts.constant(0.0)], [])
 
@@ -88,6 +102,7 @@ BUILDING = [
     ("[scatter_add] dim 'b' of the result is not in the updates", lambda m: ts.scatter_add(m.ids, m.updates, [V, B], V)),
     ("[scatter_add] dim 'a' of the indices is not in the updates", lambda m: ts.scatter_add(m.ids, m.y, [V, C], V)),
     ("dim 'c' must be the same in both", lambda m: ts.scatter_add(m.ids, m.updates, [V, ts.Dim("c", 10)], V)),
+    ("out_of_range is 'wrap'; known: error, zero, drop, clamp", lambda m: ts.gather(m.table, m.ids, V, "wrap")),
     ("[one_hot] the indices are float32; they must be int32 or int64", lambda m: ts.one_hot(m.x, ts.Dim("n", 5))),
     ("[one_hot] the indices are bool", lambda m: ts.one_hot(m.x > 0, ts.Dim("n", 5))),
     ("[one_hot] dim 'a' is also in the indices [a=4]", lambda m: ts.one_hot(m.ids, A)),
@@ -174,6 +189,64 @@ BUILDING = [
     ("[scan]", lambda m: loop(lambda c, s, i: ([c[0], c[0]], []))),
     ("[loop] carry 0 is float32 [] at the beginning of an iteration and float64 []", lambda m: loop(lambda c, s, i: ([ts.cast(c[0], ts.f64)], []))),
     ("unknown schedule 'cosin'; did you mean 'cosine'?", lambda m: ts.Schedule("cosin", lr=1, steps=10).at(3)),
+    ("[Schedule] lr nan; it is finite and not negative", lambda m: ts.Schedule(lr=NAN)),
+    ("[Schedule] lr -1;", lambda m: ts.Schedule(lr=-1)),
+    ("[Schedule] floor nan; it is a share", lambda m: ts.Schedule(floor=NAN)),
+    ("[Schedule] cooldown 1.5; it is a share", lambda m: ts.Schedule("linear", cooldown=1.5)),
+    ("[Schedule] step -1; steps are counted from 0", lambda m: ts.Schedule().at(-1)),
+    ("'rows' and 'row'", lambda m: m.of(ts.Dim("rows", 4)) > m.of(ts.Dim("row", 4))),
+    ("[mul] a tensor of 25 dims", lambda m: m.of(*many(0, 24)) * m.of(ts.Dim("f", 2))),
+    ("[einsum] a contraction over 36 dims; at most 24", lambda m: ts.einsum(m.of(*many(0, 24)), m.of(*many(12, 36)), many(0, 12) + many(24, 36))),
+    ("[iota] shape [i=9223372036854775807]", lambda m: ts.iota(ts.Dim("i", 2**63 - 1))),
+    ("[constant] 3.4e+38 is no bfloat16", lambda m: ts.constant(3.4e38, [], ts.bf16)),
+    ("[constant] the array has the sizes [2, 3], but [a=4, b=6] is what it is given as", lambda m: ts.constant(np.ones((2, 3)), [A, B])),
+    ("[self_attention] 3 heads do not divide 'b' of size 4; give head_dim, the size of each", lambda m: ts.nn.self_attention(m.of(ts.Dim("length", 2), ts.Dim("b", 4)), "b", heads=3)),
+    ("gpt: d_model 30 is not a multiple of heads 4", lambda m: ts.nn.gpt(d_model=30, heads=4)),
+    ("[norm] eps nan", lambda m: ts.nn.layer_norm(m.x, B, eps=NAN)),
+    ("[rms_norm] eps nan", lambda m: ts.nn.rms_norm(m.x, B, eps=NAN)),
+    ("[momentum] weight_decay is -1; it must be at least 0", lambda m: ts.optim.momentum(0.1, weight_decay=-1)),
+    ("[adam] weight_decay is nan;", lambda m: ts.optim.adam(0.1, weight_decay=NAN)),
+    ("[adam] beta2 is 1; it must be in [0, 1)", lambda m: ts.optim.adam(0.1, beta2=1)),
+    ("[lamb] weight_decay is -1;", lambda m: ts.optim.lamb(0.1, weight_decay=-1)),
+    ("[lion] weight_decay is -1;", lambda m: ts.optim.lion(0.1, weight_decay=-1)),
+    ("[muon] mu is 1; it must be in [0, 1)", lambda m: ts.optim.muon(0.1, mu=1)),
+    ("[muon] matrices: no parameter is named like '*block*'", lambda m: ts.minimize(m.loss, ts.optim.muon(0.1))),
+    ("[muon] no parameter named like 'w' is a matrix with the rows 'd_model'", lambda m: ts.minimize(m.loss, ts.optim.muon(0.1, matrices=["w"]))),
+    ("[with_average] decay is 1; it must be in [0, 1)", lambda m: ts.optim.with_average(ts.optim.sgd(0.1), 1)),
+    ("'w' is updated twice", lambda m: (ts.update(m.w, m.w), ts.update(m.w, m.w))),
+    ("the initializer of 'u' made float32 [] where float32 [a=4] is needed", lambda m: ts.param("u", [A], lambda dims, dtype: ts.constant(0.0))),
+    ("[minimize] trainable: no parameter is named like 'v*'", lambda m: ts.minimize(m.loss, ts.optim.sgd(0.1), trainable=["v*"])),
+    ("[minimize] 0 microbatches; there is at least 1", lambda m: ts.minimize(lambda: m.loss, ts.optim.sgd(0.1), microbatches=0)),
+    ("leave nothing", lambda m: ts.scan(A, lambda c, s, i: ([], []))),
+    ("has the dim 'a' already", lambda m: ts.scan(A, lambda c, s, i: ([], [m.x]))),
+    ("[loop] carry 0 is float32 [] at the beginning of an iteration and float32 [a=4, b=6]", lambda m: loop(lambda c, s, i: ([m.x], []))),
+    ("makes 0 carries of 1", lambda m: loop(lambda c, s, i: ([], []))),
+    ("a loop over 'a' that has ended", lambda m: leaked(loop) + m.x),
+    ("[windows] a window of 5 does not fit into dim 'a' of size 4", lambda m: ts.windows(m.x, A, ts.Dim("w", 5))),
+    ("[windows] padding of -1 and 0 around dim 'a'", lambda m: ts.windows(m.x, A, ts.Dim("w", 2), before=-1)),
+    ("no dim 'filter_b'", lambda m: ts.conv(m.x, m.y, "b")),
+    ("[conv] there is no spatial dim", lambda m: ts.conv(m.x, m.y, [])),
+    ("[conv] dim 'a' is 4 in x but 5 in the filter", lambda m: ts.conv(m.x, m.of(ts.Dim("filter_b", 3), ts.Dim("a", 5)), "b")),
+    ("[conv_transpose] the result would have -1 elements along dim 'b'", lambda m: ts.conv_transpose(m.x, m.of(ts.Dim("filter_b", 1)), "b", padding=[(4, 3)])),
+    ("padding is 'sam'; known: same, valid, or a list of (before, after)", lambda m: ts.conv(m.x, m.of(ts.Dim("filter_b", 3)), "b", padding="sam")),
+    ("padding is [1]; known: same, valid, or a list of (before, after), one for each dim", lambda m: ts.max_pool(m.x, "b", padding=[1])),
+    ("stride has 2 numbers for 1 dims; give one for each, or one for all", lambda m: ts.max_pool(m.x, "b", stride=[1, 2])),
+    ("[max_pool] a window of 0 with stride 0", lambda m: ts.max_pool(m.x, "b", window=0)),
+    ("[avg_pool] dim 'b' is given twice", lambda m: ts.avg_pool(m.x, ["b", "b"])),
+    ("[avg_pool] there is no dim to pool", lambda m: ts.avg_pool(m.x, [])),
+    ("[dynamic_slice] 7 elements of dim 'b' of size 6", lambda m: ts.dynamic_slice(m.x, m.n, "b", 7)),
+    ("[dynamic_update] an update of 6 elements along dim 'a' of size 4", lambda m: ts.dynamic_update(m.x, m.of(ts.Dim("a", 6), B), m.n, "a")),
+    ("[dynamic_shift] dim 'a' of the position is not one of x's others", lambda m: ts.dynamic_shift(m.x, m.ids, "a")),
+    ("[scatter] the updates are int32 and x is float32; they must agree", lambda m: ts.scatter(m.x, m.ids, m.of(A, dtype=ts.i32), "b")),
+    ("[cond] the predicate is float32 [a=4, b=6]", lambda m: ts.cond(m.x, lambda: m.x, lambda: m.x)),
+    ("[cond] result 0 is float32 [a=4, b=6] in one branch and float32 [b=6, c=3] in the other", lambda m: ts.cond(m.n > 0, lambda: m.x, lambda: m.y)),
+    ("[cond] one branch makes 1 tensors and the other 2", lambda m: ts.cond(m.n > 0, lambda: m.x, lambda: [m.x, m.y])),
+    ("[while_loop] the condition is float32 [a=4, b=6]", lambda m: ts.while_loop(lambda c: c[0], lambda c, s, i: (c, []), [m.x], 3)),
+    ("[while_loop] 1 carries and at most 0 iterations", lambda m: ts.while_loop(lambda c: m.n > 0, lambda c, s, i: (c, []), [m.x], 0)),
+    ("[print]", lambda m: loop(lambda c, s, i: ([ts.print(c[0])], []))),
+    ("[batch_norm] all dims of x [a=4, b=6] are channels", lambda m: ts.nn.batch_norm(m.x, [A, B])),
+    ("[batch_norm] eps 0.001 and momentum 2:", lambda m: ts.nn.batch_norm(m.x, B, momentum=2)),
+    ("update() of 'w'", lambda m: loop(lambda c, s, i: ts.update(m.w, m.w) or (c, []))),
 ]
 
 with ts.eager():
@@ -220,6 +293,15 @@ RUNNING = [
     ("size of axis 'data' is 'two'", lambda run: small.explain("data:two")),
     ("mesh axis 'data' has size 0", lambda run: small.explain("data:0")),
     ("mesh axis 'data' is named twice", lambda run: small.explain("data:2;data:2")),
+    ("size of axis 'data' is '2x'", lambda run: small.compile("data:2x")),
+    ("size of axis 'data' is '99999999999', which is too large", lambda run: small.compile({"data": 99999999999})),
+    ("mesh axis 'data' has size -2", lambda run: small.explain({"data": -2})),
+    ("mesh axis 'auto': in a layout that stands for the planner's choice", lambda run: small.compile("auto:2")),
+    ("no layout can name it, for '+' has a meaning of its own", lambda run: small.compile({"a+b": 2})),
+    ("'@' begins a clause, but stands in '@state'", lambda run: small.compile("m:2", "a:m @state b:m")),
+    ("layout clause 'a:m*x': 'm*x' is not a split", lambda run: small.compile("m:2", "a:m*x")),
+    ("'m*2' deals the work of ops", lambda run: small.compile("m:2", "@params b:m*2")),
+    ("layout rule '*:auto': a Session is given axes", lambda run: small.compile("m:2", "auto")),
     ("too many ranks", lambda run: small.explain("a:65536;b:65536")),
     ("has 4 ranks but there are 2", lambda run: small.compile("m:4", cluster=ts.Cluster.threads(2))),
     ("a cluster of 0 ranks", lambda run: ts.Cluster.threads(0)),

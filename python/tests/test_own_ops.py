@@ -56,7 +56,7 @@ def test_ops_keep_their_values_under_every_layout():
         first, size = positions["batch"]
         rows = first + np.arange(x.shape[0])
         assert size == 5
-        return x * rows[:, None].astype(x.dtype), np.broadcast_to(rows[:, None], (x.shape[0], y.shape[1]))
+        return x * rows[:, None].astype(x.dtype), np.broadcast_to(rows[:, None].astype(np.int32), (x.shape[0], y.shape[1]))
 
     report = check(
         numbered, OpInput([batch, hidden], differentiable=False), OpInput([batch, hidden], differentiable=False), types=["float32"],
@@ -94,6 +94,33 @@ def test_what_an_op_does_wrong_is_said():
 
     with pytest.raises(ts.UsageError, match=r"host function of 'short': the function returned an array of shape \(4, 7\) for its result \[batch,hidden\], which is \(5, 7\)"):
         value(short, x)
+
+    # What a function may return is an array of its result's shape and dtype; nothing is converted unasked.
+    for function, said in [
+        (lambda x: x.astype(np.float64), "float64 for its result [batch,hidden], which is float32; convert it with result.astype('float32'), or declare it with @ts.op(dtype=...)"),
+        (lambda x: x + 1j, "complex64 for its result [batch,hidden], which is float32;"),
+        (lambda x: x > 0, "bool for its result [batch,hidden], which is float32;"),
+        (lambda x: x.astype(">f4"), ">f4 for its result [batch,hidden], which is float32;"),
+        (lambda x: x.astype(object), "object for its result [batch,hidden], which is float32;"),
+        (lambda x: x[:, :, None], "an array of shape (5, 7, 1) for its result [batch,hidden], which is (5, 7) on this rank"),
+        (lambda x: x.sum(), "an array of shape () for its result [batch,hidden], which is (5, 7) on this rank"),
+        (lambda x: x.tolist(), "list, which is no array, for its result [batch,hidden], which is float32; return an array of NumPy, such as np.asarray(result, 'float32')"),
+        (lambda x: None, "NoneType, which is no array, for its result"),
+        (lambda x: "text", "str, which is no array, for its result"),
+    ]:
+        with pytest.raises(ts.UsageError) as e:
+            value(ts.op(function), x)
+        assert "the function returned " + said in str(e.value) and "test_own_ops.py:" in str(e.value)
+    for function in [lambda x: np.asfortranarray(x), lambda x: x[::-1], lambda x: np.broadcast_to(x[:1], x.shape), lambda x: x]:
+        values = np.arange(35, dtype=np.float32).reshape(5, 7)
+        np.testing.assert_array_equal(value(ts.op(function), values), function(values))
+
+    @ts.op(dtype="bfloat16")
+    def narrow(x):
+        return x
+
+    with pytest.raises(ts.UnsupportedError, match=r"\[narrow\] the result is declared bfloat16, which NumPy lacks; make it float32 and cast that"):
+        value(narrow, x)
 
     @ts.op
     def two(x):

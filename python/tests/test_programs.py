@@ -66,6 +66,13 @@ def test_the_program_is_that_of_cpp(model, mesh, layout):
         assert run.program_text == cpp.stdout
 
 
+@pytest.mark.parametrize("model, mesh, layouts", [(llama, "a:2", 8), (llama, "data:2;model:2", 30), (heat, "a:2", 3), (heat, "rows:2;cols:2", 7)])
+def test_every_layout_gives_what_one_rank_gives(model, mesh, layouts):
+    arrays = {"x": np.random.default_rng(0).normal(size=(4, 16, 32)).astype(np.float32)} if model is llama else {}
+    assert len(model.layouts(mesh)) >= layouts
+    assert model.verify(mesh, **arrays) < 1e-5
+
+
 def test_the_heat_equation_is_solved_on_four_tiles():
     with heat.compile(mesh="rows:2;cols:2", layout="x:rows; y:cols") as run:
         for _ in range(100):

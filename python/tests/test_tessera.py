@@ -3,6 +3,7 @@ import gc
 import importlib.util
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -273,6 +274,109 @@ def test_arrays_go_in_with_any_strides_and_slices_are_the_memory():
             run(x=torch.zeros(8, 3))
 
 
+def grown(work):
+    """What work() returns, and how many bytes the process had more at its peak than before."""
+
+    def peak():
+        return int(re.search(r"VmHWM:\s+(\d+) kB", pathlib.Path("/proc/self/status").read_text())[1]) * 1024
+
+    gc.collect()
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # from now on
+    before = peak()
+    result = work()
+    return result, peak() - before
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="the peak of memory cannot be set back")
+def test_no_copy_is_made_of_contiguous_arrays():
+    n, m = ts.dims(n=4096, m=4096)
+    x = np.ones((4096, 4096), np.float32)
+    size, seen = x.nbytes, set()
+
+    @ts.op(result=lambda dims: [n])
+    def rows(part):
+        seen.add(part.__array_interface__["data"][0])
+        return part.sum(axis=1)
+
+    @ts.program
+    def step(x: ts.f32[n, m]):
+        ts.update(ts.state("kept", [n, m]), x)
+        return {"double": x * 2, "rows": rows(x)}
+
+    given = {"whole": x, "read-only": x.view(), "transposed": x.T, "reversed": x[::-1], "memory": memoryview(x)}
+    given["read-only"].setflags(write=False)
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        given["torch"] = torch.from_numpy(x)
+    with step.compile(mesh="a:2", layout="n:a") as run:
+        run(x=x)  # touches all memory
+        for name, array in given.items():
+            assert grown(lambda: run(x=array))[1] < size / 8, name
+        # The function of an op reads the input's memory, which slices() shows.
+        assert seen == {part.__array_interface__["data"][0] for _, _, part in run.slices("x")} and len(seen) == 2
+        for fetch in [lambda: run(x=x).double, lambda: run.fetch("kept")]:
+            value, more = grown(fetch)
+            assert size <= more < 1.125 * size  # the array that is returned, and nothing else
+            address = value.__array_interface__["data"][0]
+            assert np.from_dlpack(value).__array_interface__["data"][0] == address
+            if "torch" in given:
+                assert torch.from_dlpack(value).data_ptr() == torch.from_numpy(value).data_ptr() == address
+            del value
+        parts, more = grown(lambda: run.slices("kept"))
+        assert more < size / 8 and [p.shape for _, _, p in parts] == [(2048, 4096)] * 2
+        assert [p.__array_interface__["data"][0] for _, _, p in parts] == [p.__array_interface__["data"][0] for _, _, p in run.slices("kept")]
+        assert grown(lambda: run.assign("kept", x))[1] < 1.125 * size  # assign() copies once
+
+
+def test_a_closed_run_says_so_whatever_it_is_asked(tmp_path):
+    x = np.ones((8, 3), np.float32)
+    run = linear().compile(mesh="a:2", layout="n:a")
+    result, (_, _, part) = run(x=x), run.slices("w")[0]
+    run.save(tmp_path)
+    kept = run.fetch("w")
+    run.close()
+    run.close()
+    asked = [
+        lambda: run(x=x), lambda: run.step(ts.batches(MOBY, batch, length=length)), lambda: run.fetch("w"), lambda: run.assign("w", kept),
+        lambda: run.slices("w"), lambda: run.set_size("n", 3), lambda: run.parameters, lambda: run.program_text, lambda: run.device,
+        lambda: run.step_count, lambda: run.save(tmp_path / "new"), lambda: run.load(tmp_path), lambda: result.loss,
+    ]
+    for ask in asked:
+        with pytest.raises(ts.UsageError, match=r"this run of step\(\) was closed; step.compile\(\) makes another \(test_tessera.py:\d+\)"):
+            ask()
+    assert not (tmp_path / "new").exists()
+    np.testing.assert_array_equal(part, kept)  # a slice keeps its memory
+
+
+def test_programs_of_other_sizes_are_others():
+    small, large = linear(8), linear(12)
+    with small.compile(mesh="a:2", layout="n:a") as run, large.compile(mesh="a:2", layout="n:a") as other:
+        a, b = np.ones((8, 3), np.float32), np.full((12, 3), 2, np.float32)
+        assert run(x=a).loss == 4 and other(x=b).loss == 25
+        with pytest.raises(ts.UsageError, match=r"'x' has the sizes \[8, 3\] \(dims n, m\) but the array has \[12, 3\]"):
+            run(x=b)
+    with small.compile(mesh="a:3", layout="n:a") as run, small.compile() as alone:
+        assert run(x=a).loss == alone(x=a).loss == 4  # twice, of one size
+
+    n, m = ts.Dim.bounded("n", 8), ts.dims(m=3)
+
+    @ts.program
+    def total(x: ts.f32[n, m]):
+        return {"sum": ts.sum(x), "double": x * 2}
+
+    with total.compile(mesh="a:2", layout="n:a") as run:
+        for size in (8, 3, 5):
+            run.set_size(n, size)
+            result = run(x=np.ones((size, 3), np.float32))
+            assert result.sum == 3 * size and result.double.shape == (size, 3)
+        run.set_size("n", 2)
+        with pytest.raises(ts.UsageError, match=r"'x' has the sizes \[2, 3\].* but the array has \[5, 3\]"):
+            run(x=np.ones((5, 3), np.float32))
+        with pytest.raises(ts.UsageError, match="dim 'n' cannot have size 9; it is bounded to 1 .. 8"):
+            run.set_size("n", 9)
+
+
 def test_a_result_is_of_its_run():
     run = linear().compile()
     x = np.ones((8, 3), np.float32)
@@ -399,6 +503,61 @@ def test_operators_have_the_values_of_numpy():
         assert repr(x.dims) == "[rows=2, cols=3]" and x.dtype == "float32" and hash(x) == hash(x)
 
 
+def test_convolutions_pools_and_what_depends_on_data(caplog):
+    n, out, k = ts.dims(n=12, out=3, filter_n=3)
+    data = np.random.default_rng(0).normal(size=12).astype(np.float32)
+    bank = np.random.default_rng(1).normal(size=(3, 3)).astype(np.float32)
+
+    @ts.program
+    def signal(x: ts.f32[n], steps: ts.i32[()]):
+        filters = ts.constant(bank, [k, out])
+        y = ts.conv(x, filters, n)
+        last, grown = ts.while_loop(lambda c: c[0] < 100.0, lambda c, s, i: ([c[0] * 2.0], [c[0]]), [ts.sum(ts.square(x)) * 0 + 1.0], 9)
+        return {
+            "conv": y, "valid": ts.conv(x, filters, "n", stride=2, padding="valid"), "padded": ts.conv(x, filters, [n], padding=[(0, 2)]),
+            "wide": ts.conv_transpose(y, filters, n), "most": ts.max_pool(x, n), "mean": ts.avg_pool(x, [n], window=[3], stride=1),
+            "windows": ts.windows(x, n, ts.Dim("w", 4)), "branch": ts.cond(steps > 2, lambda: x * 2.0, lambda: -x),
+            "both": ts.cond(steps > 2, lambda: [x, y], lambda: [-x, -y])[1], "part": ts.dynamic_slice(x, steps, n, 2),
+            "put": ts.scatter(x, ts.broadcast(steps, [ts.Dim("k", 1)]), ts.constant(5.0, [ts.Dim("k", 1)]), n), "last": last[0], "grown": grown[0],
+        }
+
+    padded = np.pad(data, 1)
+    windows = np.lib.stride_tricks.sliding_window_view
+    conv = windows(padded, 3) @ bank
+    put = data.copy()
+    put[3] = 5
+    wide = sum(np.pad(conv @ bank[i], (i, 2 - i)) for i in range(3))[1:-1]
+    for mesh, layout in [("a:1", ""), ("a:3", "n:a"), ("a:3", "out:a")]:
+        with signal.compile(mesh=mesh, layout=layout) as run:
+            made = run(x=data, steps=np.int32(3))
+            for name, expected in {
+                "conv": conv, "valid": (windows(data, 3) @ bank)[::2], "padded": windows(np.pad(data, (0, 2)), 3) @ bank, "wide": wide,
+                "most": data.reshape(6, 2).max(1), "mean": windows(data, 3).mean(1), "windows": windows(data, 4), "branch": 2 * data,
+                "both": conv, "part": data[3:5], "put": put, "last": 128, "grown": [2.0**i for i in range(7)] + [0, 0],
+            }.items():
+                np.testing.assert_allclose(made[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_array_equal(run(x=data, steps=np.int32(1)).branch, -data)
+
+    images = ts.dims(batch=2, height=6, width=4, colour=3)
+
+    @ts.program
+    def net(x: ts.f32[images]):
+        y = ts.print(ts.nn.conv(x, ts.dims(height=3, width=3), "colour", ts.Dim("channels", 5), stride=(2, 1)), "features")
+        y = ts.recompute(lambda: ts.relu(ts.nn.batch_norm(y, "channels")))
+        return {"step": ts.minimize(ts.mean(ts.check_finite(y, "seen")), ts.optim.sgd(0.1)), "y": y}
+
+    pixels = np.random.default_rng(2).normal(size=(2, 6, 4, 3)).astype(np.float32)
+    with net.compile(mesh="a:2", layout="batch:a") as run, caplog.at_level("INFO", logger="tessera"):
+        made = run(x=pixels)
+        assert made.y.shape == (2, 3, 4, 5) and np.isfinite(made.loss) and run.fetch("norm.mean").any()
+        assert "features: " in caplog.text
+        pixels[0, 0, 0, 0] = np.nan
+        with pytest.raises(ts.UsageError, match=r"seen.*test_tessera.py:\d+"):
+            run(x=pixels)
+    pixels[0, 0, 0, 0] = 0
+    assert net.verify("a:2", x=pixels) < 1e-5
+
+
 def test_other_threads_run_meanwhile():
     counted = [0]
     done = threading.Event()
@@ -422,6 +581,51 @@ def test_other_threads_run_meanwhile():
         done.set()
         thread.join()
     assert counted[0] > 1000
+
+
+def test_threads_have_runs_of_their_own():
+    x = np.ones((8, 3), np.float32)
+
+    def losses():
+        with linear().compile(mesh="a:2", layout="n:a") as run:
+            return [run(x=x).loss for _ in range(50)]
+
+    made, expected = [None] * 4, losses()
+
+    def work(i):
+        made[i] = losses()
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [expected] * 4
+
+
+def test_a_run_belongs_to_one_thread_at_a_time():
+    entered, leave = threading.Event(), threading.Event()
+
+    @ts.op
+    def waits(x):
+        entered.set()
+        assert leave.wait(60)
+        return x
+
+    @ts.program
+    def step(x: ts.f32[ts.Dim("n", 8)]):
+        return ts.sum(waits(x))
+
+    with step.compile() as run:
+        x = np.ones(8, np.float32)
+        thread = threading.Thread(target=lambda: run(x=x))
+        thread.start()
+        assert entered.wait(60)
+        with pytest.raises(ts.UsageError, match=r"another thread runs work on this Cluster.*\(test_tessera.py:\d+\)"):
+            run(x=x)
+        leave.set()
+        thread.join()
+        assert run(x=x).result == 8
 
 
 def test_memory_of_many_programs_is_given_back():
@@ -448,6 +652,28 @@ runs[0](x=np.ones(4, np.float32))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr == ""
+
+
+def test_an_interpreter_ends_while_threads_work():
+    script = TRAINING + """
+import threading
+run = step.compile(mesh="a:2", layout="n:a")
+made = threading.Event()
+
+def train():
+    while True:
+        run(x=x)
+        made.set()
+
+threading.Thread(target=train, daemon=True).start()
+loader = ts.prefetch(iter(int, 1))
+next(loader)
+made.wait()
+print("ready", flush=True)
+"""
+    for _ in range(5):  # wherever the thread may be
+        done = run_script(script)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
 
 
 def test_tokenizer_and_its_errors():
@@ -620,6 +846,23 @@ def test_an_exception_in_a_function_of_one_thread_rank_fails_the_others_at_once(
         run.cluster.set_timeout(1e6)
         with pytest.raises(ts.UsageError, match="ValueError: not mine in test_tessera.py"):
             run(x=np.ones(8, np.float32))
+
+
+@pytest.mark.skipif("TESSERA_ANOTHER_MPI" not in os.environ, reason="no MPI")
+def test_another_mpi_in_the_process_is_no_harm_until_ranks_need_it():
+    script = TRAINING + """
+with step.compile(mesh="a:2", layout="n:a") as run:
+    print("threads", run(x=x).loss)
+os.environ["OMPI_COMM_WORLD_SIZE"], os.environ["OMPI_COMM_WORLD_RANK"] = "2", "0"
+try:
+    step.compile(mesh="a:2", layout="n:a")
+except ts.UsageError as e:
+    print(e)
+"""
+    environment = {**os.environ, "LD_PRELOAD": os.environ["TESSERA_ANOTHER_MPI"]}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=environment)
+    assert done.stdout.startswith("threads 4.0\n"), done.stderr
+    assert re.search(r"this job has 2 ranks, but MPI cannot be used, so each process would train alone: libtessera_mpi.so was built with .*, but the MPI of this process is MPICH Version: 4; .*\(<string>:\d+\)", done.stdout), done.stdout
 
 
 MPI4PY = TRAINING + """
