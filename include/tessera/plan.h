@@ -142,11 +142,13 @@ struct PlanTensors {
   int64_t tensors = 0, ops = 0;  ///< of one layer and what stands around it; 0: not examined
   std::string left_out;          ///< why not
   Mesh mesh;
-  double planned = 0;  ///< of the plan's rules
+  double planned = 0;  ///< of the rules of the plan that the search found
   double least = 0;    ///< of the best layouts found
   double bound = 0;    ///< no layouts take less
-  std::string rules;   ///< scoped rules that bring the plan nearer to the best layouts; "": none
-  double played = 0;   ///< predicted step time with the best of them; 0: none were tried
+  /// Scoped rules that bring that plan nearer to the best layouts, those of the fastest try; "":
+  /// none were tried.
+  std::string rules;
+  double before = 0, played = 0;  ///< predicted step times without and with them
   /// True if no layouts take 0.1 % less than the plan's.
   bool is_proof() const { return tensors > 0 && bound >= 0.999 * planned; }
 };

@@ -71,7 +71,8 @@ nlohmann::json to_json(const Plan& plan) {
                        {"left_out", t.left_out}, {"mesh", t.mesh.to_string()},
                        {"planned", t.planned}, {"least", t.least},
                        {"bound", t.bound},     {"proof", t.is_proof()},
-                       {"rules", t.rules},     {"played", t.played}};
+                       {"rules", t.rules},     {"before", t.before},
+                       {"played", t.played}};
   report["runners_up"] = nlohmann::json::array();
   for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));
   report["alternatives"] = nlohmann::json::array();

@@ -1,6 +1,7 @@
 #include "plan/optimum_rules.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -62,12 +63,26 @@ class Writer {
     }
   }
 
+  /// "gpt.block*.add_1" of "gpt.block0.add_1": the name in all layers.
+  static std::string in_all_layers(const std::string& name) {
+    std::string glob;
+    for (size_t i = 0; i < name.size();) {
+      size_t end = i;
+      while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+      const bool is_copy = end > i && end < name.size() && name[end] == '.';
+      glob += is_copy ? "*" : end > i ? name.substr(i, end - i) : std::string(1, name[i]);
+      i = std::max(end, i + 1);
+    }
+    return glob;
+  }
+
   /// For each kind of difference between what is and what is wanted, a rule for each word in the
-  /// names of the tensors that have it.
+  /// names of the tensors that have it, and for the name of the tensor that is worth most.
   std::set<std::string> candidates(const std::string& rules) const {
     const RuleLayouts layouts(graph_, mesh_, Layout::parse(rules));
     std::map<std::string, double> worth;  // of clauses
     std::map<std::string, Words> words;
+    std::map<std::string, std::pair<double, std::string>> first;
     for (const WantedLayout& w : wanted_) {
       const TensorLayout now = layout_of(layouts, value(w));
       std::string clause;
@@ -81,15 +96,17 @@ class Writer {
       }
       if (clause.empty()) continue;
       worth[clause] += w.gain;
+      first[clause] = std::max(first[clause], {w.gain, in_all_layers(value(w).name)});
       add_words(value(w).name, words[clause]);
     }
     std::vector<std::pair<double, std::string>> order;
     for (const auto& [clause, gain] : worth) order.emplace_back(-gain, clause);
     std::sort(order.begin(), order.end());
-    constexpr size_t kClauses = 4, kWords = 12;
+    constexpr size_t kClauses = 8, kWords = 12;
     if (order.size() > kClauses) order.resize(kClauses);
     std::set<std::string> all;
     for (const auto& [gain, clause] : order) {
+      all.insert(fmt::format("@/{}/ {}", first[clause].second, clause));
       size_t n = 0;
       for (const bool scopes : {true, false}) {  // scopes say more than nodes
         for (const auto& [word, is_scope] : words[clause]) {

@@ -101,8 +101,10 @@ void add_tensors(std::string& text, const PlanTensors& t) {
   text += fmt::format("step by step {}, the best layouts {}, none less than {} (gap {:.1f} %)\n",
                       time_text(t.planned), time_text(t.least), time_text(t.bound),
                       100 * (1 - t.bound / t.planned));
-  if (t.played > 0)
-    text += fmt::format("    as rules '{}': {} a step when played\n", t.rules, time_text(t.played));
+  if (t.played > 0) {
+    text += fmt::format("    written as rules, '{}': {} a step when played instead of {}\n", t.rules,
+                        time_text(t.played), time_text(t.before));
+  }
 }
 
 void add_certificate(std::string& text, const Plan& plan) {

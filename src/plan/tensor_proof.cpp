@@ -120,24 +120,26 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
                       copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
   }
   const std::vector<std::string> rules = rules_towards(graph, mesh, p.rules, wanted, kRules);
-  result_.rules = fmt::format("{}", fmt::join(rules, ";"));
   try_rules(best, rules);
 }
 
 /// Prices the plan with the first of the rules, with the first two, and so on.
 void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
   std::vector<Candidate> with_rules;
-  std::string scoped = plain.candidate.scoped;
+  std::string more;
   for (const std::string& rule : rules) {
-    scoped = joined(scoped, rule);
+    more = joined(more, rule);
     with_rules.push_back(plain.candidate);
-    with_rules.back().scoped = scoped;
+    with_rules.back().scoped = joined(plain.candidate.scoped, more);
   }
-  if (with_rules.empty()) return;
   const double until = clock_.seconds() + kShare * candidates_.options().seconds;
   const double scale = plain.candidate.scoped.empty() ? pricer_.scale_of(plain) : 1;
+  result_.before = plain.plan.seconds;
   for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {
-    result_.played = result_.played == 0 ? p.plan.seconds : std::min(result_.played, p.plan.seconds);
+    if (result_.played > 0 && p.plan.seconds >= result_.played) continue;
+    result_.played = p.plan.seconds;
+    const size_t own = plain.candidate.scoped.empty() ? 0 : plain.candidate.scoped.size() + 1;
+    result_.rules = p.candidate.scoped.substr(own);
     if (memory_.fits(p.plan) && p.plan.seconds < found_.best_seconds())
       found_.add_best(std::move(p));
   }
