@@ -113,7 +113,7 @@ std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm& g, DType result) {
   BfloatGemm product;
   product.thin_ = g;
   product.result_ = result;
-  if (is_thin(g, true)) return product;
+  if (is_thin(g)) return product;
   if (!is_fast()) return {};
   Gemm rows = g;
   product.swapped_ = g.c_column != 1;

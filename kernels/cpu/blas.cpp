@@ -134,7 +134,7 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
 }  // namespace
 
 void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {
-  if (is_thin(g, false)) return thin_gemm(g, a, b, c, overwrite);
+  if (is_thin(g)) return thin_gemm(g, a, b, c, overwrite);
   gemm_of(g, a, b, c, overwrite);
 }
 void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overwrite) {

@@ -337,7 +337,7 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   if (step.out[0].dtype == DType::bfloat16 && !adds) {
     ContractPlan narrow = plan_of(step, true);
     const bool fits = !narrow.loops && narrow.workspace <= plan.workspace;
-    if (fits && (!plan.loops || is_thin(narrow.gemm, true))) {
+    if (fits && (!plan.loops || is_thin(narrow.gemm))) {
       auto products =
           BfloatGemm::prepare(narrow.gemm, narrow.packed[kC] ? DType::float32 : DType::bfloat16);
       if (products)

@@ -34,10 +34,10 @@ std::span<const ThinOps* const> usable_thin_ops() {
   return {kAll, usable_block_ops().size()};
 }
 
-bool is_thin(const Gemm& g, bool narrow) {
-  if (g.m > g.n) return is_thin(transposed(g), narrow);
+bool is_thin(const Gemm& g) {
+  if (g.m > g.n) return is_thin(transposed(g));
   const bool along_sums = g.a_column == 1 && g.b_row == 1,
-             along_columns = (narrow || g.m > 1) && g.b_column == 1 && g.n >= kLeastColumns;
+             along_columns = g.b_column == 1 && g.n >= kLeastColumns;
   return g.m <= kFewRows && g.k >= kLeastTerms && (along_sums || along_columns);
 }
 

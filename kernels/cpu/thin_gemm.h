@@ -16,9 +16,7 @@ constexpr int64_t kFewRows = 8;
 
 /// True for products that thin_gemm() takes: at most 8 rows or at most 8 columns, at least 16
 /// terms, and both operands are dense along these, or the large one along its own rows or columns.
-/// A product of a vector with a float32 matrix of the second kind is left to the library, which
-/// reads it as fast. `narrow`: the operands are bfloat16.
-bool is_thin(const Gemm& g, bool narrow);
+bool is_thin(const Gemm& g);
 
 /// c += a b, or c = a b if `overwrite`, accumulated in float32. The order of a sum depends on the
 /// number of terms and on which of the two forms it is: 16 lanes, or one term after the other.
