@@ -1,6 +1,7 @@
 #include "tessera/session.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -217,10 +218,11 @@ void Session::State::raise_bound() {
     }
     slices().write(p);
   }
-  raised.push_back(fmt::format(
-      "step {}: more rows went from one rank to another than their bound; it is {} times as large "
-      "now",
-      scalars.values[0], kRowBoundFactor));
+  const double places = kFirstRowBound * std::pow(kRowBoundFactor, bound);
+  raised.push_back(
+      fmt::format("step {}: more rows went from one rank to another than there were places; the "
+                  "step is repeated with places for up to {:g} times the mean",
+                  scalars.values[0], places));
 }
 
 /// Throws if function `f` cannot run now.
