@@ -345,7 +345,7 @@ struct Decoder {
 };
 /// The decoder of transformer(g, options), with its parameters; `options.batch` and dropout do not
 /// count. Throws usage errors as transformer(), for options out of range, and for a model that is
-/// not causal.
+/// not causal. With an encoder, `length` of tokens, targets and scores is target_length.
 Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOptions& decoding = {});
 
 }  // namespace tessera::nn

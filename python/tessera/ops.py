@@ -8,27 +8,27 @@ from . import _tessera
 from .build import current_graph
 from .errors import UsageError
 from ._tessera import (
-    abs, add, argmax, argmin, argsort, attention, broadcast, cast, ceil, check_finite, clip, concat, cos, cross_entropy, cumsum,
-    div, dropout, dynamic_shift, dynamic_slice, dynamic_update, elu, equal, erf, erf_inv, exp, floor, floor_div, gather, gelu, gradients, greater, greater_equal, identity,
-    is_finite, is_inf, is_nan, leaky_relu, less, less_equal, log, log1p, log_softmax, logical_and, logical_not, logical_or,
-    logical_xor, maximum, minimum, mod, mul, neg, not_equal, one_hot, ones_like, pad, pow, print, reciprocal, reduce_logsumexp,
-    relu, rename, repeat, reshape, round, rsqrt, scatter, scatter_add, selu, shift, sigmoid, sign, silu, sin, slice, softmax,
-    softplus, sort, split, sqrt, square, stack, stop_gradient, sub, take_along, tanh, top_k, transpose, unstack, where, while_loop, windows,
+    abs, add, argmax, argmin, argsort, attention, broadcast, cast, ceil, check_finite, clip, concat, cos, cross_entropy,
+    cumsum, div, dropout, dynamic_shift, dynamic_slice, dynamic_update, elu, equal, erf, erf_inv, exp, floor, floor_div,
+    gather, gelu, gradients, greater, greater_equal, identity, is_finite, is_inf, is_nan, leaky_relu, less, less_equal,
+    log, log1p, log_softmax, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, mod, mul, neg,
+    not_equal, one_hot, ones_like, pad, pow, print, reciprocal, reduce_logsumexp, relu, rename, repeat, reshape, round,
+    rsqrt, scatter, scatter_add, selu, shift, sigmoid, sign, silu, sin, slice, softmax, softplus, sort, split, sqrt,
+    square, stack, stop_gradient, sub, take_along, tanh, top_k, transpose, unstack, where, while_loop, windows,
     zeros_like,
 )
 
 __all__ = [
-    "add", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool", "broadcast", "cast", "ceil", "check_finite",
-    "clip", "concat", "cond", "conv", "conv_transpose",
-    "cos", "cross_entropy", "cumsum", "div", "dropout", "dynamic_shift", "dynamic_slice", "dynamic_update", "einsum", "elu", "equal", "erf", "erf_inv", "exp", "floor",
-    "floor_div", "gather", "gelu", "gradients", "greater", "greater_equal", "identity", "is_finite", "is_inf", "is_nan",
-    "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "max_pool", "maximum", "mean", "minimum", "mod", "mul", "neg", "not_equal", "one_hot", "ones_like",
-    "pad", "prod", "reciprocal", "recompute", "reduce_logsumexp", "relu", "rename", "repeat", "reshape", "rsqrt", "scatter", "scatter_add",
-    "selu", "shift", "sigmoid", "sign", "silu", "sin", "slice", "softmax", "softplus", "sort", "split", "sqrt",
-    "square", "stack", "stop_gradient", "sub", "take_along", "tanh", "top_k", "transpose", "unstack", "where", "while_loop",
-    "windows",
-    "zeros_like",
+    "add", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool", "broadcast", "cast", "ceil",
+    "check_finite", "clip", "concat", "cond", "conv", "conv_transpose", "cos", "cross_entropy", "cumsum", "div",
+    "dropout", "dynamic_shift", "dynamic_slice", "dynamic_update", "einsum", "elu", "equal", "erf", "erf_inv", "exp",
+    "floor", "floor_div", "gather", "gelu", "gradients", "greater", "greater_equal", "identity", "is_finite", "is_inf",
+    "is_nan", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "max_pool", "maximum", "mean", "minimum", "mod", "mul", "neg",
+    "not_equal", "one_hot", "ones_like", "pad", "prod", "reciprocal", "recompute", "reduce_logsumexp", "relu", "rename",
+    "repeat", "reshape", "rsqrt", "scatter", "scatter_add", "selu", "shift", "sigmoid", "sign", "silu", "sin", "slice",
+    "softmax", "softplus", "sort", "split", "sqrt", "square", "stack", "stop_gradient", "sub", "take_along", "tanh",
+    "top_k", "transpose", "unstack", "where", "while_loop", "windows", "zeros_like",
 ]
 
 
@@ -98,7 +98,7 @@ def _each(what: str, value: Any, count: int) -> list[int]:
     return values
 
 
-def _spatial(dims: Any, **numbers: Any) -> tuple[list[Any], dict[str, list[int]]]:
+def _spatial(dims: Any, **numbers: Any) -> tuple[list[Any], dict[str, Any]]:
     """The dims as a list, and one number of each kind for each; of `padding` the numbers before and after, and its kind."""
     dims = list(dims) if isinstance(dims, (list, tuple)) else [dims]
     padding = numbers.pop("padding")

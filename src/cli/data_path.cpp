@@ -1,6 +1,7 @@
 #include "cli/data_path.h"
 
 #include <charconv>
+#include <cmath>
 #include <optional>
 
 #include "base/fail.h"
@@ -39,6 +40,11 @@ std::vector<WeightedPath> parse_data_path(const std::string& text) {
           "'{}' of the blend '{}' has no weight; every element is weight:path, as in "
           "0.7:a.idx,0.3:b.idx",
           without, text);
+  for (const WeightedPath& part : parts)
+    require(part.weight > 0 && std::isfinite(part.weight),
+            "'{}' has weight {} in the blend '{}'; a weight is a number above 0 (leave out what is "
+            "not wanted)",
+            part.path, part.weight, text);
   return parts;
 }
 

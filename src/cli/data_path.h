@@ -16,7 +16,7 @@ struct WeightedPath {
 };
 
 /// "corpus.idx" as one path; "0.7:a.idx,0.3:b.idx" as two with weights. Throws a usage error for an
-/// element of a blend without a weight.
+/// element of a blend without a weight, and for a weight that is no number above 0.
 std::vector<WeightedPath> parse_data_path(const std::string& text);
 /// One source as `open` opens it, or a BlendData of several; `held_out`: without repeating.
 std::unique_ptr<DataSource> open_data(

@@ -48,7 +48,8 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
   compile.device = options.device;
   session_.emplace(graph_, cluster, compile, at);
   starts_ = counts_ = token_ = Array(DType::int32, {"batch"}, {options.rows});
-  tokens_ = targets_ = Array(DType::int32, {"batch", "length"}, {options.rows, decoding.chunk});
+  tokens_ = targets_ =
+      Array(DType::int32, decoder_.tokens.shape().names(), {options.rows, decoding.chunk});
   if (decoding.source > 0)
     source_tokens_ = Array(DType::int32, {"batch", "length"}, {options.rows, decoding.source});
   clear();

@@ -103,6 +103,11 @@ void TokenFile::open_megatron(const std::string& prefix) {
   raw_ = false;
   path_ = prefix + ".bin";
   index_ = std::make_unique<MegatronIndex>(prefix + ".idx");
+  if (!exists(path_))
+    fail(ErrorKind::io,
+         "[data] the index '{}.idx' is there, but the tokens '{}' are not; a corpus is both files, "
+         "side by side",
+         prefix, path_);
   file_ = std::make_unique<MappedFile>("data", path_);
   data_ = file_->data();
   token_bytes_ = index_->token_bytes();

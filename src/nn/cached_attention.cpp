@@ -36,6 +36,7 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
                column = rename(row, query.name, own.name, at);
   CacheSlots result;
   result.slots = slots;
+  result.length = length.name;
   const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
   result.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
   const Tensor from = add(broadcast(starts, {batch, query}, at), row, at);
@@ -60,8 +61,9 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
                         Loc at) {
   return on_behalf_of("cached_attention", at, [&] {
     Graph& g = in.query.graph();
+    const CacheSlots& slots = *cache.slots;
     // Rules may split the length of keys and that of queries over one axis: here the keys win.
-    const auto asking = [&](Tensor t) { return rename(t, "length", "query_length", at); };
+    const auto asking = [&](Tensor t) { return rename(t, slots.length, "query_length", at); };
     const Tensor query = asking(in.query),
                  of_latent = in.latent_query.empty() ? Tensor() : asking(in.latent_query);
     // The result has the values' width.
@@ -84,9 +86,8 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
       return where(seen, x, constant(g, kUnseen, exact, {}, at), at);
     };
     const KeyValue kept{cache.key, cache.value},
-        fresh{rename(in.key, "length", "new_length", at),
-              rename(in.value, "length", "new_length", at)};
-    const CacheSlots& slots = *cache.slots;
+        fresh{rename(in.key, slots.length, "new_length", at),
+              rename(in.value, slots.length, "new_length", at)};
     const Tensor before = logits(kept, "memory_length", slots.seen, slots.bias_of_seen),
                  own = logits(fresh, "new_length", slots.inside, slots.bias_of_inside);
     const Tensor most =
@@ -98,13 +99,13 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
       return einsum({narrow, of}, result_shape, at);
     };
     Tensor result = add(values(a, kept.value), values(b, fresh.value), at);
-    return rename(result, "query_length", "length", at);
+    return rename(result, "query_length", slots.length, at);
   });
 }
 
 Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at) {
   return on_behalf_of("cache_with", at, [&] {
-    Tensor placed = gather(tokens, slots.source, "length", OutOfRange::error, at);
+    Tensor placed = gather(tokens, slots.source, slots.length, OutOfRange::error, at);
     if (placed.shape() != cache.shape()) placed = transpose(placed, cache.shape(), at);
     return where(broadcast(slots.hit, cache.shape(), at), placed, cache, at);
   });

@@ -232,7 +232,9 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
   const int64_t context = decoding.context == 0 ? o.length : decoding.context;
   require_fitting(o);
   require_decodable(o, decoding, context);
-  const Dim batch("batch", decoding.rows), chunk("length", decoding.chunk), one("length", 1);
+  // Named as in training, so that its layouts fit.
+  const std::string length = o.encoder_layers > 0 ? "target_length" : "length";
+  const Dim batch("batch", decoding.rows), chunk(length, decoding.chunk), one(length, 1);
   const Dim source("length", decoding.source == 0 ? o.length : decoding.source);
   Decoder d;
   d.tokens = g.input("tokens", {batch, chunk}, DType::int32);
@@ -252,7 +254,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
     if (decoding.scores) functions.emplace_back("score");
     StepBuilder step(g, o, context, batch, source);
     Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
-    d.logits = step.logits(gather(x, maximum(d.counts - 1, 0), "length")).named("logits");
+    d.logits = step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits");
     if (decoding.scores) add_scores(d, step.logits(x), decoding.choices);
     if (decoding.reorders) step.reorder(d.parents);
     if (o.encoder_layers > 0) step.encode(d.sources, d.source_counts);
@@ -261,7 +263,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
     const MicrobatchScope second(g, kNoDim, 2, 1);
     StepBuilder step(g, o, context, batch, source);
     Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write"});
-    d.next_logits = step.logits(reshape(x, x.shape().without({"length"}))).named("next_logits");
+    d.next_logits = step.logits(reshape(x, x.shape().without({length}))).named("next_logits");
   }
   if (o.encoder_layers > 0) d.encode = {"encode", {}, true};
   if (decoding.reorders) d.reorder = {"reorder", {}, true};

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <string_view>
 
 #include "base/fail.h"
@@ -101,25 +102,36 @@ bool LoraOptions::adapts(const std::string& name) const {
 
 void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, Loc at) {
   require_options(o, at);
-  if (o.rank == 0) return;
-  std::vector<std::string> layers, adapted;
+  if (o.rank == 0) {
+    require(
+        o.targets.empty(),
+        "[lora] the targets {} and a rank of 0, which adapts nothing; give a rank, such as 8, or "
+        "leave the targets out ({})",
+        fmt::join(o.targets, ","), where(at));
+    return;
+  }
+  std::set<std::string> kinds;  // "query" of dense layers
+  std::vector<std::string> others, adapted;
   for (const Tensor& p : g.parameters()) {
     const std::string& name = p.name();
     if (!name.starts_with(within + ".")) continue;
     if (name.ends_with(kAdapter)) adapted.push_back(name.substr(0, name.size() - kAdapter.size()));
-    if (name.ends_with(".w")) layers.push_back(name.substr(0, name.size() - 2));
+    const std::string owner = name.substr(0, name.rfind('.'));
+    others.insert(others.end(), {name, owner});
+    if (name.ends_with(".w")) kinds.insert(owner.substr(owner.rfind('.') + 1));
   }
   for (const std::string& target : o.targets) {
-    const bool is_layer = std::find(layers.begin(), layers.end(), target) != layers.end();
-    const bool is_matched =
-        std::any_of(adapted.begin(), adapted.end(),
-                    [&](const std::string& layer) { return is_adapted(layer, target); });
-    require(is_matched || !is_layer,
+    const auto has = [&](const std::vector<std::string>& names) {
+      return std::any_of(names.begin(), names.end(),
+                         [&](const std::string& name) { return is_adapted(name, target); });
+    };
+    const bool is_matched = has(adapted);
+    require(is_matched || !has(others),
             "[lora] '{}' is no dense layer of a block, and others have no matrices of LoRA; leave "
             "it out ({})",
             target, where(at));
     require(is_matched, "[lora] no dense layer of '{}' is called like '{}'{} ({})", within, target,
-            suggestion(target, layers), where(at));
+            suggestion(target, {kinds.begin(), kinds.end()}), where(at));
   }
 }
 

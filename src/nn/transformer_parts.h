@@ -39,6 +39,7 @@ Tensor capped(Tensor x, double cap, Loc at);
 /// Token p of a row has its place p mod slots, so that a cache holds the last `slots` tokens.
 struct CacheSlots {
   int64_t slots = 0;
+  std::string length;  ///< the dim of the step's tokens: "length", or "target_length"
   Tensor seen;  ///< bool [batch, query_length, memory_length]: what is in the cache and may be seen
   Tensor inside;        ///< bool [query_length, new_length]: the tokens of the step themselves
   Tensor behind, back;  ///< int32, of these dims: how far the query is behind the key

@@ -112,7 +112,11 @@ TEST_CASE("explain shows that what is frozen has no state and no gradient", "[cl
   expect_failure(run_cli_in(f, all + "--trainable *.nrom.scale"), 1,
                  {"[minimize] trainable: no parameter is named like '*.nrom.scale'"});
   expect_failure(run_cli_in(f, all + "--lora-rank 2 --lora-targets querry"), 1,
-                 {"[lora] no dense layer of 'gpt' is called like 'querry'"});
+                 {"[lora] no dense layer of 'gpt' is called like 'querry'; did you mean 'query'?"});
+  expect_failure(run_cli_in(f, all + "--lora-rank 2 --lora-targets query,embedding"), 1,
+                 {"[lora] 'embedding' is no dense layer of a block", "leave it out"});
+  expect_failure(run_cli_in(f, all + "--lora-targets query"), 1,
+                 {"[lora] the targets query and a rank of 0"});
   expect_failure(run_cli_in(f, "explain mlp --lora-rank 2"), 1, {"unknown key 'model.lora_rank'"});
   expect_failure(run_cli_in(f, all + "--lora-rank -2"), 1, {"key 'model.lora_rank' is -2"});
 }

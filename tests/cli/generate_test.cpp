@@ -73,8 +73,11 @@ TEST_CASE("generate searches with beams, and answers with a model that has an en
     const nlohmann::json one = json_of(f, "g.json")["texts"];
     CHECK(!one[0]["text"].get<std::string>().empty());
     CHECK(!one[0]["text"].get<std::string>().starts_with("Call me"));
-    expect_success(run_cli_in(f, answer + way + "--mesh \"data:2;model:2\" --fsdp data"));
-    CHECK(json_of(f, "g.json")["texts"] == one);
+    for (const std::string layout : {"--mesh \"data:2;model:2\" --fsdp data",
+                                     "--mesh model:2 --layout length,target_length:model"}) {
+      expect_success(run_cli_in(f, answer + way + layout));
+      CHECK(json_of(f, "g.json")["texts"] == one);
+    }
   }
 
   expect_failure(run_cli_in(f, run + "--beams 2 --samples 3"), 1,

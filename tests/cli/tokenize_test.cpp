@@ -251,8 +251,15 @@ TEST_CASE("errors of blends on the command line", "[cli]") {
   expect_failure(run_cli_in(f, train + "--data 0.5:a.txt,b.txt"), 1,
                  {"'b.txt' of the blend '0.5:a.txt,b.txt' has no weight; every element is "
                   "weight:path, as in 0.7:a.idx,0.3:b.idx"});
-  expect_failure(run_cli_in(f, train + "--data 0.5:a.txt,-1:a.txt"), 1,
-                 {"'a.txt' has weight -1 in a blend"});
+  for (const std::string weights : {"0.5:a.txt,-1:a.txt", "-1:a.txt"})
+    expect_failure(run_cli_in(f, train + "--data " + weights), 1,
+                   {"'a.txt' has weight -1 in the blend '" + weights +
+                    "'; a weight is a number above 0 (leave out what is not wanted)"});
+  expect_failure(run_cli_in(f, train + "--data 0:a.txt,0:a.txt"), 1, {"'a.txt' has weight 0 in"});
+  expect_failure(run_cli_in(f, train + "--data inf:a.txt"), 1, {"'a.txt' has weight inf in"});
+  f.write("t.toml", "[data]\npath = { \"a.txt\" = -0.5 }\n");
+  expect_failure(run_cli_in(f, "train t.toml"), 1,
+                 {"'a.txt' has weight -0.5 in the blend '-0.5:a.txt'"});
   f.write("t.toml", "[data]\npath = { \"a.txt\" = \"much\" }\n");
   expect_failure(run_cli_in(f, "train t.toml"), 1,
                  {"t.toml: data.path 'a.txt' = much is no weight of a file; write \"FILE\" = 0.7, "

@@ -157,6 +157,18 @@ TEST_CASE("errors of corpora", "[corpus][errors]") {
         "'DIR/c.bin' has 23; they belong to different corpora, or one is truncated");
   CHECK(f.error([&] { TextData{f("none.idx")}; }) ==
         "io [data] cannot open 'DIR/none.idx': No such file or directory; check the path");
+  f.write("alone.idx", good);
+  CHECK(f.error([&] { TextData{f("alone.idx")}; }) ==
+        "io [data] the index 'DIR/alone.idx' is there, but the tokens 'DIR/alone.bin' are not; a "
+        "corpus is both files, side by side");
+  f.write("empty.idx", "");
+  CHECK(f.error([&] { TextData{f("empty.idx")}; }) ==
+        "io [data] the index 'DIR/empty.idx' of 0 bytes does not begin as an index of Megatron "
+        "(MMIDIDX)" +
+            again);
+  f.write("nothing.bin", "");
+  CHECK(f.error([&] { TextData(f("nothing.bin"), {.length = 2}); }) ==
+        "io [data] 'DIR/nothing.bin' is empty; windows of length 2 need at least 3 tokens");
   f.write("text", "abcdefgh");
   CHECK(f.error([&] { TextData(f("text"), {.length = 2, .segments = "segments"}); }) ==
         "usage [data] the field 'segments' is about documents, but 'DIR/text' does not say where "

@@ -108,7 +108,7 @@ const std::vector<Case> kCases = {{"a:1", ""},
                                   {"data:1;model:2", "heads,ff,vocab:model"},
                                   {"data:2;model:2", "batch:data;heads,ff,vocab:model"},
                                   {"data:2", "batch:data;@params d_model:data"},
-                                  {"a:2", "length,memory_length:a"}};
+                                  {"a:2", "length,target_length?,memory_length:a"}};
 
 CompileOptions on(const Case& c, std::vector<FunctionSpec> functions) {
   return {Mesh::parse(c.mesh), Layout::parse(c.layout), std::move(functions), 3, 1};
@@ -158,7 +158,7 @@ void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
   const bool reads = *std::max_element(counts.begin(), counts.end()) > 1;
   const auto n = std::ssize(rows);
   const int64_t length = reads ? d.tokens.shape()[1].size : 1;
-  Array tokens(DType::int32, {"batch", "length"}, {n, length}),
+  Array tokens(DType::int32, {"batch", d.tokens.shape()[1].name}, {n, length}),
       starts(DType::int32, {"batch"}, {n}), used = starts, token = starts;
   for (int64_t r = 0; r < n; ++r) {
     Row& row = rows[static_cast<size_t>(r)];

@@ -356,9 +356,10 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
     Graph g;
     nn::gpt(g, o);
   };
-  expect_usage({"[lora] no dense layer of 'gpt' is called like 'quary'"}, [&] {
-    with({.rank = 2, .targets = {"query", "quary"}});
-  });
+  expect_usage({"[lora] no dense layer of 'gpt' is called like 'quary'; did you mean 'query'?"},
+               [&] {
+                 with({.rank = 2, .targets = {"query", "quary"}});
+               });
   expect_usage({"[lora] 'transformer.head_transform' is no dense layer of a block"}, [] {
     nn::TransformerOptions o;
     o.head_transform = true;
@@ -366,6 +367,17 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
     Graph g;
     nn::transformer(g, o);
   });
+  for (const char* other : {"embedding", "norm", "*norm*", "gpt.norm.scale"})
+    expect_usage({fmt::format("[lora] '{}' is no dense layer of a block, and others have no "
+                              "matrices of LoRA; leave it out",
+                              other)},
+                 [&] {
+                   with({.rank = 2, .targets = {"query", other}});
+                 });
+  expect_usage(
+      {"[lora] the targets query,mlp.* and a rank of 0, which adapts nothing; give a rank"}, [&] {
+        with({.targets = {"query", "mlp.*"}});
+      });
   expect_usage({"[lora] rank -1 and alpha 16"}, [&] { with({.rank = -1}); });
   expect_usage({"rank 2 and alpha 0; a rank of 0 is no adaptation"},
                [&] { with({.rank = 2, .alpha = 0}); });

@@ -33,8 +33,10 @@ struct Nvrtc {
   decltype(&::nvrtcGetErrorString) error;
   Nvrtc() {
     if (!library.is_open()) {
-      fail(ErrorKind::unsupported, "kernels are compiled by NVRTC, which is missing: {}",
-           library.why_not());
+      fail(ErrorKind::unsupported,
+           "kernels are compiled by NVRTC of CUDA {}, which is missing; it comes with the CUDA "
+           "toolkit, and in Python as a package nvidia-cuda-nvrtc: {}",
+           TESSERA_TEXT(TESSERA_CUDA_MAJOR), library.why_not());
     }
     library.get(version, "nvrtcVersion");
     library.get(count, "nvrtcGetNumSupportedArchs");

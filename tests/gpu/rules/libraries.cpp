@@ -119,7 +119,9 @@ class CountedBlas final : public CudaBlasApi {
 class Libraries final : public CudaApi {
  public:
   explicit Libraries(EmulatedCuda& emulated) : machine_(emulated), emulated_(emulated) {
-    static void* const library = open_copy();
+    // What was opened once stays open, so a machine that lacks something has a copy of its own.
+    static void* const usual = open_copy();
+    void* const library = emulated.state().settings.missing.empty() ? usual : open_copy();
     const auto open = reinterpret_cast<CudaOpenOn>(dlsym(library, "tessera_cuda_open_on"));
     check(open != nullptr, "libtessera_cuda.so has no tessera_cuda_open_on");
     std::string why;

@@ -225,6 +225,19 @@ TEST_CASE("soft landing: a driver that lacks a function is named", "[cuda]") {
       {"no GPU can be used", "libcuda.so.1 has no function cuGraphInstantiateWithFlags"});
 }
 
+TEST_CASE("soft landing: a machine with a driver and without NVRTC says where that comes from",
+          "[cuda]") {
+  CudaEmulator none, half;
+  none.missing = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
+  expect_refused(none, 1, ErrorKind::unsupported,
+                 {"kernels are compiled by NVRTC of CUDA 1", "which is missing",
+                  "with the CUDA toolkit, and in Python as a package nvidia-cuda-nvrtc",
+                  "libnvrtc.so.1", "is not there"});
+  half.missing = {"nvrtcGetCUBIN"};
+  expect_refused(half, 1, ErrorKind::unsupported,
+                 {"libnvrtc.so.1", " has no function nvrtcGetCUBIN"});
+}
+
 TEST_CASE("soft landing: kernels for a GPU that the compiler does not know come as PTX", "[cuda]") {
   CudaEmulator gpu;
   gpu.major = 12;
