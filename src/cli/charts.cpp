@@ -221,7 +221,7 @@ pages::Json bar_chart(const std::string& title, const std::string& unit, const s
                       const std::vector<std::pair<std::string, double>>& parts) {
   Json list = Json::array();
   for (const auto& [name, value] : parts) {
-    if (value > 0) list.push_back({name, value});
+    if (value > 0) list.push_back({name, rounded(value)});
   }
   return {{"kind", "bars"},
           {"title", title},
