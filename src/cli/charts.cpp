@@ -120,7 +120,8 @@ pages::Json stages_chart(const Simulation& s) {
         {rounded(t.begin), rounded(t.begin + t.seconds), t.stage, t.stage + 1, kind, name});
   }
   std::string about = fmt::format(
-      "A turn is a forward or a backward of a microbatch on a stage. It is as wide as it is priced, "
+      "A turn is a forward or a backward of a microbatch on a stage. It is as wide as it is "
+      "priced, "
       "by the first stage that works in it. A stage works in {} of {} turns; in the others it is "
       "idle: that is the bubble, {} of {}. Between turns all stages compute the head and the loss "
       "and hand over.",
@@ -220,7 +221,7 @@ pages::Json bar_chart(const std::string& title, const std::string& unit, const s
                       const std::vector<std::pair<std::string, double>>& parts) {
   Json list = Json::array();
   for (const auto& [name, value] : parts) {
-    if (value > 0) list.push_back({name, value});
+    if (value > 0) list.push_back({name, rounded(value)});
   }
   return {{"kind", "bars"},
           {"title", title},

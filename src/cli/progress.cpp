@@ -174,7 +174,9 @@ void Progress::step(const StepRecord& r) {
 void Progress::note(const std::string& text) {
   if (!active_) return;
   std::string lines;
-  std::istringstream safe(wrapped(printable(text), terminal_ ? terminal_width(STDOUT_FILENO) : 0));
+  constexpr int kNarrow = 40;  // below, a step's line would be a column of words
+  const int width = terminal_ ? terminal_width(STDOUT_FILENO) : 0;
+  std::istringstream safe(wrapped(printable(text), width < kNarrow ? 0 : width));
   for (std::string line; std::getline(safe, line);) lines += with_label(line, coloured_) + '\n';
   std::fprintf(stdout, "%s%s", bar_shown_ ? "\r\033[K" : "", lines.c_str());
   std::fflush(stdout);

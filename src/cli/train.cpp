@@ -480,8 +480,7 @@ int run_training(Training& t, StartClock& clock) {
   summarize(t, code);
   report.update(head);
   if (t.trace) t.trace->write(t.cluster, args.trace);
-  if (args.profile)
-    report_profile(t, gemm_peak_of_rank(peak, t.hosts, threads_of(t.job), device));
+  if (args.profile) report_profile(t, gemm_peak_of_rank(peak, t.hosts, threads_of(t.job), device));
   if (t.cluster.is_root()) write_report(args.json, report);
   return code;
 }

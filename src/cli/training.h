@@ -76,8 +76,8 @@ struct Training {
 double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& hosts, int threads,
                           const std::string& device, DType dtype);
 
-/// Of that rate, what the threads of the root rank reach while other ranks wait. Ranks that are more
-/// than the cores take turns, so it may be more than an equal share. `threads`: as above.
+/// Of that rate, what the threads of the root rank reach while other ranks wait. Ranks that are
+/// more than the cores take turns, so it may be more than an equal share. `threads`: as above.
 double gemm_peak_of_rank(double peak, const std::vector<std::string>& hosts, int threads,
                          const std::string& device);
 

@@ -16,7 +16,10 @@ Placement placement(const Graph& graph, const CompileOptions& options,
   const Function& f = program.functions[static_cast<size_t>(program.function(function))];
   Placement result{
       options.mesh, placed_tensors(graph, lowering, function), {}, {}, program.transient_bytes};
-  for (const Step& step : f.steps) result.steps.push_back(name_of(step) + " " + step.origin.name);
+  for (const Step& step : f.steps) {
+    const std::string kernel = name_of(step), &tensor = step.origin.name;
+    result.steps.push_back(kernel == tensor ? kernel : kernel + " " + tensor);
+  }
   for (const auto& [buffer, life] : buffer_lives(program, f, true)) {
     const Buffer& b = program.buffers[static_cast<size_t>(buffer)];
     result.buffers.push_back(

@@ -129,7 +129,7 @@ def use_charts(b):
         tip = f"(() => {{ const t = {PLOTS}[{i}].parentNode.querySelector('.tip'); return t.hidden ? '' : t.textContent; }})()"
         seen = ""
         for share in (0.5, 0.3, 0.1, 0.7, 0.04):
-            for down in (0.5, 0.3, 0.75, 0.9):
+            for down in (0.5, 0.3, 0.75, 0.86, 0.9):
                 b.mouse("mouseMoved", box[0] + box[2] * share, box[1] + box[3] * down)
                 seen = seen or b.evaluate(tip)
             if seen:

@@ -172,8 +172,8 @@ TEST_CASE("plan: what a stage waits for others is the bubble, turn by turn", "[p
   const Machine machine = slow_links();
   const Mesh mesh = Mesh::parse("pipe:2;data:2");
   for (const PipelineSchedule schedule : model.schedules) {
-    for (const char* layout : {"layers:pipe;batch:data", "layers:pipe;heads,ff:data",
-                               "layers:pipe*3;batch:data"}) {
+    for (const char* layout :
+         {"layers:pipe;batch:data", "layers:pipe;heads,ff:data", "layers:pipe*3;batch:data"}) {
       const bool interleaved = std::string(layout).find('*') != std::string::npos;
       if (interleaved && schedule == PipelineSchedule::gpipe) continue;
       INFO(layout);
@@ -217,7 +217,8 @@ TEST_CASE("plan: what a stage waits for others is the bubble, turn by turn", "[p
       CHECK(exposed == Approx(train.time.exposed));
       for (const PlanAxes& axes : priced.by_axes) {
         int64_t sent = 0;
-        for (const CollectiveReport& c : train.collectives) sent += c.axes == axes.axes ? c.bytes : 0;
+        for (const CollectiveReport& c : train.collectives)
+          sent += c.axes == axes.axes ? c.bytes : 0;
         CHECK(static_cast<double>(axes.bytes) == Approx(static_cast<double>(sent)));
       }
     }
