@@ -11,7 +11,7 @@ namespace {
 constexpr double kEager = 1.4;
 /// Norm, softmax and dropout kernels of Megatron-LM before 2023 read their data more than once.
 /// Fitted on the smallest model of vTrain.
-constexpr double kParts = 1.45;
+constexpr double kParts = 1.25;
 /// llm-foundry of 2023 uses the first FlashAttention in Triton: about half the rate of
 /// FlashAttention-2 (Dao 2023, fig. 5).
 constexpr double kTriton = 0.55;
@@ -19,15 +19,19 @@ constexpr double kTriton = 0.55;
 /// head size 128 and 2,048 to 8,192 tokens (Shah et al. 2024, fig. 6: 518 and 318 TFLOP/s).
 constexpr double kHopperAttention = 1.6;
 
-/// Facts about systems; the first match counts. Sources: the papers and repositories named.
+/// Facts about systems; the first match counts. Megatron's checkpointing runs a layer's forward
+/// again (reruns); PyTorch's stops when it has what backward reads. Sources: the papers and
+/// repositories named.
 constexpr Framework kFrameworks[] = {
     // Of 2021 (Narayanan et al. 2021, section 5.2): the kernels of Megatron-LM; a layer is released
-    // after each of forward, recomputed forward and backward (stage3_max_reuse_distance is less than
+    // after each of forward, recomputed forward and backward (stage3_max_reuse_distance is less
+    // than
     // a layer of 175 billion parameters); ring all_gathers of a tensor a time use one adapter.
     {.match = "zero-3",
      .sharded = true,
      .releases = true,
      .adapters = 1,
+     .reruns = true,
      .dropout = 0.1,
      .traffic = kParts},
     // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
@@ -60,6 +64,7 @@ constexpr Framework kFrameworks[] = {
      .interleaves = true,
      .float8_gather = true,
      .keeps_converted = true,
+     .reruns = true,
      .overlaps = true,
      .overlaps_tensor = true,
      .zero = 1,
@@ -69,6 +74,7 @@ constexpr Framework kFrameworks[] = {
      .interleaves = true,
      .float8_gather = true,
      .keeps_converted = true,
+     .reruns = true,
      .overlaps = true,
      .overlaps_tensor = true,
      .zero = 1},
@@ -86,11 +92,17 @@ constexpr Framework kFrameworks[] = {
      .traffic = kEager,
      .attention = kTriton},
     // Overlaps all of its communication (Jiang et al. 2024).
-    {.match = "megascale", .flash = true, .overlaps = true, .zero = 1},
-    {.match = "flash", .flash = true, .zero = 1},
-    {.match = "aleph", .flash = true, .zero = 1},
-    {.match = "megatron-core", .flash = true, .interleaves = true, .overlaps = true, .zero = 1},
-    // On Hopper as its successor, Megatron-Bridge (performance guide: userbuffers, cuDNN attention).
+    {.match = "megascale", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
+    {.match = "flash", .flash = true, .reruns = true, .zero = 1},
+    {.match = "aleph", .flash = true, .reruns = true, .zero = 1},
+    {.match = "megatron-core",
+     .flash = true,
+     .interleaves = true,
+     .reruns = true,
+     .overlaps = true,
+     .zero = 1},
+    // On Hopper as its successor, Megatron-Bridge (performance guide: userbuffers, cuDNN
+    // attention).
     {.match = "nemo",
      .gpu = "h",
      .flash = true,
@@ -98,6 +110,7 @@ constexpr Framework kFrameworks[] = {
      .grad_bytes = 4,
      .float8_gather = true,
      .keeps_converted = true,
+     .reruns = true,
      .overlaps = true,
      .overlaps_tensor = true,
      .zero = 1,
@@ -106,12 +119,14 @@ constexpr Framework kFrameworks[] = {
      .flash = true,
      .interleaves = true,
      .grad_bytes = 4,
+     .reruns = true,
      .overlaps = true,
      .zero = 1},
     {.match = "llama",
      .flash = true,
      .interleaves = true,
      .grad_bytes = 4,
+     .reruns = true,
      .overlaps = true,
      .zero = 1},
     // Megatron-LM on Hopper is from 2023 or later (Narayanan et al. 2021 and Korthikanti et al.
@@ -122,11 +137,12 @@ constexpr Framework kFrameworks[] = {
      .flash = true,
      .interleaves = true,
      .grad_bytes = 4,
+     .reruns = true,
      .overlaps = true,
      .zero = 1},
     // Megatron-LM until 2022: fused pointwise kernels, scores in memory, dropout, no overlap.
-    {.match = "megatron", .dropout = 0.1, .traffic = kParts},
-    {.match = "", .flash = true, .overlaps = true, .zero = 1},
+    {.match = "megatron", .reruns = true, .dropout = 0.1, .traffic = kParts},
+    {.match = "", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
 };
 
 std::string lower(std::string text) {

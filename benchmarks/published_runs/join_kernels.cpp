@@ -1,7 +1,7 @@
 // Turns a Program of unfused steps into the kernels of a framework. A run of neighbouring
 // memory-bound steps that belong together is one kernel: it reads each outside value once and
-// writes what is read outside. Its arithmetic is hidden behind that. Renames and slices are views. What
-// depends on no tensor (positions, masks, random bits) is recomputed where it is read.
+// writes what is read outside. Its arithmetic is hidden behind that. Renames and slices are views.
+// What depends on no tensor (positions, masks, random bits) is recomputed where it is read.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -267,18 +267,33 @@ void overlap_products(int axis, int64_t ranks, Function& function) {
   steps = std::move(result);
 }
 
-void drop_kept(Function& function) {
+double drop_kept(Function& function) {
   std::map<std::string, int> products;  // of a block, so far
-  std::set<int> kept, dropped;          // buffers; numbers of collectives
+  std::set<int> dropped;                // numbers of collectives
+  double bytes = 0;
   std::erase_if(function.steps, [&](const Step& step) {
     if (step.kind == StepKind::wait) return dropped.contains(step.number);
     const std::string& name = step.origin.name;
-    if (step.kernel == KernelKind::contract && name.find("attention.core") == std::string::npos)
-      return products[name.substr(0, name.find('.'))]++ % 2 == 0;
+    const bool is_attention = name.find("attention.core") != std::string::npos;
+    bool is_kept = is_attention;
+    if (step.kernel == KernelKind::contract && !is_attention)
+      is_kept = products[name.substr(0, name.find('.'))]++ % 2 == 0;
     if (step.kind == StepKind::collective && step.collective != CollectiveKind::all_gather)
-      return dropped.insert(step.number).second;
-    return step.kernel == KernelKind::attention || step.kernel == KernelKind::attention_part ||
-           name.find("attention.core") != std::string::npos;
+      is_kept = dropped.insert(step.number).second;
+    if (!is_kept || is_memory_bound(step) || step.kind != StepKind::compute) return is_kept;
+    for (const View& v : step.out)
+      bytes += static_cast<double>(elements_stored(v) * size_of(v.dtype));
+    return true;
+  });
+  return bytes;
+}
+
+void keep_scopes(const std::vector<std::string>& scopes, Function& function) {
+  std::erase_if(function.steps, [&](const Step& step) {
+    const auto is_of = [&](const std::string& scope) {
+      return step.origin.name.find("." + scope + ".") != std::string::npos;
+    };
+    return step.kind != StepKind::compute || std::none_of(scopes.begin(), scopes.end(), is_of);
   });
 }
 

@@ -32,8 +32,8 @@ double parameters(const Run& r, const Variant& v) {
   const auto h = static_cast<double>(r.hidden);
   const auto experts = static_cast<double>(r.experts);
   const double heads = static_cast<double>((2 * r.heads + 2 * r.kv_heads) * r.head_dim);
-  const double layer = h * (heads + experts) + std::max(1.0, experts) * (v.gated ? 3 : 2) * h *
-                                                   static_cast<double>(r.ffn);
+  const double layer = h * (heads + experts) +
+                       std::max(1.0, experts) * (v.gated ? 3 : 2) * h * static_cast<double>(r.ffn);
   return static_cast<double>(r.layers) * layer +
          (v.tied ? 1 : 2) * h * static_cast<double>(r.vocab);
 }
@@ -62,9 +62,7 @@ Shapes shapes_of(const Run& r, int64_t micro_batch) {
 }
 
 /// x without a dim of size 1.
-Tensor without(Tensor x, const std::string& dim) {
-  return reshape(x, x.shape().without({dim}));
-}
+Tensor without(Tensor x, const std::string& dim) { return reshape(x, x.shape().without({dim})); }
 
 bool splits_groups(const Run& run) {
   return run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
@@ -78,19 +76,14 @@ bool merges_projections(const Run& run, const Framework& framework) {
 
 class Builder {
  public:
-  Builder(const Run& run, const Framework& framework, int64_t micro_batch)
+  Builder(const Run& run, const Framework& framework, const Recompute& recompute,
+          int64_t micro_batch)
       : run_(run),
         framework_(framework),
-        recompute_(recompute_of(run.recompute)),
+        recompute_(recompute),
         variant_(variant_of(run)),
-        s_(shapes_of(run, micro_batch)) {
-    if (recompute_.kind == Recompute::Kind::selective) {
-      recompute_.kind = framework.selective;
-      if (recompute_.kind == Recompute::Kind::modules) recompute_.scopes = {"core"};
-    }
-  }
+        s_(shapes_of(run, micro_batch)) {}
 
-  const Recompute& recompute() const { return recompute_; }
   const Shapes& shapes() const { return s_; }
 
   /// `count` blocks on a stream of activations. If there are experts, a block has a router instead
@@ -103,8 +96,8 @@ class Builder {
       const Tensor y = normalized(x, "2");
       x = residual(x, run_.experts > 0 ? routed(y) : feed_forward(y), "2");
     }
-    std::vector<std::string> scopes = {"core", "layernorm", "projections"};
-    if (run_.experts == 0) scopes.insert(scopes.end(), {"mlp", "activation"});
+    std::vector<std::string> scopes = {"core"};
+    if (run_.experts == 0) scopes.emplace_back("mlp");
     return functions(g, mean_all(cast(x, DType::float32)), scopes);
   }
 
@@ -116,7 +109,7 @@ class Builder {
       Scope scope(g, fmt::format("block{}", i));
       x = feed_forward(x);
     }
-    return functions(g, mean_all(cast(x, DType::float32)), {"mlp", "activation"});
+    return functions(g, mean_all(cast(x, DType::float32)), {"mlp"});
   }
 
   std::vector<FunctionSpec> head(Graph& g) const {
@@ -212,8 +205,7 @@ class Builder {
     const std::string activation = variant_.gated ? "silu" : "gelu";
     Tensor hidden, linear;
     if (variant_.gated && framework_.fusion == Fusion::parts) {
-      const Tensor both =
-          nn::dense(x, "up", {"d_model"}, Shape{Dim("branch", 2), s_.ff}, o);
+      const Tensor both = nn::dense(x, "up", {"d_model"}, Shape{Dim("branch", 2), s_.ff}, o);
       hidden = without(slice(both, "branch", 0, 1), "branch");
       linear = without(slice(both, "branch", 1, 1), "branch");
     } else {
@@ -233,7 +225,8 @@ class Builder {
     Scope scope(x.graph(), "router");
     const Dim all("all_experts", run_.experts);
     const Tensor logits = nn::dense(x, "router", {"d_model"}, Shape{all}, false);
-    const Tensor gates = reduce_sum(softmax(cast(logits, DType::float32), "all_experts"), "all_experts");
+    const Tensor gates =
+        reduce_sum(softmax(cast(logits, DType::float32), "all_experts"), "all_experts");
     return x * cast(gates, DType::bfloat16);
   }
 
@@ -241,8 +234,7 @@ class Builder {
   std::vector<FunctionSpec> functions(Graph& g, Tensor loss,
                                       const std::vector<std::string>& scopes) const {
     GradientOptions options;
-    if (recompute_.kind == Recompute::Kind::full && recomputes_all() && !scopes.empty())
-      options.recompute = {"block"};
+    if (recompute_.kind == Recompute::Kind::full && !scopes.empty()) options.recompute = {"block"};
     for (const std::string& scope : recompute_.scopes) {
       if (std::find(scopes.begin(), scopes.end(), scope) != scopes.end())
         options.recompute.push_back(scope);
@@ -251,11 +243,9 @@ class Builder {
     return {{"forward", {loss}, false}, {"backward", gradients(loss, xs, options), false}};
   }
 
-  bool recomputes_all() const { return recompute_.layers == 0 && recompute_.every == 0; }
-
   const Run& run_;
   const Framework& framework_;
-  Recompute recompute_;
+  const Recompute& recompute_;
   Variant variant_;
   Shapes s_;
 };
@@ -283,6 +273,21 @@ bool is_attention(KernelKind kind) {
 void balance_attention(Function& function) {
   for (Step& step : function.steps) {
     if (is_attention(step.kernel)) step.attrs.set("visible", 0.5);
+  }
+}
+
+/// A tile of queries has a start and an end, which take as long as so many keys. Fitted on no run:
+/// FlashAttention-2 on H100, head size 128, reaches 214, 260, 291, 310, 318 and 322 TFLOP/s at 512,
+/// 1,024, ... 16,384 tokens (Shah et al. 2024, fig. 6), which is 325 n / (n + 265), and causal
+/// order halves the work of a tile. The profiles' rates are those at 4,096 tokens.
+constexpr double kHalfLength = 530, kRatedLength = 4096;
+
+void shorten_rows(int64_t length, Function& function) {
+  const double slower =
+      (1 + kHalfLength / static_cast<double>(length)) / (1 + kHalfLength / kRatedLength);
+  for (Step& step : function.steps) {
+    if (is_attention(step.kernel))
+      step.flops = std::llround(static_cast<double>(step.flops) * slower);
   }
 }
 
@@ -314,6 +319,7 @@ struct Lowered {
   FunctionTime forward, both;
   double again = 0;  ///< seconds of what backward computes again, unless `both` has it
   double params = 0, kept = 0;
+  double kept_by_op = 0;  ///< bytes that a policy by op keeps
 };
 
 constexpr int kContextAxis = 0, kModelAxis = 1;  ///< in the mesh of price()
@@ -330,7 +336,6 @@ void reduce_to_shares(Program& program) {
     }
   }
 }
-
 
 /// True if `buffer` is an output, perhaps after elementwise steps.
 bool is_output(const Function& f, const std::set<int>& outputs, int buffer) {
@@ -416,22 +421,22 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
   Graph graph;
   const std::vector<FunctionSpec> functions = build(graph);
   const bool has_axes = part != Part::experts;  // their slots are those of one rank
-  const Mesh mesh = Mesh::parse(
-      fmt::format("context:{};model:{}", has_axes ? run.cp : 1, has_axes ? run.tp : 1));
+  const Mesh mesh =
+      Mesh::parse(fmt::format("context:{};model:{}", has_axes ? run.cp : 1, has_axes ? run.tp : 1));
   LowerOptions options{mesh,      Layout::parse(has_axes ? layout_of(run) : ""),
                        functions, kernels_of(framework),
                        {},        {}};
   options.fuse = false;
   Program program = lower(graph, options);
   if (splits_norms(run)) reduce_to_shares(program);
-  const Precision precision =
-      part == Part::ends ? Precision{} : precision_of(run.dtype);
+  const Precision precision = part == Part::ends ? Precision{} : precision_of(run.dtype);
   const Costs costs(used(given, framework, precision.product), mesh);
   Lowered result;
   const auto priced = [&](Function f) {
     const std::set<int> weights = weights_of(program, f);
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
+    shorten_rows(run.seq, f);
     if (f.name == "backward") defer_gradients(program, f);
     if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
     join_kernels(program, framework.fusion, f);
@@ -440,31 +445,16 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     // Userbuffers carry no 4-bit operands (Megatron-Bridge's recipes turn them off for NVFP4).
     if (framework.overlaps_tensor && precision.bytes >= 1)
       overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
-#ifdef DEBUG_RUNS
-    if (getenv("DBG") != nullptr) {
-      const FunctionTime t = time_of(f, costs);
-      fmt::print("== {} part {} seconds {:.3f} ms compute {:.3f} exposed {:.3f} slowed {:.3f}\n", f.name, int(part), t.seconds*1e3, t.compute*1e3, t.exposed*1e3, t.slowed*1e3);
-      std::map<std::string,double> sums;
-      for (const Step& st : f.steps) {
-        if (st.kind == StepKind::wait) { fmt::print("   wait {}\n", st.number); continue; }
-        const bool c = st.kind == StepKind::collective;
-        const double sec = c ? costs.collective(st) : costs.compute(st);
-        std::string extra;
-        if (!c && st.kernel == KernelKind::contract) { auto z = product_sizes(st); extra = fmt::format("b{} m{} n{} k{} {:.0f} TF", z.batch, z.m, z.n, z.k, 2e-12*z.batch*z.m*z.n*z.k/sec); }
-        fmt::print("   {:8.3f} ms {} #{} {} {}\n", sec*1e3, name_of(st), st.number, st.origin.name, extra);
-        sums[c ? "coll" : name_of(st)] += sec*1e3;
-      }
-      for (auto& [k,v] : sums) fmt::print("   SUM {} {:.3f}\n", k, v);
-    }
-#endif
     return time_of(f, costs);
   };
   for (const Function& f : program.functions) {
     if (f.name == "init") continue;
     (f.name == "forward" ? result.forward : result.both) = priced(f);
-    if (f.name != "forward" || recompute.kind != Recompute::Kind::per_op) continue;
+    const bool by_op = recompute.kind == Recompute::Kind::per_op;
+    if (f.name != "forward" || (!by_op && recompute.discarded.empty())) continue;
     Function again = f;
-    drop_kept(again);
+    if (by_op) result.kept_by_op = drop_kept(again);
+    if (!by_op) keep_scopes(recompute.discarded, again);
     result.again = priced(again).seconds;
   }
   for (int port : program.stored) {
@@ -482,10 +472,14 @@ BlockTimes block_of(const Lowered& all, const Lowered& rest) {
                moved_both = all.both.exposed - rest.both.exposed;
   const double params = all.params - rest.params,
                gradients = params * (4.0 + 2.0);  // and the weights as matmuls read them
-  return {forward, both - forward + all.again - rest.again,
-          moved,   moved_both - moved,
-          params,  0,
-          std::max(0.0, all.kept - rest.kept - gradients)};
+  return {forward,
+          both - forward + all.again - rest.again,
+          moved,
+          moved_both - moved,
+          params,
+          0,
+          all.kept_by_op > 0 ? all.kept_by_op - rest.kept_by_op
+                             : std::max(0.0, all.kept - rest.kept - gradients)};
 }
 
 /// Tokens are copied in the order of the experts, sent to them (all_to_all), and back.
@@ -507,47 +501,85 @@ BlockTimes operator+(const BlockTimes& a, const BlockTimes& b) {
           a.kept + b.kept};
 }
 
-/// If only some layers are recomputed, those.
-void recompute_some(const Run& run, const Recompute& recompute, BlockTimes& layer) {
+BlockTimes operator*(double share, const BlockTimes& a) {
+  return {share * a.forward,
+          share * a.backward,
+          share * a.transfer_forward,
+          share * a.transfer_backward,
+          share * a.params,
+          share * a.expert_params,
+          share * a.kept};
+}
+
+BlockTimes layer_of(const Run& run, const Framework& framework, const Recompute& recompute,
+                    int64_t micro_batch, const Machine& machine) {
+  const Builder builder(run, framework, recompute, micro_batch);
+  const auto difference = [&](Part part, auto build) {
+    const auto blocks = [&](int64_t count) {
+      return price(run, framework, machine, part, recompute,
+                   [&](Graph& g) { return (builder.*build)(g, count); });
+    };
+    return block_of(blocks(2), blocks(1));
+  };
+  const BlockTimes layer = difference(Part::layers, &Builder::layers);
+  if (run.experts == 0) return layer;
+  BlockTimes own = difference(Part::experts, &Builder::experts);
+  own.expert_params = own.params;
+  BlockTimes sent = dispatch_of(run, machine, builder.shapes());
+  if (recompute.kind == Recompute::Kind::full)
+    sent.backward += sent.forward, sent.transfer_backward += sent.transfer_forward;
+  return layer + own + sent;
+}
+
+/// All of a layer is recomputed: backward runs its forward again, to the end if the framework does.
+BlockTimes recomputed_layer(const Run& run, const Framework& framework, int64_t micro_batch,
+                            const Machine& machine) {
+  const Recompute::Kind kind = framework.reruns ? Recompute::Kind::none : Recompute::Kind::full;
+  BlockTimes layer = layer_of(run, framework, {kind}, micro_batch, machine);
+  if (!framework.reruns) return layer;
+  layer.backward += layer.forward;
+  layer.transfer_backward += layer.transfer_forward;
+  layer.kept = 2.0 * static_cast<double>(micro_batch * run.seq * run.hidden) /
+               static_cast<double>(run.cp * (run.sp ? run.tp : 1));
+  return layer;
+}
+
+/// The layers of a stage that are recomputed.
+double recomputed_share(const Run& run, const Recompute& recompute) {
+  if (recompute.every > 0) return 1 / static_cast<double>(recompute.every);
+  if (recompute.layers == 0) return 1;
   const int64_t chunks = run.pp * std::max<int64_t>(1, run.interleave);
-  const double own = static_cast<double>(run.layers) / static_cast<double>(chunks);
-  double share = 0;
-  if (recompute.layers > 0) share = std::min(1.0, static_cast<double>(recompute.layers) / own);
-  if (recompute.every > 0) share = 1 / static_cast<double>(recompute.every);
-  layer.backward += share * layer.forward;
-  layer.transfer_backward += share * layer.transfer_forward;
-  layer.kept *= 1 - share;
+  return std::min(1.0,
+                  static_cast<double>(recompute.layers * chunks) / static_cast<double>(run.layers));
 }
 
 }  // namespace
 
 ModelTimes lower_blocks(const Run& run, const Framework& framework, int64_t micro_batch,
                         const Machine& machine) {
-  const Builder builder(run, framework, micro_batch);
-  const Recompute& recompute = builder.recompute();
-  const auto priced = [&](Part part, auto&& build) {
-    return price(run, framework, machine, part, recompute, build);
-  };
-  const auto layers = [&](int64_t count) {
-    return priced(Part::layers, [&](Graph& g) { return builder.layers(g, count); });
-  };
-  const auto experts = [&](int64_t count) {
-    return priced(Part::experts, [&](Graph& g) { return builder.experts(g, count); });
-  };
-  ModelTimes model;
-  model.layer = block_of(layers(2), layers(1));
-  if (run.experts > 0) {
-    BlockTimes own = block_of(experts(2), experts(1));
-    own.expert_params = own.params;
-    BlockTimes sent = dispatch_of(run, machine, builder.shapes());
-    if (recompute.kind == Recompute::Kind::full && recompute.layers == 0 && recompute.every == 0)
-      sent.backward += sent.forward, sent.transfer_backward += sent.transfer_forward;
-    model.layer = model.layer + own + sent;
+  Recompute recompute = recompute_of(run.recompute);
+  if (recompute.kind == Recompute::Kind::selective) {
+    recompute.kind = framework.selective;
+    if (recompute.kind == Recompute::Kind::modules) recompute.scopes = {"core"};
   }
-  recompute_some(run, recompute, model.layer);
-  model.head = block_of(priced(Part::ends, [&](Graph& g) { return builder.head(g); }), {});
-  model.embedding =
-      block_of(priced(Part::ends, [&](Graph& g) { return builder.embedding(g); }), {});
+  ModelTimes model;
+  if (recompute.kind == Recompute::Kind::full) {
+    const double share = recomputed_share(run, recompute);
+    model.layer = share * recomputed_layer(run, framework, micro_batch, machine);
+    if (share < 1)
+      model.layer = model.layer + (1 - share) * layer_of(run, framework, {}, micro_batch, machine);
+  } else {
+    model.layer = layer_of(run, framework, recompute, micro_batch, machine);
+  }
+  const Recompute none;
+  const Builder builder(run, framework, none, micro_batch);
+  const auto end = [&](auto build) {
+    return block_of(price(run, framework, machine, Part::ends, none,
+                          [&](Graph& g) { return (builder.*build)(g); }),
+                    {});
+  };
+  model.head = end(&Builder::head);
+  model.embedding = end(&Builder::embedding);
   return model;
 }
 

@@ -14,10 +14,10 @@ struct Named {
 
 /// One scale for a tensor is known when all of it has been read once; scales of rows or blocks are
 /// found while a block is converted. NVFP4 has both (NVIDIA 2025, arXiv:2509.25149): a scale for 16
-/// elements, and one for the tensor, also of the transpose after a Hadamard transform. PyTorch scales
-/// the rows of backward's products afterwards (torchao, pull request 1325). Transformer Engine with delayed scaling takes the scale of
-/// earlier steps. Bytes: MXFP8 has a byte for 32 elements, NVFP4 half a byte for an element and one
-/// for 16, blocks of 128 have a float32.
+/// elements, and one for the tensor, also of the transpose after a Hadamard transform. PyTorch
+/// scales the rows of backward's products afterwards (torchao, pull request 1325). Transformer
+/// Engine with delayed scaling takes the scale of earlier steps. Bytes: MXFP8 has a byte for 32
+/// elements, NVFP4 half a byte for an element and one for 16, blocks of 128 have a float32.
 constexpr Named kPrecisions[] = {
     {"fp16", {"bfloat16", 2, 0, false}},
     {"bf16", {"bfloat16", 2, 0, false}},
@@ -56,8 +56,8 @@ Precision precision_of(const std::string& dtype) {
     if (name == row.name) return row.precision;
     known.push_back(row.name);
   }
-  fail(ErrorKind::usage, "dtype '{}' is none of {}, fp8 (tensorwise), or amp_ and one of them", dtype,
-       fmt::join(known, ", "));
+  fail(ErrorKind::usage, "dtype '{}' is none of {}, fp8 (tensorwise), or amp_ and one of them",
+       dtype, fmt::join(known, ", "));
 }
 
 }  // namespace tessera::runs

@@ -63,11 +63,11 @@ struct Step {
   /// those with other data, or another part of the context, and the same experts.
   double over_data(CollectiveKind kind, double bytes_per_param, double params,
                    double expert_params = 0) const {
-    double seconds = costs.collective(kind, bytes_per_param * (params - expert_params),
-                                      {kData, kContext});
+    double seconds =
+        costs.collective(kind, bytes_per_param * (params - expert_params), {kData, kContext});
     if (expert_params > 0) {
-      const Mesh mesh = Mesh::parse(fmt::format("stage:{};same:{};expert:{}", run.pp,
-                                                run.gpus / run.pp / run.ep, run.ep));
+      const Mesh mesh = Mesh::parse(
+          fmt::format("stage:{};same:{};expert:{}", run.pp, run.gpus / run.pp / run.ep, run.ep));
       seconds += Costs(machine, mesh).collective(kind, bytes_per_param * expert_params, {1});
     }
     return seconds;
@@ -131,9 +131,9 @@ void Step::sharded() {
     return lanes.start(over_data(CollectiveKind::all_gather, bytes, p.params, p.expert_params), 1);
   };
   const auto reduce = [&](const BlockTimes& p) {
-    lanes.start(over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, p.params,
-                          p.expert_params),
-                1);
+    lanes.start(
+        over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, p.params, p.expert_params),
+        1);
   };
   const int64_t layers = run.layers;
   for (int64_t m = 0; m < microbatches; ++m) {
@@ -210,8 +210,9 @@ void Step::reduce_gradients() {
   const double params = params_on_device(), experts = expert_params_on_device();
   double seconds = 0;
   if (framework.zero > 0) {
-    seconds = over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, params, experts) +
-              over_data(CollectiveKind::all_gather, gathered_bytes(run, framework), params, experts);
+    seconds =
+        over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, params, experts) +
+        over_data(CollectiveKind::all_gather, gathered_bytes(run, framework), params, experts);
   } else {
     seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes, params, experts);
   }

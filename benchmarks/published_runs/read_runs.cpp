@@ -157,8 +157,8 @@ void check_sizes(const Record& record, const Run& r) {
               r.interleave);
   record.need(r.topk <= std::max<int64_t>(1, r.experts), "topk {} is more than experts {}", r.topk,
               r.experts);
-  record.need(std::max<int64_t>(1, r.experts) % r.ep == 0,
-              "experts {} is no multiple of ep {}", r.experts, r.ep);
+  record.need(std::max<int64_t>(1, r.experts) % r.ep == 0, "experts {} is no multiple of ep {}",
+              r.experts, r.ep);
   record.need((r.tp * r.cp * r.dp) % r.ep == 0, "tp {} x cp {} x dp {} is no multiple of ep {}",
               r.tp, r.cp, r.dp, r.ep);
   record.need(r.layers >= r.pp && r.interleave <= (r.layers + r.pp - 1) / r.pp,
@@ -220,9 +220,8 @@ double model_flops(const Run& r) {
   if (r.experts > 0) {
     const auto h = static_cast<double>(r.hidden), layers = static_cast<double>(r.layers);
     const double heads = static_cast<double>((2 * r.heads + 2 * r.kv_heads) * r.head_dim);
-    const double dense =
-        h * (layers * heads + 2 * static_cast<double>(r.vocab)),
-        own = std::max(0.0, params - dense);
+    const double dense = h * (layers * heads + 2 * static_cast<double>(r.vocab)),
+                 own = std::max(0.0, params - dense);
     params -= own * (1 - static_cast<double>(r.topk) / static_cast<double>(r.experts));
   }
   const double width = static_cast<double>(r.heads * r.head_dim);

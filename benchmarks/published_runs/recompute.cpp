@@ -9,16 +9,22 @@ namespace tessera::runs {
 
 namespace {
 
-/// Megatron-Core's modules (--recompute-modules), and the scopes of our blocks that they are.
-/// Latent attention's up-projections make queries, keys and values.
+/// Megatron-Core's modules (--recompute-modules), and the scopes of our blocks that they are. Of
+/// some it discards the results as well (CheckpointWithoutOutput). Latent attention's
+/// up-projections make queries, keys and values.
 struct Module {
   const char* name;
   const char* scope;
+  bool is_discarded;
 };
 constexpr Module kModules[] = {
-    {"core_attn", "core"},      {"layernorm", "layernorm"}, {"mla_up_proj", "projections"},
-    {"mlp", "mlp"},             {"moe", "mlp"},             {"moe_act", "activation"},
-    {"shared_experts", "mlp_shared"},
+    {"core_attn", "core", false},
+    {"layernorm", "layernorm", true},
+    {"mla_up_proj", "projections", true},
+    {"mlp", "mlp", false},
+    {"moe", "mlp", false},
+    {"moe_act", "activation", true},
+    {"shared_experts", "mlp_shared", false},
 };
 
 /// The words of a list: "[core_attn, mlp]", "core_attn+mlp".
@@ -66,16 +72,17 @@ Recompute recompute_of(const std::string& policy) {
   std::vector<std::string> known;
   for (const Module& module : kModules) known.push_back(module.name);
   for (const std::string& word : words(policy)) {
-    if (word == "selective" && result.scopes.empty()) continue;  // "selective: core_attn, mlp"
+    if (word == "selective") continue;  // "selective: core_attn, mlp"
     const auto* module = std::find_if(std::begin(kModules), std::end(kModules),
                                       [&](const Module& m) { return word == m.name; });
     require(module != std::end(kModules),
             "recompute '{}' is none of none, full, full:LAYERS, selective, selective:EVERY, "
             "selective-per-op, or a list of {}{}",
             policy, fmt::join(known, ", "), word == policy ? "" : "; unknown is '" + word + "'");
-    result.scopes.push_back(module->scope);
+    (module->is_discarded ? result.discarded : result.scopes).push_back(module->scope);
   }
-  require(!result.scopes.empty(), "recompute '{}' names nothing", policy);
+  require(!result.scopes.empty() || !result.discarded.empty(), "recompute '{}' names nothing",
+          policy);
   return result;
 }
 

@@ -21,6 +21,11 @@ std::string lower(std::string text) {
 bool calibrates(const Run& run) {
   const std::string source = lower(run.source);
   const bool vtrain = source.find("vtrain") != std::string::npos;
+  // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary.
+  const bool blackwell = source.find("megatron-bridge") != std::string::npos &&
+                         source.find("25.11") != std::string::npos && run.params < 9e9 &&
+                         lower(run.gpu_kind).find("b") != std::string::npos;
+  if (blackwell) return true;
   return source.find("korthikanti") != std::string::npos ||
          source.find("torchtitan") != std::string::npos || (vtrain && run.params < 4e9);
 }

@@ -43,21 +43,24 @@ std::vector<Run> read_runs(const std::string& path);
 struct Precision {
   const char* product = "bfloat16";  ///< dtype of the machine's [[product]]
   double bytes = 2;                  ///< of an operand's element, with its share of the scales
-  int reads = 0;           ///< how often an operand is read to convert it; 0: it is not converted
-  bool tensorwise = true;  ///< one scale a tensor: gathered in this dtype, and its transpose as well
-  bool rescales = false;   ///< results of backward are scaled in a pass of their own
+  int reads = 0;  ///< how often an operand is read to convert it; 0: it is not converted
+  bool tensorwise =
+      true;               ///< one scale a tensor: gathered in this dtype, and its transpose as well
+  bool rescales = false;  ///< results of backward are scaled in a pass of their own
 };
-/// For the words of a row: "bf16", "amp_fp8", "fp8-rowwise", "mxfp8", ...; "" is bf16. Throws a usage
-/// error with those that are known.
+/// For the words of a row: "bf16", "amp_fp8", "fp8-rowwise", "mxfp8", ...; "" is bf16. Throws a
+/// usage error with those that are known.
 Precision precision_of(const std::string& dtype);
 
 /// What backward computes again, for the words of a row.
 struct Recompute {
-  /// full: layers. modules: `scopes`. per_op: all but attention and every second product.
-  /// selective: what the framework means by it (Framework::selective).
+  /// full: layers. modules: `scopes`, `discarded`. per_op: all but attention and every second
+  /// product. selective: what the framework means by it (Framework::selective).
   enum class Kind { none, full, modules, per_op, selective };
   Kind kind = Kind::none;
-  std::vector<std::string> scopes = {};  ///< of a block: core, layernorm, projections, mlp, activation
+  std::vector<std::string> scopes = {};  ///< of a block, whose results are kept: core, mlp
+  /// Scopes whose results are computed again too: layernorm, projections, activation.
+  std::vector<std::string> discarded = {};
   int64_t layers = 0;  ///< full: so many layers of each chunk of a stage; 0: see `every`
   int64_t every = 0;   ///< full: every so manieth layer; 0: all
 };
@@ -79,11 +82,14 @@ struct Framework {
   bool releases = false;     ///< if sharded: recomputed layers are gathered a third time
   int adapters = 0;          ///< of a node that gathers use; 0: all
   int grad_bytes = 2;        ///< per element of a gradient that is reduced over dp
-  bool float8_gather = false;  ///< parameters are gathered in the dtype of the matmuls, if tensorwise
-  /// Backward reads forward's converted operands, any dtype is gathered over tp, and products add to
-  /// the gradients of parameters (Transformer Engine).
+  bool float8_gather =
+      false;  ///< parameters are gathered in the dtype of the matmuls, if tensorwise
+  /// Backward reads forward's converted operands, any dtype is gathered over tp, and products add
+  /// to the gradients of parameters (Transformer Engine).
   bool keeps_converted = false;
-  bool overlaps = false;  ///< gradient reductions and stage transfers overlap with compute
+  bool reruns =
+      false;  ///< recomputed layers run to their end, not until all that is needed is there
+  bool overlaps = false;         ///< gradient reductions and stage transfers overlap with compute
   bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
   bool batch_first = false;      ///< what is gathered or scattered over tp is copied: not dim 0
   int zero = 0;                  ///< 1: the optimizer state is sharded over dp
@@ -101,20 +107,22 @@ double model_flops(const Run& run);
 /// op; parts: pointwise chains, norms and softmax are one each; compiled: all neighbours.
 void join_kernels(const Program& program, Fusion fusion, Function& function);
 /// Inserts the conversions of matmul operands: one for each operand in forward, and one for each in
-/// backward. If the framework keeps what it converted, there is one for both, which writes a transpose
-/// as well, and the update converts `weights` (buffers). What is all-gathered over `axis` is
-/// converted before, unless its scales do not allow it. A fused kernel finds the scale of what it
-/// writes.
+/// backward. If the framework keeps what it converted, there is one for both, which writes a
+/// transpose as well, and the update converts `weights` (buffers). What is all-gathered over `axis`
+/// is converted before, unless its scales do not allow it. A fused kernel finds the scale of what
+/// it writes.
 void quantize(const Precision& precision, const Framework& framework, const std::set<int>& weights,
               int axis, Function& function);
 /// Copies what is gathered and scattered over `axis`, as its dim is not the first.
 void copy_gathered(int axis, Function& function);
-/// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in `ranks`
-/// parts, own part first; the last part of a reduction stays visible.
+/// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in
+/// `ranks` parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
-/// Removes what a policy keeps (Recompute::Kind::per_op), so that the rest is what backward computes
-/// again.
-void drop_kept(Function& function);
+/// Removes what a policy keeps (Recompute::Kind::per_op), so that the rest is what backward
+/// computes again. Returns the bytes that it keeps.
+double drop_kept(Function& function);
+/// Removes all but the compute steps of these scopes.
+void keep_scopes(const std::vector<std::string>& scopes, Function& function);
 
 /// Times of one microbatch on one device, and what it stores there.
 struct BlockTimes {
