@@ -78,8 +78,8 @@ struct PlanOptions {
   /// Rules that every plan keeps. With "*:auto" the planner may split all other dims, with
   /// "heads,ff:auto" only those. Without an automatic rule "*:auto" is assumed.
   Layout layout;
-  /// True: examine all layouts of single tensors on the best plan's mesh, too (Plan::tensors). Takes
-  /// up to as long as the search may.
+  /// True: examine all layouts of single tensors on the best plan's mesh, too (Plan::tensors).
+  /// Takes up to as long as the search may.
   bool each_tensor = false;
 };
 
@@ -145,6 +145,9 @@ struct PlanTensors {
   double planned = 0;  ///< of the rules of the plan that the search found
   double least = 0;    ///< of the best layouts found
   double bound = 0;    ///< no layouts take less
+  /// Seconds of the matmuls and other kernels alone, each op split as it takes least: no layouts
+  /// are predicted to take less, with fusion and overlap too.
+  double floor = 0;
   /// Scoped rules that bring that plan nearer to the best layouts, those of the fastest try; "":
   /// none were tried.
   std::string rules;

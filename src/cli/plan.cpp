@@ -67,12 +67,11 @@ nlohmann::json to_json(const Plan& plan) {
                            {"proof_seconds", plan.proof_seconds},
                            {"search_seconds", plan.search_seconds}};
   const PlanTensors& t = plan.tensors;
-  report["tensors"] = {{"tensors", t.tensors}, {"ops", t.ops},
-                       {"left_out", t.left_out}, {"mesh", t.mesh.to_string()},
-                       {"planned", t.planned}, {"least", t.least},
-                       {"bound", t.bound},     {"proof", t.is_proof()},
-                       {"rules", t.rules},     {"before", t.before},
-                       {"played", t.played}};
+  report["tensors"] = {
+      {"tensors", t.tensors},       {"ops", t.ops},          {"left_out", t.left_out},
+      {"mesh", t.mesh.to_string()}, {"planned", t.planned},  {"least", t.least},
+      {"bound", t.bound},           {"proof", t.is_proof()}, {"floor", t.floor},
+      {"rules", t.rules},           {"before", t.before},    {"played", t.played}};
   report["runners_up"] = nlohmann::json::array();
   for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));
   report["alternatives"] = nlohmann::json::array();

@@ -92,7 +92,8 @@ class Writer {
         for (const int a : w.layout.dims[d])
           axes += (axes.empty() ? "" : "+") + mesh_.axes()[static_cast<size_t>(a)].name;
         const std::string& name = value(w).shape[static_cast<int>(d)].name;
-        clause += fmt::format("{}{}:{}", clause.empty() ? "" : " ", name, axes.empty() ? "-" : axes);
+        clause +=
+            fmt::format("{}{}:{}", clause.empty() ? "" : " ", name, axes.empty() ? "-" : axes);
       }
       if (clause.empty()) continue;
       worth[clause] += w.gain;

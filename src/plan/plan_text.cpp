@@ -85,7 +85,7 @@ void add_scoped(std::string& text, const Plan& plan) {
 }
 
 /// Adds what is known about layouts of single tensors.
-void add_tensors(std::string& text, const PlanTensors& t) {
+void add_tensors(std::string& text, const PlanTensors& t, double planned) {
   if (!t.left_out.empty())
     text += fmt::format("  layouts of single tensors are not examined: {}\n", t.left_out);
   if (t.tensors == 0) return;
@@ -96,15 +96,18 @@ void add_tensors(std::string& text, const PlanTensors& t) {
         "proved over all their layouts: none takes less than {}, step by step, nothing fused or "
         "hidden\n",
         time_text(t.planned));
-    return;
+  } else {
+    text += fmt::format("step by step {}, the best layouts {}, none less than {} (gap {:.1f} %)\n",
+                        time_text(t.planned), time_text(t.least), time_text(t.bound),
+                        100 * (1 - t.bound / t.planned));
   }
-  text += fmt::format("step by step {}, the best layouts {}, none less than {} (gap {:.1f} %)\n",
-                      time_text(t.planned), time_text(t.least), time_text(t.bound),
-                      100 * (1 - t.bound / t.planned));
   if (t.played > 0) {
-    text += fmt::format("    written as rules, '{}': {} a step when played instead of {}\n", t.rules,
-                        time_text(t.played), time_text(t.before));
+    text += fmt::format("    written as rules, '{}': {} a step when played instead of {}\n",
+                        t.rules, time_text(t.played), time_text(t.before));
   }
+  text += fmt::format(
+      "    fused and hidden, no layouts take less than their kernels alone: {} (gap {:.1f} %)\n",
+      time_text(t.floor), 100 * (1 - t.floor / planned));
 }
 
 void add_certificate(std::string& text, const Plan& plan) {
@@ -122,7 +125,7 @@ void add_certificate(std::string& text, const Plan& plan) {
       plan.space, plan.priced, plan.illegal, plan.first_seconds, plan.optimal ? "proof" : "gap",
       plan.proof_seconds, plan.search_seconds);
   add_scoped(text, plan);
-  add_tensors(text, plan.tensors);
+  add_tensors(text, plan.tensors, plan.table_seconds);
   if (plan.too_large > 0) {
     text += fmt::format(
         "  left out: {} assignments that by estimate need more than {:g} times the memory\n",

@@ -1,7 +1,7 @@
 // The graph has no microbatches and recomputes nothing: both only cost time, and less so the less
-// there is to move. Its cost is that of steps one after the other, nothing fused and nothing hidden,
-// for the plan and for the optimum alike. What fusion and overlap make of both is asked afterwards,
-// of the Programs with the rules that the optimum suggests.
+// there is to move. Its cost is that of steps one after the other, nothing fused and nothing
+// hidden, for the plan and for the optimum alike. What fusion and overlap make of both is asked
+// afterwards, of the Programs with the rules that the optimum suggests.
 #include "plan/tensor_proof.h"
 
 #include <algorithm>
@@ -15,10 +15,11 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kRules = 4;       ///< that are written of an optimum
-constexpr double kWorth = 0.001;   ///< share of the plan's cost that an optimum must save
-constexpr double kShare = 0.5;     ///< of the search's time limit, in addition to it
-constexpr int kMostAxes = 2;       ///< that split something
+constexpr size_t kRules = 4;      ///< that are written of an optimum
+constexpr double kWorth = 0.001;  ///< share of the plan's cost that an optimum must save
+constexpr double kPays = 0.005;   ///< share of the plan's time that its rules must save
+constexpr double kShare = 0.5;    ///< of the search's time limit, in addition to it
+constexpr int kMostAxes = 2;      ///< that split something
 
 std::string joined(const std::string& rules, const std::string& rule) {
   return rules.empty() ? rule : rules + ";" + rule;
@@ -105,8 +106,9 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   result_.tensors = static_cast<int64_t>(problem.values().size());
   result_.ops = static_cast<int64_t>(problem.flat().ops.size());
   result_.planned = sum_of(models, mesh, p.layout);
-  result_.least = LayoutProblem::seconds(solution.cost);
+  result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
   result_.bound = LayoutProblem::seconds(solution.bound);
+  result_.floor = problem.floor();
   result_.mesh = mesh;
   if (solution.choice.empty() || result_.least > (1 - kWorth) * result_.planned) return;
   std::vector<WantedLayout> wanted;
@@ -140,7 +142,7 @@ void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
     result_.played = p.plan.seconds;
     const size_t own = plain.candidate.scoped.empty() ? 0 : plain.candidate.scoped.size() + 1;
     result_.rules = p.candidate.scoped.substr(own);
-    if (memory_.fits(p.plan) && p.plan.seconds < found_.best_seconds())
+    if (memory_.fits(p.plan) && p.plan.seconds < (1 - kPays) * found_.best_seconds())
       found_.add_best(std::move(p));
   }
 }

@@ -19,11 +19,7 @@ class TensorProof {
   /// Keeps references.
   TensorProof(Candidates& candidates, CandidatePricer& pricer, const MemoryLimit& memory,
               FoundPlans& found, const Stopwatch& clock)
-      : candidates_(candidates),
-        pricer_(pricer),
-        memory_(memory),
-        found_(found),
-        clock_(clock) {}
+      : candidates_(candidates), pricer_(pricer), memory_(memory), found_(found), clock_(clock) {}
 
   void run();
   const PlanTensors& result() const { return result_; }

@@ -20,7 +20,8 @@ namespace {
 /// The time of the steps that lowering makes of a layout, with nothing fused or hidden.
 double lowered_sum(const Graph& graph, const FunctionSpec& function, const Costs& costs,
                    const std::string& layout) {
-  LowerOptions options{costs.mesh(), Layout::parse(layout), {function}, composite_kernels(), {}, {}};
+  LowerOptions options{
+      costs.mesh(), Layout::parse(layout), {function}, composite_kernels(), {}, {}};
   options.init = options.fuse = options.overlap = false;
   options.bucket_bytes = 0;
   const Program program = lower(graph, options);
@@ -83,7 +84,8 @@ struct RandomStep {
     const Tensor w = graph.parameter("w", {dims[1], dims[2]}, nn::zeros(), DType::float32);
     pool.push_back(w);
     for (int i = 0; i < ops; ++i) {
-      const Tensor a = i == 0 ? pool[0] : pool[pool.size() - 1 - draw(std::min<size_t>(2, pool.size()))];
+      const Tensor a =
+          i == 0 ? pool[0] : pool[pool.size() - 1 - draw(std::min<size_t>(2, pool.size()))];
       const Tensor b = i == 0 ? w : pool[draw(pool.size())];
       const size_t kind = i == 0 ? 0 : draw(6);
       if (kind < 3) {

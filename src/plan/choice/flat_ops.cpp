@@ -74,7 +74,8 @@ class Flattener {
       std::vector<int> in;
       for (const int v : op.in) in.push_back(same[static_cast<size_t>(v)]);
       const int group = graph.nodes()[static_cast<size_t>(op.node)].recompute_group;
-      std::vector<size_t>& equal = known[MemoKey().add(op.op).add(in).add(op.attrs).add(group).text()];
+      std::vector<size_t>& equal =
+          known[MemoKey().add(op.op).add(in).add(op.attrs).add(group).text()];
       equal.push_back(n);
       for (size_t i = 0; i < op.out.size(); ++i)
         same[static_cast<size_t>(op.out[i])] = to_.ops[equal.front()].out[i];

@@ -15,8 +15,8 @@ struct FlatValue {
   Shape shape;
   DType dtype = DType::float32;
   std::string name;
-  int made_by = -1;              ///< op; -1: an input or a stored tensor
-  int of = -1;                   ///< the graph's value; -1: inside of a body
+  int made_by = -1;               ///< op; -1: an input or a stored tensor
+  int of = -1;                    ///< the graph's value; -1: inside of a body
   std::vector<int> readers = {};  ///< ops, each once, in order
 };
 

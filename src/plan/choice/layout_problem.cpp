@@ -1,8 +1,8 @@
 // Every value that only one op reads needs no node of its own: a rule can give it the layout in
-// which it is read, so an edge joins the op that makes it with the op that reads it. Of a value with
-// several readers a move is made once for all that want it in one layout. A strategy of its node is
-// therefore a pair: its layout, and a second one that is paid once. What a reader wants in a third
-// layout costs it 1 / (readers - 1) of the move, which is at most what it costs in fact.
+// which it is read, so an edge joins the op that makes it with the op that reads it. Of a value
+// with several readers a move is made once for all that want it in one layout. A strategy of its
+// node is therefore a pair: its layout, and a second one that is paid once. What a reader wants in
+// a third layout costs it 1 / (readers - 1) of the move, which is at most what it costs in fact.
 //
 // Lowering adds equal ops on equal operands once. Each of them counts as its share here.
 #include "plan/choice/layout_problem.h"
@@ -68,9 +68,8 @@ double LayoutProblem::weight_of(int op) const {
 
 bool LayoutProblem::is_seam(int value) const {
   const int of = flat_.values[static_cast<size_t>(value)].of;
-  return of >= 0 && std::any_of(repeats_.seams.begin(), repeats_.seams.end(), [&](const auto& s) {
-           return s.first == of || s.second == of;
-         });
+  return of >= 0 && std::any_of(repeats_.seams.begin(), repeats_.seams.end(),
+                                [&](const auto& s) { return s.first == of || s.second == of; });
 }
 
 /// How often a read stands for a move of its own: what comes from outside of the layers is moved
@@ -121,7 +120,9 @@ std::vector<TensorLayout> LayoutProblem::layouts_of(int value) const {
 
 void LayoutProblem::add_values() {
   std::vector<char> has_node(flat_.values.size(), 0);
-  const auto flat = [&](int v) { return static_cast<size_t>(flat_.of_value[static_cast<size_t>(v)]); };
+  const auto flat = [&](int v) {
+    return static_cast<size_t>(flat_.of_value[static_cast<size_t>(v)]);
+  };
   for (size_t v = 0; v < has_node.size(); ++v)
     reads_[v] = static_cast<int>(flat_.values[v].readers.size());
   for (const Update& u : updates_of(graph_, function_)) {
@@ -215,8 +216,8 @@ void LayoutProblem::add_edge(int a, int b, std::vector<int64_t> cost) {
   if (costs) problem_.edges.push_back({{a, b}, std::move(cost)});
 }
 
-/// The edge from a value, or from the op that makes it, to solver node `node`, whose strategies need
-/// it as `needs` says.
+/// The edge from a value, or from the op that makes it, to solver node `node`, whose strategies
+/// need it as `needs` says.
 void LayoutProblem::add_read(int value, int node, const Places& needs, double weight) {
   const auto v = static_cast<size_t>(value);
   std::vector<int64_t> cost;
@@ -235,8 +236,8 @@ void LayoutProblem::add_read(int value, int node, const Places& needs, double we
     for (const TensorLayout& need : needs) {
       int64_t least = move(value, layouts_[v][static_cast<size_t>(kept.first)], need, share);
       if (kept.second >= 0) {
-        least = std::min(
-            least, move(value, layouts_[v][static_cast<size_t>(kept.second)], need, share));
+        least = std::min(least,
+                         move(value, layouts_[v][static_cast<size_t>(kept.second)], need, share));
       }
       cost.push_back(least);
     }
@@ -267,13 +268,15 @@ void LayoutProblem::add_updates() {
     const auto s = static_cast<size_t>(stored);
     Places needs;
     for (const Kept& kept : kept_[s]) needs.push_back(layouts_[s][static_cast<size_t>(kept.first)]);
-    add_read(value, of_value_[s], needs, weight_of(flat_.values[static_cast<size_t>(value)].made_by));
+    add_read(value, of_value_[s], needs,
+             weight_of(flat_.values[static_cast<size_t>(value)].made_by));
   }
 }
 
 void LayoutProblem::add_seams() {
   for (const auto& [a, b] : repeats_.seams) {
-    const int p = flat_.of_value[static_cast<size_t>(a)], q = flat_.of_value[static_cast<size_t>(b)];
+    const int p = flat_.of_value[static_cast<size_t>(a)],
+              q = flat_.of_value[static_cast<size_t>(b)];
     if (p < 0 || q < 0 || p == q) continue;
     const auto x = static_cast<size_t>(p), y = static_cast<size_t>(q);
     std::vector<int64_t> cost;
@@ -296,10 +299,21 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
   }
   if (flat_.values[v].readers.empty()) return layout(choice, becomes_[v]);
   const int op = flat_.values[v].readers[0];
-  const auto way = static_cast<size_t>(choice[static_cast<size_t>(of_op_[static_cast<size_t>(op)])]);
+  const auto way =
+      static_cast<size_t>(choice[static_cast<size_t>(of_op_[static_cast<size_t>(op)])]);
   TensorLayout layout = needs(op, value)[way];
   layout.partial.clear();
   return layout;
+}
+
+double LayoutProblem::floor() const {
+  double seconds = 0;
+  for (size_t n = 0; n < ways_.size(); ++n) {
+    double least = MovePrices::kNever;
+    for (const OpSplit& way : ways_[n]) least = std::min(least, way.kernels);
+    seconds += weight_of(static_cast<int>(n)) * least;
+  }
+  return seconds;
 }
 
 std::vector<int> LayoutProblem::values() const {

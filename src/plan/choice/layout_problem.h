@@ -15,12 +15,12 @@ namespace tessera {
 
 /// One function of a graph without loops, on a mesh. Costs are picoseconds, rounded down.
 ///
-/// A solver node for each op: its splits, with the time of its steps. A node for each stored tensor,
-/// for each tensor that a function returns, and for each that several read: its layout, and perhaps
-/// a second one in which some readers get it. An edge costs the time of the cheapest reshard. So
-/// the cost of a choice is the time of a Program that runs one step after the other, with nothing
-/// fused and no transfer hidden. It may be less: equal ops on equal operands count once even if they
-/// are split differently, and so may moves of one tensor to several layouts.
+/// A solver node for each op: its splits, with the time of its steps. A node for each stored
+/// tensor, for each tensor that a function returns, and for each that several read: its layout, and
+/// perhaps a second one in which some readers get it. An edge costs the time of the cheapest
+/// reshard. So the cost of a choice is the time of a Program that runs one step after the other,
+/// with nothing fused and no transfer hidden. It may be less: equal ops on equal operands count
+/// once even if they are split differently, and so may moves of one tensor to several layouts.
 class LayoutProblem {
  public:
   /// Keeps references. `function`: one of the graph's. Throws an unsupported error if it has loops.
@@ -37,6 +37,9 @@ class LayoutProblem {
   std::vector<TensorLayout> layouts_of(int value) const;
   /// The layout that a choice of the problem gives a value, as a rule would say it.
   TensorLayout layout(const std::vector<int>& choice, int value) const;
+  /// Seconds that no layouts take less than, however steps are fused and transfers hidden: of the
+  /// kernels that remain, each op split as it takes least.
+  double floor() const;
   static double seconds(int64_t cost) { return static_cast<double>(cost) * 1e-12; }
 
  private:
@@ -73,7 +76,7 @@ class LayoutProblem {
   std::vector<std::vector<OpSplit>> ways_;          ///< by op
   std::vector<std::vector<TensorLayout>> layouts_;  ///< by value with a solver node
   std::vector<std::vector<Kept>> kept_;             ///< the same: by strategy
-  std::vector<int> reads_;    ///< by value: readers, updates and outputs
+  std::vector<int> reads_;                          ///< by value: readers, updates and outputs
   std::vector<int> becomes_;  ///< by value: the stored tensor that it is assigned to, or -1
 };
 

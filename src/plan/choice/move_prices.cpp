@@ -49,9 +49,9 @@ double MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& fr
           static_cast<double>(size_of(dtype));
       const bool is_exchange = move.kind == FlowKind::exchange;
       seconds += costs_.collective(collective_of(move.kind),
-                                   is_exchange                            ? static_cast<double>(move.bytes)
+                                   is_exchange ? static_cast<double>(move.bytes)
                                    : move.kind == FlowKind::all_gather ? gathered
-                                                                          : bytes,
+                                                                       : bytes,
                                    move.axes);
     }
     at = move.after;

@@ -1,7 +1,7 @@
 // A graph with one op is lowered once for each way to give the mesh axes to the op's factors, by
 // layout rules that say so. What the partitioner moves behind the op is not counted: the result
-// stays as computed, perhaps partial. So whatever lowering does inside an op (halo exchanges, masks,
-// the body of a composite) is in its price.
+// stays as computed, perhaps partial. So whatever lowering does inside an op (halo exchanges,
+// masks, the body of a composite) is in its price.
 //
 // An op that is linear in some operands can also hand partial values on. The slices are then those
 // of the axes that remain, so the price is that of the same way without these axes.
@@ -9,14 +9,11 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "base/fail.h"
 #include "ir/body.h"
-#include "lower/flow/insert_padding_masks.h"
-#include "lower/flow/localize.h"
 #include "lower/layout/memo_key.h"
-#include "lower/partition/partition.h"
+#include "lower/lowered_alone.h"
 #include "plan/choice/step_sum.h"
 
 namespace tessera {
@@ -32,45 +29,6 @@ struct OpSplits::Site {
 OpSplits::OpSplits(const Costs& costs, std::set<const Op*> kernels)
     : costs_(costs), kernels_(std::move(kernels)) {}
 
-namespace {
-
-bool moves_data(FlowKind kind) {
-  return kind == FlowKind::all_reduce || kind == FlowKind::reduce_scatter ||
-         kind == FlowKind::all_gather || kind == FlowKind::all_to_all || kind == FlowKind::slice ||
-         kind == FlowKind::exchange;
-}
-
-/// Takes the moves behind a function's outputs away. Returns the flow values as computed.
-std::vector<int> strip_moves(FlowFunction& function) {
-  std::vector<int> values;
-  for (auto& [name, value] : function.outputs) {
-    for (bool again = true; again;) {
-      again = false;
-      for (const FlowNode& node : function.nodes) {
-        if (node.out != std::vector<int>{value} || !moves_data(node.kind)) continue;
-        value = node.in[0];
-        again = true;
-      }
-    }
-    values.push_back(value);
-  }
-  std::set<int> read(values.begin(), values.end());
-  for (size_t n = function.nodes.size(); n-- > 0;) {
-    const FlowNode& node = function.nodes[n];
-    const bool is_read = std::any_of(node.out.begin(), node.out.end(),
-                                     [&](int v) { return read.contains(v); });
-    if (is_read || node.kind == FlowKind::input) {
-      read.insert(node.in.begin(), node.in.end());
-    } else {
-      function.nodes.erase(function.nodes.begin() + static_cast<std::ptrdiff_t>(n));
-    }
-  }
-  function.outputs.clear();
-  return values;
-}
-
-}  // namespace
-
 std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call) const {
   const IndexSpace space = index_space(call);
   std::vector<Names> of_factor(space.factors.size());
@@ -81,7 +39,7 @@ std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call) const {
         if (operands[i][d].empty()) continue;
         const auto f = static_cast<size_t>(operands[i][d][0]);
         const std::string& name = types[i].shape[static_cast<int>(d)].name;
-        if (space.factors[f].role == Role::whole) continue;
+        if (space.factors[f].role == Role::whole && !call.op.by_slices) continue;
         if (std::find(of_factor[f].begin(), of_factor[f].end(), name) == of_factor[f].end())
           of_factor[f].push_back(name);
       }
@@ -101,8 +59,8 @@ std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call) const {
     if (space.factors[f].role != Role::inside) continue;
     for (size_t g = 0; g < space.factors.size(); ++g) {
       if (g == f || of_factor[f].empty() || of_factor[g].empty()) continue;
-      const bool meets = call.in[0].shape.has(of_factor[g][0]) &&
-                         !call.in[0].shape.has(of_factor[f][0]);
+      const bool meets =
+          call.in[0].shape.has(of_factor[g][0]) && !call.in[0].shape.has(of_factor[f][0]);
       if (!meets || body_by_slices(call, of_factor[f][0], of_factor[g][0], 2).out.empty()) continue;
       Names both = of_factor[f];
       both.insert(both.end(), of_factor[g].begin(), of_factor[g].end());
@@ -119,8 +77,7 @@ const std::vector<OpSplit>& OpSplits::of(const FlatOps& all, const FlatOp& op) {
   for (const int v : op.in) {
     const FlatValue& value = all.values[static_cast<size_t>(v)];
     types.in.push_back({value.shape, value.dtype});
-    operands.push_back(
-        static_cast<int>(std::find(op.in.begin(), op.in.end(), v) - op.in.begin()));
+    operands.push_back(static_cast<int>(std::find(op.in.begin(), op.in.end(), v) - op.in.begin()));
   }
   for (const int v : op.out) {
     const FlatValue& value = all.values[static_cast<size_t>(v)];
@@ -226,6 +183,7 @@ void OpSplits::add(const Site& site, const std::vector<Names>& of_axes,
     ways.push_back(std::move(split));
   } else {
     like->seconds = std::min(like->seconds, split.seconds);
+    like->kernels = std::min(like->kernels, split.kernels);
   }
 }
 
@@ -243,35 +201,25 @@ bool OpSplits::price(const Site& site, const std::string& rules, OpSplit& split)
   for (size_t i = 0; i < out.size(); ++i) {
     if (site.made[i]) spec.outputs.push_back(out[i]);
   }
-  ++lowered_;
-  Flow flow;
-  std::vector<int> made;
-  Program program;
+  LoweredAlone alone;
   try {
-    const RuleLayouts rule_layouts(graph, costs_.mesh(), Layout::parse(rules));
-    flow = partition(graph, rule_layouts, {spec}, kernels_, {.init = false});
-    made = strip_moves(flow.functions[0]);
-    insert_padding_masks(flow, rule_layouts);
-    program = localize(graph, flow, rule_layouts);
-    for (size_t i = 0; i < in.size(); ++i) {
-      split.in.push_back(
-          rule_layouts.of(in[i].shape(), in[i].name(), Purpose::none, {}));
-    }
+    alone = lowered_alone(graph, spec, costs_.mesh(), Layout::parse(rules), kernels_);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage) throw;
     return false;  // two dims of one tensor on one axis
   }
-  size_t next = 0;
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (site.made[i]) {
-      split.out.push_back(flow.values[static_cast<size_t>(made[next++])].layout);
-    } else {
-      split.out.emplace_back();
-      split.out.back().dims.resize(static_cast<size_t>(out[i].shape().rank()));
-    }
-    split.out.back().dirty = 0;
+  size_t inputs = 0, made = 0;
+  for (size_t i = 0; i < in.size(); ++i) {
+    const auto first = static_cast<size_t>(site.operands[i]);
+    split.in.push_back(first < i ? split.in[first] : alone.inputs[inputs++]);
   }
-  split.seconds = step_sum(program.functions[0], costs_);
+  for (size_t i = 0; i < out.size(); ++i) {
+    TensorLayout whole;
+    whole.dims.resize(static_cast<size_t>(out[i].shape().rank()));
+    split.out.push_back(site.made[i] ? alone.outputs[made++] : std::move(whole));
+  }
+  split.seconds = step_sum(alone.program.functions[0], costs_);
+  split.kernels = kernel_sum(alone.program.functions[0], costs_);
   return true;
 }
 

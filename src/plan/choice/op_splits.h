@@ -17,6 +17,7 @@ struct OpSplit {
   std::vector<TensorLayout> in;   ///< per operand: where the op needs it
   std::vector<TensorLayout> out;  ///< per result: as computed
   double seconds = 0;             ///< of its steps, collectives inside a composite included
+  double kernels = 0;             ///< of these: what no fusion takes away
 };
 
 /// Prices every way by lowering a graph with this op alone. Memoized by op, types and attributes.
@@ -28,8 +29,6 @@ class OpSplits {
   /// The ways to compute an op, none of which is another's with more seconds. References are valid
   /// as long as this object.
   const std::vector<OpSplit>& of(const FlatOps& all, const FlatOp& op);
-  /// The number of Programs lowered.
-  int64_t lowered() const { return lowered_; }
 
  private:
   /// Dims that one axis may split together.
@@ -44,7 +43,6 @@ class OpSplits {
   const Costs& costs_;
   std::set<const Op*> kernels_;
   std::unordered_map<std::string, std::vector<OpSplit>> known_;
-  int64_t lowered_ = 0;
 };
 
 }  // namespace tessera

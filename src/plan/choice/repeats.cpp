@@ -1,5 +1,5 @@
-// Each node of the larger model is mapped to one of the smaller: itself, by name, or the one that it
-// is a copy of. Where the operands of the two are not mapped to each other, a layer reads what
+// Each node of the larger model is mapped to one of the smaller: itself, by name, or the one that
+// it is a copy of. Where the operands of the two are not mapped to each other, a layer reads what
 // another hands over: these are the seams. In the forward pass a copy reads the end of the first
 // layer where the first layer reads the embedding. In the backward pass the first layer reads the
 // gradient of the copy where, alone, it reads that of the head.
@@ -50,7 +50,8 @@ Repeats repeats_of(const Graph& one, const Graph& two, int64_t layers) {
     if (of[v] < 0) continue;
     const Value& like = one.value(of[v]);
     const bool is_copy = value.name != like.name;
-    const bool is_first = two.nodes()[static_cast<size_t>(value.node)].out[0] == static_cast<int>(v);
+    const bool is_first =
+        two.nodes()[static_cast<size_t>(value.node)].out[0] == static_cast<int>(v);
     if (is_copy && is_first) repeats.of_node[static_cast<size_t>(like.node)] += layers - 1;
   }
   for (const Node& node : two.nodes()) {
