@@ -46,8 +46,8 @@ bool has_avx512() {
 /// 0.3.21. With AVX-512, oneDNN is about 10 % faster, except for small products, narrow results,
 /// and few rows with B transposed. With AVX2 it is up to 1.5 times faster while a panel of B (or a
 /// transposed A) stays in the L2 cache; beyond that, power-of-two strides cost its kernels up to a
-/// factor of two. With A transposed, rows of B that are multiples of 2 KiB apart cost it a quarter to
-/// four fifths of its rate; OpenBLAS copies them first.
+/// factor of two. With A transposed, rows of B that are multiples of 2 KiB apart cost it a quarter
+/// to four fifths of its rate; OpenBLAS copies them first.
 bool onednn_is_faster(bool ta, bool tb, int m, int n, int k, int ldb) {
   if (has_avx512()) {
     const int64_t terms = int64_t{m} * n * k;

@@ -157,8 +157,7 @@ class ContractGemm final : public Kernel {
 
 class ContractLoops final : public Kernel {
  public:
-  explicit ContractLoops(const KernelArgs& args)
-      : args_(args), adds_(adds_to_result(*args.step)) {
+  explicit ContractLoops(const KernelArgs& args) : args_(args), adds_(adds_to_result(*args.step)) {
     const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
     kept_.strides.resize(3);
     summed_.strides.resize(3);

@@ -12,8 +12,7 @@ bool TransformerOptions::can_scan() const {
 
 std::vector<LayerRun> layer_runs(const TransformerOptions& o) {
   std::vector<LayerRun> runs;
-  const bool is_last_apart =
-      o.ahead.depth > 0 && o.ahead.kind == MultiTokenOptions::Kind::parallel;
+  const bool is_last_apart = o.ahead.depth > 0 && o.ahead.kind == MultiTokenOptions::Kind::parallel;
   for (int64_t i = 0; i < o.layers; ++i) {
     const bool apart = is_last_apart && i == o.layers - 1;
     if (o.scan && i > 0 && !apart && o.kind_of(i) == o.kind_of(i - 1)) {

@@ -64,18 +64,19 @@ void require_latent(const TransformerOptions& o) {
 }
 
 void require_ahead(const TransformerOptions& o) {
-  require(o.ahead.depth >= 0 && o.ahead.depth < o.length,
-          "[transformer] {} modules for tokens further ahead in a length of {}; there are less than "
-          "that, or 0",
-          o.ahead.depth, o.length);
+  require(
+      o.ahead.depth >= 0 && o.ahead.depth < o.length,
+      "[transformer] {} modules for tokens further ahead in a length of {}; there are less than "
+      "that, or 0",
+      o.ahead.depth, o.length);
   require(o.ahead.weight >= 0 && std::isfinite(o.ahead.weight),
           "[transformer] the loss of tokens further ahead has the weight {}; it is finite and not "
           "below 0",
           o.ahead.weight);
-  const char* misfit = !o.causal                          ? "a model that sees what it predicts"
-                       : o.encoder_layers > 0             ? "a decoder with an encoder"
-                       : o.head_bias || o.head_transform  ? "a head that is more than one matrix"
-                                                          : nullptr;
+  const char* misfit = !o.causal                         ? "a model that sees what it predicts"
+                       : o.encoder_layers > 0            ? "a decoder with an encoder"
+                       : o.head_bias || o.head_transform ? "a head that is more than one matrix"
+                                                         : nullptr;
   require(o.ahead.depth == 0 || misfit == nullptr,
           "[transformer] {} modules for tokens further ahead, with {}; set ahead.depth to 0",
           o.ahead.depth, misfit ? misfit : "");
@@ -431,10 +432,8 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   if (is_weighted) model.weight = sum_all(weights).named("weight");
   if (o.ahead.depth > 0) {
     Tensor ahead = loss_ahead(
-        g, o, spans,
-        {inputs, targets, weights, packed.segments, embedding, head, x, before_last});
-    model.metrics = {{"next_loss", model.loss, model.weight},
-                     {"ahead_loss", ahead, model.weight}};
+        g, o, spans, {inputs, targets, weights, packed.segments, embedding, head, x, before_last});
+    model.metrics = {{"next_loss", model.loss, model.weight}, {"ahead_loss", ahead, model.weight}};
     model.loss = model.loss + ahead * o.ahead.weight;
   }
   model.loss = model.loss.named("loss");

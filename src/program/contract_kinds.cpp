@@ -12,8 +12,7 @@ bool adds_to_result(const Step& step) {
          code[0].slot + code[1].slot == 1 && code[2].code == Code::add &&
          code[2].a + code[2].b == 1 && code[2].a != code[2].b && step.pointwise.outputs[0] == 2 &&
          sum.buffer == result.buffer && sum.dtype == result.dtype && sum.sizes == result.sizes &&
-         sum.strides == result.strides && sum.offset == result.offset &&
-         sum.shift == result.shift;
+         sum.strides == result.strides && sum.offset == result.offset && sum.shift == result.shift;
 }
 
 }  // namespace tessera::contract_kinds

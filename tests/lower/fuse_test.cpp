@@ -323,8 +323,12 @@ TEST_CASE("products that a loop sums are added by the matmul") {
     return IterationResults{{}, {}, {einsum({i.slices[0], i.slices[1]}, {p, q})}};
   };
   Tensor sum = scan(graph, parts, {}, {x, y}, body).sums[0].named("sum");
-  LowerOptions options{Mesh::parse("x:1"), {}, {{"f", {sum}, false}}, composite_kernels(),
-                       [](const Step& step) { return workspace_bytes(step, 1); }, {}};
+  LowerOptions options{Mesh::parse("x:1"),
+                       {},
+                       {{"f", {sum}, false}},
+                       composite_kernels(),
+                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       {}};
   const Program apart = lower(graph, options);
   options.takes_epilogue = takes_epilogue;
   const Program added = lower(graph, options);

@@ -87,7 +87,8 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
     CHECK((best.settings.find("scan=true") != std::string::npos) == !is_loop);
     CHECK(best.seconds == Approx(found.table_seconds));  // the search played this Program
     // Every number of microbatches and of chunks, both schedules, and what runs without stages.
-    const auto seconds = [&](const std::string& layout, int64_t microbatches, PipelineSchedule schedule) {
+    const auto seconds = [&](const std::string& layout, int64_t microbatches,
+                             PipelineSchedule schedule) {
       PlanBuild build = best.build;
       build.microbatches = microbatches;
       build.pipeline_schedule = schedule;
@@ -95,9 +96,8 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
     };
     for (const PipelineSchedule schedule : model.schedules) {
       for (const int64_t m : {2, 4, 8}) {
-        for (const std::string layout :
-             {"layers:a", "layers:a*2", "layers:a*4", "layers,vocab:a", "layers:a*2;vocab:a",
-              "batch:a", "heads,ff,vocab:a"}) {
+        for (const std::string layout : {"layers:a", "layers:a*2", "layers:a*4", "layers,vocab:a",
+                                         "layers:a*2;vocab:a", "batch:a", "heads,ff,vocab:a"}) {
           const bool has_chunks = layout.find('*') != std::string::npos;
           if ((layout == "batch:a" && m == 8) ||
               (has_chunks && schedule == PipelineSchedule::gpipe))
