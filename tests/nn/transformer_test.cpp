@@ -290,6 +290,163 @@ TEST_CASE("a loss by blocks of the length is the same, in less memory", "[transf
   CHECK(bytes[1] < bytes[0] - 2 * logits * 3 / 4);
 }
 
+namespace {
+
+/// The loss and metrics of three steps of training, of packed texts if the options say so.
+std::vector<double> run_ahead(const TransformerOptions& o, const std::string& mesh,
+                              const std::string& layout) {
+  Graph g;
+  const nn::Model model = nn::transformer(g, o);
+  const Minimized m = minimize(model.to_minimize(), constant(g, 0.01), adam());
+  std::vector<Tensor> seen = {m.loss};
+  for (const Metric& metric : m.metrics) seen.push_back(metric.value);
+  for (size_t i = 0; i < seen.size(); ++i)
+    seen[i] = identity(seen[i]).named("seen" + std::to_string(i));
+  const Mesh on = Mesh::parse(mesh);
+  Cluster ranks = Cluster::threads(on.size());
+  Session session(g, ranks, {on, Layout::parse(layout), {{"f", seen, true}}, 3, 1});
+  for (const Tensor& input : model.inputs) {
+    Array array(input.dtype(), {"batch", "length"}, {o.batch, o.length});
+    for (int64_t i = 0; i < array.elements(); ++i) {
+      const int64_t place = i % o.length, segment = place * 3 / o.length;
+      const std::string name = input.name();
+      if (name == "weights") {
+        array.data<float>()[i] = static_cast<float>(i % 3 != 1);
+      } else {
+        array.data<int32_t>()[i] = static_cast<int32_t>(
+            name == "segments"    ? segment + 1
+            : name == "positions" ? place - (segment * o.length + 2) / 3
+                                  : (i * 7 + i / 5 + (name == "targets" ? 3 : 0)) % o.vocab);
+      }
+    }
+    session.feed(input.name(), array);
+  }
+  std::vector<double> values;
+  for (int step = 0; step < 3; ++step) {
+    session.run("f");
+    for (const Tensor& t : seen) values.push_back(session.fetch_scalar(t.name()));
+  }
+  return values;
+}
+
+TransformerOptions small_ahead(nn::MultiTokenOptions ahead) {
+  TransformerOptions o;
+  o.layers = 3, o.d_model = 8, o.vocab = 11, o.length = 6, o.batch = 4;
+  o.heads = {.count = 2, .key_heads = 1, .d_head = 4};
+  o.mlp = {.ff = 12, .gated = true, .activation = nn::Activation::silu};
+  o.norm.kind = nn::NormOptions::Kind::rms;
+  o.spans[0].rotary = true;
+  o.dtype = DType::float64;
+  o.ahead = ahead;
+  return o;
+}
+
+/// The loss of run_ahead() with chained modules, where each computes only the places that have a
+/// token so far ahead.
+Tensor chained_by_slices(Graph& g, const TransformerOptions& o) {
+  const Dim batch("batch", o.batch), length("length", o.length), model("d_model", o.d_model),
+      vocab("vocab", o.vocab), inner("d_ahead", o.d_model);
+  Tensor inputs = g.input("inputs", {batch, length}, DType::int32),
+         targets = g.input("targets", {batch, length}, DType::int32);
+  const Scope scope(g, o.name);
+  Tensor embedding = g.parameter("embedding", {vocab, model}, nn::normal(0.02), o.dtype);
+  Tensor x = gather(embedding, inputs, "vocab");
+  const auto block = [&](Tensor t) {
+    TransformerOptions shorter = o;
+    shorter.length = t.dim("length").size;
+    return nn::transformer_block(t, o, nn::shared_span(g, shorter, o.spans[0]));
+  };
+  for (int64_t i = 0; i < o.layers; ++i) {
+    const Scope each(g, "block", i, o.layers);
+    x = block(x);
+  }
+  x = nn::norm(x, "norm", "d_model", o.norm);
+  Tensor head = g.parameter("head.w", {model, vocab}, nn::scaled_normal({"d_model"}, 0.5), o.dtype);
+  const auto loss_of = [&](Tensor state, Tensor labels) {
+    Tensor logits = einsum({state, head}, {batch, state.dim("length"), vocab});
+    return sum_all(cross_entropy(logits, labels, "vocab")) /
+           static_cast<double>(o.batch * o.length);
+  };
+  Tensor loss = loss_of(x, targets);
+  for (int64_t k = 1; k <= o.ahead.depth; ++k) {
+    const Scope each(g, "ahead", k - 1, o.ahead.depth);
+    const int64_t left = o.length - k;
+    const auto later = [&](Tensor t) { return slice(t, "length", k, left); };
+    nn::DenseOptions plain;
+    plain.bias = false;
+    plain.gain = std::sqrt(0.5);
+    const auto part = [&](Tensor t, const std::string& name) {
+      return nn::dense(nn::norm(t, name + "_norm", "d_model", o.norm), name, {"d_model"},
+                       Shape{inner}, plain);
+    };
+    Tensor token = gather(embedding, later(inputs), "vocab");
+    x = rename(part(slice(x, "length", 0, left), "state") + part(token, "token"), "d_ahead",
+               "d_model");
+    x = nn::norm(block(x), "norm", "d_model", o.norm);
+    loss =
+        loss + loss_of(x, later(targets)) * (o.ahead.weight / static_cast<double>(o.ahead.depth));
+  }
+  return loss;
+}
+
+}  // namespace
+
+TEST_CASE("modules predict tokens further ahead, under every layout", "[transformer]") {
+  using Kind = nn::MultiTokenOptions::Kind;
+  const std::pair<const char*, const char*> layouts[] = {
+      {"a:2;b:2", "batch:a;heads,ff,vocab:b"},
+      {"a:2", "length:a"},
+      {"a:2", "length,memory_length:a"},
+      {"a:2", "d_ahead?:a"},
+      {"a:2;b:2", "batch:a;@params d_model:a;@/*norm*/ length:b;ff,vocab:b"}};
+  for (const Kind kind : {Kind::chained, Kind::parallel}) {
+    for (const bool packed : {false, true}) {
+      TransformerOptions o = small_ahead({2, kind, 0.5});
+      o.packed = packed;
+      INFO((kind == Kind::chained ? "chained" : "parallel") << (packed ? ", packed" : ""));
+      const std::vector<double> alone = run_ahead(o, "a:1", "");
+      REQUIRE(alone.size() == 9);
+      // The loss is that of the next tokens, and half of the others'.
+      for (size_t i = 0; i < 9; i += 3)
+        CHECK(alone[i] == Approx(alone[i + 1] + 0.5 * alone[i + 2]).epsilon(1e-12));
+      CHECK(alone[8] < alone[2]);
+      const auto same = [&](const TransformerOptions& t, const char* mesh, const char* layout) {
+        INFO(mesh << " " << layout);
+        const std::vector<double> got = run_ahead(t, mesh, layout);
+        for (size_t i = 0; i < 9; ++i) CHECK(got[i] == Approx(alone[i]).epsilon(1e-10));
+      };
+      for (const auto& [mesh, layout] : layouts) same(o, mesh, layout);
+      TransformerOptions other = o;
+      other.loss_blocks = 3;
+      same(other, "a:1", "");
+      same(other, "a:2", "vocab:a");
+      // Parameters of a loop of some layers start with other values.
+      other.scan = true;
+      const std::vector<double> looped = run_ahead(other, "a:1", ""),
+                                split = run_ahead(other, "a:2", "heads,ff,vocab:a");
+      for (size_t i = 0; i < 9; ++i) CHECK(split[i] == Approx(looped[i]).epsilon(1e-10));
+    }
+  }
+  // By a graph of its own; without a weight it is the model without them.
+  TransformerOptions o = small_ahead({2, Kind::chained, 0.7});
+  const double got = run_ahead(o, "a:1", "")[0];
+  Graph g;
+  Tensor loss = chained_by_slices(g, o).named("loss");
+  Cluster one = Cluster::threads(1);
+  Session session(g, one, {Mesh::parse("a:1"), {}, {{"f", {loss}, false}}, 3, 1});
+  for (const char* name : {"inputs", "targets"}) {
+    Array array(DType::int32, {"batch", "length"}, {o.batch, o.length});
+    for (int64_t i = 0; i < array.elements(); ++i)
+      array.data<int32_t>()[i] = static_cast<int32_t>(
+          (i * 7 + i / 5 + (name == std::string("targets") ? 3 : 0)) % o.vocab);
+    session.feed(name, array);
+  }
+  session.run("f");
+  CHECK(session.fetch_scalar("loss") == Approx(got).epsilon(1e-12));
+  CHECK(run_ahead(o, "a:1", "")[1] ==
+        Approx(run_ahead(small_ahead({}), "a:1", "")[0]).epsilon(1e-12));
+}
+
 TEST_CASE("options of a transformer that do not go together", "[transformer][errors]") {
   const auto refused = [](std::vector<std::string> words, auto change) {
     expect_usage(words, [&] {
@@ -319,6 +476,15 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.loss_blocks = 2;
     o.head_bias = true;
   });
+  refused({"128 modules for tokens further ahead in a length of 128"},
+          [](auto& o) { o.ahead.depth = 128; });
+  refused({"tokens further ahead has the weight -1"}, [](auto& o) { o.ahead.weight = -1; });
+  refused({"2 modules for tokens further ahead, with a model that sees what it predicts"},
+          [](auto& o) { o.ahead.depth = 2, o.causal = false; });
+  refused({"2 modules for tokens further ahead, with a head that is more than one matrix"},
+          [](auto& o) { o.ahead.depth = 2, o.head_bias = true; });
+  refused({"2 modules for tokens further ahead, with a decoder with an encoder"},
+          [](auto& o) { o.ahead.depth = 2, o.encoder_layers = 2, o.target_length = 4; });
   refused({"logits_cap -30; it is positive and finite, or 0 for none"},
           [](auto& o) { o.logits_cap = -30; });
   refused({"a window of -1 keys"}, [](auto& o) { o.spans[0].window = -1; });
@@ -394,6 +560,8 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
     o.spans[0].rotary = true;
     o.spans[0].rotation.share = 0.3;
   });
+  refused({"[rotary_table] a share 1 of 7 elements is 7; pairs need an even number from 2 to 7"},
+          [](auto& o) { o.heads.d_head = 7, o.spans[0].rotary = true; });
   refused({"[rotary_table] base -1"}, [](auto& o) {
     o.spans[0].rotary = true;
     o.spans[0].rotation.base = -1;

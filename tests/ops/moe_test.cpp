@@ -627,6 +627,8 @@ TEST_CASE("routers say what is wrong with their options") {
   error({"[route] capacity 0", "8 tokens", "capacity_factor 0.1"},
         {.capacity_factor = 0.1, .least_capacity = 0});
   error({"[route] 5 choices of 4 experts"}, {.choices = 5});
+  error({"[route]", "capacity_factor -1 and least_capacity 4; neither is negative"},
+        {.capacity_factor = -1});
   error({"[route] 3 groups of 4 experts", "equal size"}, {.groups = 3});
   error({"[route] 4 groups of 4 experts, of which a token takes 1 for 2 choices"}, {.groups = 4});
   expect_usage({"[choose] the gating has a capacity"}, [] {
