@@ -177,20 +177,18 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
                         bool init, PipelineSchedule schedule) const {
-  LowerOptions options{mesh,
-                       Layout::parse(layout),
-                       model.functions,
-                       composite_kernels(),
-                       workspace_on(model_.device, 1),
-                       {}};
-  options.init = init;
+  CompileOptions compile{mesh, Layout::parse(layout), {}};
+  compile.device = model_.device;
+  compile.overlap = model_.overlap;
+  compile.wide_grad_reduce = model_.wide_grad_reduce;
+  compile.reduce_each_microbatch = model_.reduce_each_microbatch;
+  compile.offload_state = model_.offload_state;
+  compile.pipeline_schedule = schedule;
+  compile.chunks = 1;  // no chunks: the bound counts every awaited reduction as exposed
+  LowerOptions options = lowering_of(compile, model.functions);
+  options.workspace_bytes = workspace_on(model_.device, 1);
   options.prices = prices_of(machine_, mesh);
-  options.overlap = model_.overlap;
-  options.wide_grad_reduce = model_.wide_grad_reduce;
-  options.reduce_each_microbatch = model_.reduce_each_microbatch;
-  options.offload_state = model_.offload_state;
-  options.pipeline_schedule = schedule;
-  options.chunks = 1;  // no chunks: the bound counts every awaited reduction as exposed
+  options.init = init;
   return lower(*model.graph, options);
 }
 
