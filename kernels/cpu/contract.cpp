@@ -1,7 +1,6 @@
 // Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
 // or direct loops if a product would be too small or the type is an integer. 16-bit operands are
-// converted when they are packed, accumulated in float32 and rounded once. A step whose pointwise
-// program adds the product to its result does so in place: no other matrix is written.
+// converted when they are packed, accumulated in float32 and rounded once.
 //
 // The loops: one dim along which C is dense is the vector dim, in strips whose sums stay in the
 // cache during all contracted dims. If there is none, every element of C is a dot product in lanes.
@@ -18,7 +17,6 @@
 namespace tessera::cpu {
 
 using namespace kernels;
-using contract_kinds::adds_to_result;
 
 namespace {
 
@@ -58,7 +56,6 @@ class ContractGemm final : public Kernel {
       : args_(args),
         plan_(std::move(plan)),
         dtype_(args.out[0].dtype),
-        adds_(adds_to_result(*args.step)),
         products_(std::move(products)) {
     use_one_blas_thread();
     for (int x = 0; x < 3; ++x) {
@@ -68,8 +65,6 @@ class ContractGemm final : public Kernel {
         copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_from[x], plan_.pack_to[x]);
       }
     }
-    if (adds_ && plan_.packed[kC])
-      sum_copy_ = StridedCopy(plan_.pack_sizes[kC], plan_.pack_to[kC], plan_.pack_from[kC]);
     check(plan_.workspace == 0 || args.workspace != nullptr, "contract needs {} bytes of workspace",
           plan_.workspace);
   }
@@ -93,7 +88,6 @@ class ContractGemm final : public Kernel {
       const W* wb = packed<T, W>(kB, b + at[1]);
       if (plan_.packed[kC]) {
         W* wc = work<W>(kC);
-        if (adds_) sum_copy_.copy(wc, static_cast<const T*>(c + at[2]));
         multiply(wa, wb, wc);
         copies_[kC].copy(c + at[2], static_cast<const W*>(wc));
       } else if constexpr (std::is_same_v<T, W>) {
@@ -139,7 +133,7 @@ class ContractGemm final : public Kernel {
   template <class W>
   void multiply(const W* a, const W* b, W* c) const {
     for_each<3>(plan_.outer, plan_.outer.rank(), [&](const auto& at) {
-      bool first = !adds_;
+      bool first = true;
       for_each<3>(plan_.sums, plan_.sums.rank(), [&](const auto& sum) {
         gemm(plan_.gemm, a + at[0] + sum[0], b + at[1] + sum[1], c + at[2], first);
         first = false;
@@ -150,14 +144,13 @@ class ContractGemm final : public Kernel {
   KernelArgs args_;
   ContractPlan plan_;
   DType dtype_;
-  bool adds_;
-  StridedCopy copies_[3], sum_copy_;
+  StridedCopy copies_[3];
   std::optional<BfloatGemm> products_;
 };
 
 class ContractLoops final : public Kernel {
  public:
-  explicit ContractLoops(const KernelArgs& args) : args_(args), adds_(adds_to_result(*args.step)) {
+  explicit ContractLoops(const KernelArgs& args) : args_(args) {
     const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
     kept_.strides.resize(3);
     summed_.strides.resize(3);
@@ -202,13 +195,8 @@ class ContractLoops final : public Kernel {
       for_each<3>(summed_, std::max(0, rank - 1), [&](const auto& k) {
         sum = wrapping_add(sum, dot(a + at[0] + k[0], sa, b + at[1] + k[1], sb, n));
       });
-      put(c + at[2], sum);
+      c[at[2]] = store_as<T>(sum);
     });
-  }
-
-  template <class T>
-  void put(T* c, Compute<T> sum) const {
-    *c = store_as<T>(adds_ ? wrapping_add(sum, Compute<T>(load_as(*c))) : sum);
   }
 
   template <class T>
@@ -249,7 +237,7 @@ class ContractLoops final : public Kernel {
         std::fill(acc, acc + m, Compute<T>(0));
         for_each<3>(summed_, summed_.rank(),
                     [&](const auto& k) { add_products(acc, a + k[0], sa, b + k[1], sb, m); });
-        for (int64_t j = 0; j < m; ++j) put(c + j * sc, acc[j]);
+        for (int64_t j = 0; j < m; ++j) c[j * sc] = store_as<T>(acc[j]);
       }
     });
   }
@@ -278,7 +266,6 @@ class ContractLoops final : public Kernel {
   }
 
   KernelArgs args_;
-  bool adds_;
   Nest kept_, summed_;  ///< operands A, B, C
   bool strips_ = false;
 };
@@ -327,13 +314,10 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   const Step& step = *args.step;
   check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
         "contract needs operands and a result of one dtype");
-  const bool adds = adds_to_result(step);
-  check(adds || step.pointwise.code.empty(), "contract on the CPU only adds to its result");
-  const bool no_terms = empty(step.in[0]) || empty(step.in[1]);
-  if (empty(step.out[0]) || (adds && no_terms)) return std::make_unique<Nothing>();
-  if (no_terms) return std::make_unique<ContractZero>(args.out[0]);
+  if (empty(step.out[0])) return std::make_unique<Nothing>();
+  if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
   ContractPlan plan = plan_of(step);
-  if (step.out[0].dtype == DType::bfloat16 && !adds) {
+  if (step.out[0].dtype == DType::bfloat16) {
     ContractPlan narrow = plan_of(step, true);
     const bool fits = !narrow.loops && narrow.workspace <= plan.workspace;
     if (fits && (!plan.loops || is_thin(narrow.gemm))) {

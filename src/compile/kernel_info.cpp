@@ -1,6 +1,5 @@
 #include "compile/kernel_info.h"
 
-#include "program/contract_kinds.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -11,11 +10,6 @@ std::set<const Op*> composite_kernels() {
     if (op->body && find_cpu_kernel(op->kernel)) kernels.insert(op);
   }
   return kernels;
-}
-
-bool takes_epilogue(const Step& step) {
-  return contract_kinds::adds_to_result(step) && is_floating(step.out[0].dtype) &&
-         !is_narrow(step.out[0].dtype) && step.in[0].dtype == step.out[0].dtype;
 }
 
 int64_t workspace_bytes(const Step& step, int threads, double least_ns) {

@@ -29,6 +29,9 @@ std::string joined(const std::string& rules, const std::string& rule) {
 
 /// Why the layouts of a plan's tensors are not examined; "" if they are.
 std::string TensorProof::unfit(const PricedCandidate& best) const {
+  for (const LayoutRule& rule : candidates_.options().layout.rules()) {
+    if (!rule.automatic) return fmt::format("every plan keeps the given rule '{}'", rule.text);
+  }
   if (candidates_.has_stages(best.candidate.assignment)) return "its layers are in stages";
   int axes = 0;
   for (const MeshAxis& axis : best.plan.mesh.axes()) axes += axis.size > 1;

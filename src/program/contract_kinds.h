@@ -4,10 +4,6 @@
 
 #include <cstdint>
 
-namespace tessera {
-struct Step;
-}
-
 namespace tessera::contract_kinds {
 
 enum DimKind : int64_t {
@@ -16,9 +12,5 @@ enum DimKind : int64_t {
   kColumn = 2,  ///< of the second operand and the result
   kSum = 3,     ///< contracted
 };
-
-/// True if a "contract" step adds its product to what its result holds (operand 2 is the result),
-/// and does nothing else.
-bool adds_to_result(const Step& step);
 
 }  // namespace tessera::contract_kinds

@@ -10,7 +10,6 @@
 #include "lower/passes/recompute_rows.h"
 #include "support/catch.h"
 #include "support/program_run.h"
-#include "tessera/loops.h"
 #include "tessera/nn.h"
 #include "tessera/optim.h"
 
@@ -312,46 +311,6 @@ TEST_CASE("the update of a parameter by AdamW is one step in place") {
   CHECK(updates == 2);
   CHECK(copies == 1);  // the step counter, which all updates read
   CHECK(stores_at_the_end(program));
-}
-
-TEST_CASE("products that a loop sums are added by the matmul") {
-  Graph graph;
-  const Dim parts("parts", 3), rows("rows", 40), p("p", 16), q("q", 24);
-  Tensor x = graph.input("x", {parts, rows, p}, DType::float32),
-         y = graph.input("y", {parts, rows, q}, DType::float32);
-  const auto body = [&](const Iteration& i) {
-    return IterationResults{{}, {}, {einsum({i.slices[0], i.slices[1]}, {p, q})}};
-  };
-  Tensor sum = scan(graph, parts, {}, {x, y}, body).sums[0].named("sum");
-  LowerOptions options{Mesh::parse("x:1"),
-                       {},
-                       {{"f", {sum}, false}},
-                       composite_kernels(),
-                       [](const Step& step) { return workspace_bytes(step, 1); },
-                       {}};
-  const Program apart = lower(graph, options);
-  options.takes_epilogue = takes_epilogue;
-  const Program added = lower(graph, options);
-  const auto steps_of = [](Program program) {
-    std::vector<KernelKind> kinds;
-    for (const Function* f : all_functions(program.functions)) {
-      if (f->outer.empty()) continue;
-      for (const Step& step : f->steps) kinds.push_back(step.kernel);
-    }
-    return kinds;
-  };
-  INFO(to_string(added));
-  CHECK(steps_of(apart) == std::vector{KernelKind::contract, KernelKind::pointwise});
-  CHECK(steps_of(added) == std::vector{KernelKind::contract});
-  Cluster cluster = Cluster::threads(1);
-  std::mt19937_64 random(5);
-  Values feeds;
-  for (const Tensor& t : {x, y}) feeds[t.name()] = random_whole(t, random);
-  const Whole got = run_program(added, cluster, "f", feeds).at("sum"),
-              want = run_program(apart, cluster, "f", feeds).at("sum");
-  REQUIRE(got.data.size() == want.data.size());
-  for (size_t i = 0; i < got.data.size(); ++i)
-    CHECK(got.data[i] == Approx(want.data[i]).epsilon(1e-5).margin(1e-5));
 }
 
 TEST_CASE("sources are not materialized for pointwise steps") {
