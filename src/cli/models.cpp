@@ -139,7 +139,7 @@ std::vector<ModelSpec> make_models() {
                               "length,memory_length:context*2",
                               "length:context;@/*attention*/ heads:context",
                               "batch:data;length,memory_length:context;heads,ff,vocab:model"};
-  models.back().transformer = [](const Config& c) { 
+  models.back().transformer = [](const Config& c) {
     return transformer_options(c, gpt_options(c));
   };
   models.push_back({"mlp",
