@@ -65,7 +65,8 @@ TEST_CASE("the layouts of the manual's commands are those that verify checks", "
                                         "layers:pipe",
                                         "layers:pipe;batch:data",
                                         "layers:pipe*2;batch:data",
-                                        "layers:pipe;vocab:pipe"};
+                                        "layers:pipe;vocab:pipe",
+                                        "layers:pipe;vocab:pipe;batch:data"};
   size_t found = 0;
   for (const std::filesystem::path& page : pages()) {
     for (const std::string& rules : named_in(text_of(page))) {
