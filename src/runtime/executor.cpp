@@ -146,8 +146,10 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
     first.operation->wait();
   }
   if (first.of_all == kNone) return false;
-  stop({first.of_all % 2 == 0 ? Stopped::By::bound : Stopped::By::fault, position,
-        faults_.message(), before_stores});
+  // What is stored already cannot be repeated.
+  const bool is_of_bound = before_stores && first.of_all % 2 == 0;
+  stop({is_of_bound ? Stopped::By::bound : Stopped::By::fault, position, faults_.message(),
+        before_stores});
   return true;
 }
 

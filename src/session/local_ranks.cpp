@@ -50,7 +50,7 @@ void LocalRanks::on_all(const std::function<void(Executor&)>& work) {
 Executor::Stopped LocalRanks::stopped() {
   using By = Executor::Stopped::By;
   Executor::Stopped result = executors_[0]->stopped();
-  if (result.by == By::nothing || result.by == By::bound || result.by == By::check) return result;
+  if (result.by == By::nothing || result.by == By::check) return result;
   std::vector<double> positions;
   for (auto& executor : executors_)
     positions.push_back(static_cast<double>(executor->stopped().position));
@@ -65,7 +65,7 @@ Executor::Stopped LocalRanks::stopped() {
     result.message =
         "an output that must be finite is not, but no single result is; nothing was "
         "stored";
-  if (result.by == By::fault && result.before_stores) result.message += "; nothing was stored";
+  if (result.by != By::guard && result.before_stores) result.message += "; nothing was stored";
   failed_ = !result.before_stores;
   return result;
 }

@@ -77,10 +77,6 @@ std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
   return next;
 }
 
-}  // namespace
-
-namespace {
-
 /// True if a count of the function may exceed a bound.
 bool has_bounds(const Function& function) {
   return std::any_of(function.steps.begin(), function.steps.end(), [](const Step& step) {
@@ -140,7 +136,7 @@ struct Session::State {
   std::unique_ptr<LocalRanks> make_ranks();
 };
 
-/// The last Program has no bounds that a run may exceed.
+/// The last Program has no bounds that a larger LowerOptions::row_bound raises.
 std::vector<Program> Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
   if (device.cuda) fuse_for_gpu(lowering);
@@ -150,7 +146,9 @@ std::vector<Program> Session::State::lower_for(const Graph& graph, const Compile
   std::vector<Program> all = {lower(graph, lowering)};
   while (std::any_of(all.back().functions.begin(), all.back().functions.end(), has_bounds)) {
     lowering.row_bound *= kRowBoundFactor;
-    all.push_back(lower(graph, lowering));
+    Program next = lower(graph, lowering);
+    if (hash(next) == hash(all.back())) break;  // what is left are the model's own bounds
+    all.push_back(std::move(next));
   }
   return all;
 }
@@ -244,7 +242,7 @@ void Session::State::run(int f) {
     return ranks().stopped();
   };
   Executor::Stopped stopped = attempt();
-  while (stopped.by == Executor::Stopped::By::bound) {
+  while (stopped.by == Executor::Stopped::By::bound && bound + 1 < programs.size()) {
     raise_bound();
     stopped = attempt();
   }

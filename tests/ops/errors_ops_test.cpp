@@ -180,6 +180,18 @@ TEST_CASE("errors of counted rows", "[errors]") {
   error("[ragged] used 0; it is a share", counts, "b", 0);
   expect_usage({"[within_bound] counts of int32 within -1; counts are int32, and a bound is 0"},
                [&] { within_bound(counts, -1); });
+  // A bound of the model's own is not raised.
+  const Tensor kept = within_bound(counts, 3).named("kept");
+  Cluster ranks = Cluster::threads(2);
+  Session session(g, ranks, {Mesh::parse("m:2"), Layout::parse("a:m"), {{"f", {kept}, false}}});
+  Array given(DType::int32, {"a"}, {5});
+  for (const int32_t most : {3, 4}) {
+    given.data<int32_t>()[4] = most;
+    session.feed("k", given);
+    if (most == 3) session.run("f");
+  }
+  expect_usage({"[within_bound]", "4", "(in the part of rank 1)", "nothing was stored", kHere},
+               [&] { session.run("f"); });
 }
 
 TEST_CASE("errors of grouped products", "[errors]") {
