@@ -24,9 +24,9 @@ constexpr double kHopperAttention = 1.6;
 /// repositories named.
 constexpr Framework kFrameworks[] = {
     // Of 2021 (Narayanan et al. 2021, section 5.2): the kernels of Megatron-LM; a layer is released
-    // after each of forward, recomputed forward and backward (stage3_max_reuse_distance is less
-    // than
-    // a layer of 175 billion parameters); ring all_gathers of a tensor a time use one adapter.
+    // after each of forward, recomputed forward and backward, since stage3_max_reuse_distance is
+    // less than a layer of 175 billion parameters; ring all_gathers of a tensor a time use one
+    // adapter.
     {.match = "zero-3",
      .sharded = true,
      .releases = true,

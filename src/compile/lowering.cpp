@@ -35,7 +35,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = options.chunks;
   lowering.row_bound = kFirstRowBound;
-  if (options.device.starts_with("cuda")) fuse_for_gpu(lowering);
+  if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;
 }
@@ -46,7 +46,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
   return [](const Step& step) { return cuda::workspace_bytes(step, true); };
 }
 
-void fuse_for_gpu(LowerOptions& lowering) {
+void lower_for_gpu(LowerOptions& lowering) {
   lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
   if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;

@@ -16,10 +16,10 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
 /// which it is raised.
 constexpr double kFirstRowBound = 2, kRowBoundFactor = 4;
 
-/// Lets matmuls take epilogues and reductions prologues (passes/fuse_epilogues.h,
-/// fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives send whole blocks where rows
-/// are counted. lowering_of() does this for CUDA devices.
-void fuse_for_gpu(LowerOptions& lowering);
+/// What a GPU does otherwise: matmuls take epilogues and reductions prologues
+/// (passes/fuse_epilogues.h, fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives
+/// send whole blocks where rows are counted. lowering_of() does this for CUDA devices.
+void lower_for_gpu(LowerOptions& lowering);
 
 /// LowerOptions::workspace_bytes of one rank on a device that need not be there: "cpu" with
 /// `threads` of the rank, or a GPU with all of CUDA's libraries.

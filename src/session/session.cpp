@@ -139,7 +139,7 @@ struct Session::State {
 /// The last Program has no bounds that a larger LowerOptions::row_bound raises.
 std::vector<Program> Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
-  if (device.cuda) fuse_for_gpu(lowering);
+  if (device.cuda) lower_for_gpu(lowering);
   lowering.workspace_bytes = [this](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
