@@ -190,7 +190,8 @@ TEST_CASE("errors of counted rows", "[errors]") {
     session.feed("k", given);
     if (most == 3) session.run("f");
   }
-  expect_usage({"[within_bound]", "4", "(in the part of rank 1)", "nothing was stored", kHere},
+  expect_usage({"[within_bound] a count exceeds its bound of 3; give a larger one",
+                "(in the part of rank 1)", "nothing was stored", kHere},
                [&] { session.run("f"); });
 }
 
