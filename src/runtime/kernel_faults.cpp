@@ -23,9 +23,10 @@ void KernelFaults::describe(const Step& step) {
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
   const std::string what =
-      is_of_bound_ ? fmt::format("[within_bound] a count exceeds its bound of {}; give a larger one",
-                                 step.attrs.get<int64_t>("bound"))
-                   : fmt::format("[{}] {}", step.origin.name, fault_.message);
+      is_of_bound_
+          ? fmt::format("[within_bound] a count exceeds its bound of {}; give a larger one",
+                        step.attrs.get<int64_t>("bound"))
+          : fmt::format("[{}] {}", step.origin.name, fault_.message);
   message_ = fmt::format("{}{} ({})", what, where, step.origin.source);
 }
 
