@@ -14,7 +14,7 @@ Error as_error(const std::string& prefix, nb::python_error& e);
 /// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.
 template <class Work>
 auto in_python(const std::string& prefix, const Work& work) {
-  const WithPython gil;
+  const AcquireGil gil;
   try {
     return work();
   } catch (nb::python_error& e) {

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "others_run.h"
+#include "gil.h"
 #include "tessera/caller.h"
 #include "tessera/tessera.h"
 
@@ -52,7 +52,7 @@ using At = nb::call_guard<Here>;
 /// For what may take long: other threads of Python go on meanwhile.
 struct HereAlone {
   Here here;
-  OthersRun others_run;
+  ReleaseGil released;
 };
 using Releasing = nb::call_guard<HereAlone>;
 

@@ -99,7 +99,7 @@ void bind_generator(nb::module_& m) {
               request.sampling.stream = i;
               if (!on_token.is_none()) {
                 request.on_token = [&on_token, i](int32_t token) {
-                  const WithPython gil;
+                  const AcquireGil gil;
                   return nb::cast<bool>(on_token(i, token));
                 };
               }
@@ -107,7 +107,7 @@ void bind_generator(nb::module_& m) {
             }
             std::vector<Generation> made;
             {
-              const OthersRun others_run;
+              const ReleaseGil released;
               made = generator.run(requests);
             }
             std::vector<std::vector<int32_t>> tokens;
@@ -223,7 +223,7 @@ void bind_cli(nb::module_& m) {
         std::vector<char*> pointers;
         for (std::string& text : argv) pointers.push_back(text.data());
         pointers.push_back(nullptr);
-        const OthersRun others_run;
+        const ReleaseGil released;
         return run_cli(static_cast<int>(argv.size()), pointers.data(), own);
       },
       nb::arg("argv"), nb::arg("models"));

@@ -294,7 +294,7 @@ void bind_own_ops(nb::module_& m) {
             test_of(name, in, build, expect, types, tolerance32, tolerance64);
         testing::OpTestOptions options;
         if (!meshes.empty()) options.meshes = meshes;
-        const OthersRun others_run;
+        const ReleaseGil released;
         return testing::test_op(test, options);
       },
       At(), nb::arg("name"), nb::arg("inputs"), nb::arg("build"), nb::arg("expect").none(),

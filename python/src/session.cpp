@@ -159,7 +159,7 @@ void bind_session(nb::module_& m) {
                                 !comm.equal(mpi.attr("COMM_NULL"));
             const auto address = nb::cast<uintptr_t>(mpi.attr("_addressof")(comm));
             const auto library = nb::cast<std::string>(mpi.attr("Get_library_version")());
-            const OthersRun others_run;
+            const ReleaseGil released;
             return adopt_mpi(usable ? reinterpret_cast<const void*>(address) : nullptr, library);
           },
           At(), nb::arg("comm"),
@@ -201,7 +201,7 @@ void bind_session(nb::module_& m) {
           "feed",
           [](Session& s, const std::string& name, const AnyArray& array) {
             const ArrayView view = view_of(array);
-            const OthersRun others_run;
+            const ReleaseGil released;
             s.feed(name, view);
           },
           At(), nb::arg("name"), nb::arg("array").noconvert())
@@ -215,7 +215,7 @@ void bind_session(nb::module_& m) {
           [](Session& s, const std::string& name) {
             Array array;
             {
-              const OthersRun others_run;
+              const ReleaseGil released;
               array = s.fetch(name);
             }
             return numpy_of(std::move(array));

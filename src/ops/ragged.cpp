@@ -58,8 +58,7 @@ Tensor within_bound(Tensor counts, int64_t bound, Loc at) {
             to_string(counts.dtype()), bound);
     const Dim known("rows/bound", bound + 1);
     return one(kGather, {iota(counts.graph(), known), counts},
-               {{"dim", known.name}, {"out_of_range", std::string("error")}, {"bound", bound}},
-               at);
+               {{"dim", known.name}, {"out_of_range", std::string("error")}, {"bound", bound}}, at);
   });
 }
 

@@ -7,24 +7,26 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-/// Other threads of Python run while this lives. At the end of the interpreter it never comes back,
-/// unless it is that of the thread that ends it: see stop_other_threads().
-class OthersRun {
+/// Other threads of Python run while this lives (gil_scoped_release of nanobind). At the end of the
+/// interpreter it never comes back, unless it is that of the thread that ends it: see
+/// stop_other_threads().
+class ReleaseGil {
  public:
-  OthersRun();
-  ~OthersRun();
-  OthersRun(const OthersRun&) = delete;
+  ReleaseGil();
+  ~ReleaseGil();
+  ReleaseGil(const ReleaseGil&) = delete;
 
  private:
   PyThreadState* const state_;
 };
 
-/// The lock, for the engine's calls into Python, on any thread. The same holds.
-class WithPython {
+/// The lock, for the engine's calls into Python, on any thread (gil_scoped_acquire). The same
+/// holds.
+class AcquireGil {
  public:
-  WithPython();
-  ~WithPython() { PyGILState_Release(state_); }
-  WithPython(const WithPython&) = delete;
+  AcquireGil();
+  ~AcquireGil() { PyGILState_Release(state_); }
+  AcquireGil(const AcquireGil&) = delete;
 
  private:
   PyGILState_STATE state_;

@@ -3,7 +3,7 @@
 // and so aborts the process. A thread that would wait therefore sleeps instead. Whoever is about to
 // wait is counted before it looks whether that time has come, and the interpreter's thread looks at
 // the count after it said so, with the lock given away: so none is missed.
-#include "others_run.h"
+#include "gil.h"
 
 #include <pthread.h>
 
@@ -32,13 +32,13 @@ bool is_over(const std::atomic<bool>& said) {
 
 }  // namespace
 
-OthersRun::OthersRun() : state_((++inside, PyEval_SaveThread())) {
+ReleaseGil::ReleaseGil() : state_((++inside, PyEval_SaveThread())) {
   if (!is_over(ending)) return;
   --inside;
   sleep_for_ever();
 }
 
-OthersRun::~OthersRun() {
+ReleaseGil::~ReleaseGil() {
   if (is_over(ending)) {
     --inside;
     sleep_for_ever();
@@ -47,7 +47,7 @@ OthersRun::~OthersRun() {
   --inside;
 }
 
-WithPython::WithPython() {
+AcquireGil::AcquireGil() {
   if (is_over(over)) sleep_for_ever();
   state_ = PyGILState_Ensure();
 }
