@@ -93,6 +93,7 @@ struct HeadOptions {
   bool norm = false;    ///< rms norms of each query and key head, before the rotation (Qwen 3)
   double scale = 0;     ///< of the logits; 0: 1 / sqrt(d_head)
   double soft_cap = 0;  ///< c: logits become c tanh(logits / c) (Gemma 2); 0: none
+  bool sinks = false;   ///< AttentionOptions::sinks, the parameter "sinks" of all heads
   LatentOptions latent = {};
 };
 

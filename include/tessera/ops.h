@@ -190,6 +190,15 @@ struct AttentionOptions {
   /// without ids of keys both have the same. Ids do not go back along a row. 0 is padding, at the
   /// end or the beginning of a row: it sees nothing, and no query sees it.
   Tensor segments = {}, memory_segments = {};
+  /// Prefix language models (Raffel et al. 2020): with `causal`, every query also sees the first
+  /// `prefix` keys, outside of its window, too. int32, with some of the query's dims except length
+  /// and key_dim.
+  Tensor prefix = {};
+  /// Attention sinks (Xiao et al. 2024): one more logit for each head, of a key that all queries
+  /// see and whose value is 0, so that the weights of a query sum to less than 1. Floating, with
+  /// some of the query's dims except length and key_dim. The scale and the soft cap do not count
+  /// for it.
+  Tensor sinks = {};
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
 /// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; others match by name.
