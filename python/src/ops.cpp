@@ -160,7 +160,11 @@ void bind_reductions(nb::module_& m) {
       "attention",
       [](const Tensor& query, const Tensor& key, const Tensor& value, nb::object mask,
          nb::handle length, nb::handle memory_length, nb::handle key_dim, bool causal, double scale,
-         double dropout) {
+         double dropout, double soft_cap, std::optional<int64_t> window, nb::object segments,
+         nb::object memory_segments, nb::object prefix, nb::object sinks) {
+        const auto given = [](const nb::object& t) {
+          return t.is_none() ? Tensor() : nb::cast<Tensor>(t);
+        };
         AttentionOptions o;
         o.length = name_of(length);
         o.memory_length = name_of(memory_length);
@@ -168,12 +172,19 @@ void bind_reductions(nb::module_& m) {
         o.causal = causal;
         o.scale = scale;
         o.dropout = dropout;
-        return attention(query, key, value, mask.is_none() ? Tensor() : nb::cast<Tensor>(mask), o);
+        o.soft_cap = soft_cap;
+        o.window = window;
+        o.segments = given(segments), o.memory_segments = given(memory_segments);
+        o.prefix = given(prefix), o.sinks = given(sinks);
+        return attention(query, key, value, given(mask), o);
       },
       At(), doc_of("attention"), nb::arg("query"), nb::arg("key"), nb::arg("value"),
       nb::arg("mask") = nb::none(), nb::arg("length") = "length",
       nb::arg("memory_length") = "memory_length", nb::arg("key_dim") = "d_head",
-      nb::arg("causal") = false, nb::arg("scale") = 0.0, nb::arg("dropout") = 0.0);
+      nb::arg("causal") = false, nb::arg("scale") = 0.0, nb::arg("dropout") = 0.0,
+      nb::arg("soft_cap") = 0.0, nb::arg("window") = nb::none(), nb::arg("segments") = nb::none(),
+      nb::arg("memory_segments") = nb::none(), nb::arg("prefix") = nb::none(),
+      nb::arg("sinks") = nb::none());
 }
 
 void bind_shapes(nb::module_& m) {

@@ -27,7 +27,7 @@ void require_spelt(Tensor query, Tensor key, Tensor value, Tensor mask, const At
   if (!value.empty()) require_no_misspelling(query.shape(), value.shape(), meant);
   const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
   if (!mask.empty()) require_no_misspelling(logits, mask.shape(), meant);
-  for (const Tensor& t : {o.segments, o.memory_segments}) {
+  for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks}) {
     if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
   }
 }
@@ -45,20 +45,29 @@ double scale_of(Tensor query, const AttentionOptions& o) {
   return 1 / std::sqrt(static_cast<double>(query.dim(o.key_dim).size));
 }
 
-/// What window and segments let a query see; empty without them.
+/// What the options let a query see; empty if that is everything.
 Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const AttentionOptions& o,
                       Loc at) {
   Tensor seen;
+  const auto also = [&](Tensor t) { seen = seen.empty() ? t : logical_and(seen, t, at); };
+  if (o.causal) also(causal_mask(g, length, memory, at));
   if (o.window) {
     require(*o.window >= 1, "a window of {} keys; a query sees at least itself: 1 or more",
             *o.window);
-    seen = window_mask(g, length, memory, *o.window - 1, *o.window - 1, at);
+    also(window_mask(g, length, memory, *o.window - 1, *o.window - 1, at));
   }
-  if (o.segments.empty()) return seen;
-  Tensor theirs = o.memory_segments.empty() ? rename(o.segments, o.length, o.memory_length, at)
-                                            : o.memory_segments;
-  Tensor own = segment_mask(o.segments, theirs, at);
-  return seen.empty() ? own : logical_and(own, seen, at);
+  if (!o.prefix.empty()) {
+    require(o.causal, "there is a prefix {}, but attention is not causal",
+            o.prefix.shape().to_string());
+    seen = logical_or(seen, less(iota(g, memory, DType::int32, at), o.prefix, at), at);
+  }
+  if (!o.segments.empty())
+    also(segment_mask(o.segments,
+                      o.memory_segments.empty()
+                          ? rename(o.segments, o.length, o.memory_length, at)
+                          : o.memory_segments,
+                      at));
+  return seen;
 }
 
 /// Logits, and a large negative number where a query does not look.
@@ -71,7 +80,6 @@ Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   const auto only = [&](Tensor seen) {
     if (!seen.empty()) logits = where(seen, logits, lowest, at);
   };
-  if (o.causal) only(causal_mask(g, length, memory, at));
   only(structure_mask(g, length, memory, o, at));
   only(mask);
   return logits;
@@ -79,9 +87,9 @@ Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
 
 /// As attention(): a query from which window and segments hide all keys has no weights.
 Tensor without_hidden(Tensor weights, const AttentionOptions& o, Loc at) {
+  if (!o.window && o.segments.empty()) return weights;
   Tensor seen =
       structure_mask(weights.graph(), weights.dim(o.length), weights.dim(o.memory_length), o, at);
-  if (seen.empty()) return weights;
   return where(seen, weights, constant(weights.graph(), 0, weights.dtype()), at);
 }
 
@@ -91,11 +99,12 @@ Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
   return o.soft_cap == 0 ? logits : tanh(logits / o.soft_cap, at) * o.soft_cap;
 }
 
-/// softmax with an extra logit e: its normalizer is log(sum exp x + exp e) = e + softplus(lse - e).
-Tensor weights_of(Tensor logits, const std::string& memory, std::optional<double> extra, Loc at) {
-  if (!extra) return softmax(logits, memory, at);
+/// With sinks s the softmax's normalizer is log(sum exp x + exp s) = s + softplus(lse - s).
+Tensor weights_of(Tensor logits, const std::string& memory, Tensor sinks, Loc at) {
+  if (sinks.empty()) return softmax(logits, memory, at);
+  sinks = read_as(sinks, logits.dtype(), at);
   Tensor lse = reduce_logsumexp(logits, memory, at);
-  return exp(sub(logits, softplus(lse - *extra, at) + *extra, at), at);
+  return exp(sub(logits, add(softplus(sub(lse, sinks, at), at), sinks, at), at), at);
 }
 
 /// Dims of the result: those that only the weights have (from key or mask), then the query's, then
@@ -128,16 +137,23 @@ Tensor kept_together(Tensor query, Tensor key, const BiasedOptions& o, Loc at) {
 
 }  // namespace
 
-Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, const BiasedOptions& o,
-                        Loc at) {
+Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
+                        const BiasedOptions& given, Loc at) {
   const bool is_users = is_users_call(at);
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
+    BiasedOptions o = given;
+    if (o.extra_logit) {
+      require(o.sinks.empty(), "there are sinks {} and an extra logit of {}; give one of them",
+              o.sinks.empty() ? "" : o.sinks.shape().to_string(), *o.extra_logit);
+      o.sinks = constant(query.graph(), *o.extra_logit,
+                         is_narrow(query.dtype()) ? DType::float32 : query.dtype());
+    }
     if (is_users) require_spelt(query, key, value, mask, o);
     require_rate("biased_attention", o.dropout, at);
     const Tensor kept = kept_together(query, key, o, at);
     if (!kept.empty() &&
         !kept.shape().has(o.length)) {  // the sum of w (kept v) equals that of (w kept) v
-      BiasedOptions rest = o;
+      BiasedOptions rest = given;
       rest.dropout = 0;
       return biased_attention(query, key, mul(value, kept, at), mask, rest, at);
     }
@@ -146,7 +162,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
             .without({o.memory_length})
             .without(query.shape().united(key.shape().without({o.memory_length})).names());
     const bool has_width = value.shape().has(o.key_dim) || own.rank() == 1;
-    if (o.bias.empty() && !o.extra_logit && kept.empty() && has_width)
+    if (o.bias.empty() && kept.empty() && has_width)
       return attention(query, key, value, mask, o, at);
     const Shape dims = logit_dims(query, key, o);
     Tensor products = einsum({query, key}, dims, at);
@@ -161,7 +177,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask, con
       }
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
-    Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.extra_logit, at);
+    Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.sinks, at);
     weights = without_hidden(weights, o, at);
     if (!kept.empty()) {
       weights = mul(weights, read_as(kept, weights.dtype()), at);
@@ -230,6 +246,8 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
   return on_behalf_of("talking_heads", at, [&]() -> Tensor {
     if (is_users) require_spelt(query, key, {}, mask, o);
     require_rate("talking_heads", o.dropout, at);
+    require(o.sinks.empty(), "heads that are mixed have no sinks; they are {}",
+            o.sinks.empty() ? "" : o.sinks.shape().to_string());
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());
       require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,

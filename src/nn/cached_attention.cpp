@@ -90,10 +90,13 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
               rename(in.value, slots.length, "new_length", at)};
     const Tensor before = logits(kept, "memory_length", slots.seen, slots.bias_of_seen),
                  own = logits(fresh, "new_length", slots.inside, slots.bias_of_inside);
-    const Tensor most =
+    const Tensor sinks = in.sinks.empty() ? Tensor() : read_as(in.sinks, exact, at);
+    Tensor most =
         maximum(reduce_max(before, "memory_length", at), reduce_max(own, "new_length", at), at);
+    if (!sinks.empty()) most = maximum(most, sinks, at);
     const Tensor a = exp(sub(before, most, at), at), b = exp(sub(own, most, at), at);
-    const Tensor sum = add(reduce_sum(a, "memory_length", at), reduce_sum(b, "new_length", at), at);
+    Tensor sum = add(reduce_sum(a, "memory_length", at), reduce_sum(b, "new_length", at), at);
+    if (!sinks.empty()) sum = add(sum, exp(sub(sinks, most, at), at), at);
     const auto values = [&](Tensor weights, Tensor of) {
       Tensor narrow = read_as(div(weights, sum, at), query.dtype(), at);
       return einsum({narrow, of}, result_shape, at);

@@ -57,7 +57,8 @@ AttentionOperands operands_of(Tensor x, const TransformerOptions& o, const Share
   in.query = placed(query_of(x, o, at), "query_norm");
   // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
   // gradient is 0, and only rounding would train it.
-  const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0;
+  const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0 &&
+                       !o.heads.sinks;
   Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
   if (o.heads.key_bias && cancels) {
     Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
@@ -75,8 +76,10 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
   return on_behalf_of("attention_layer", at, [&] {
     Scope scope(x.graph(), "attention");
     const bool is_latent = o.heads.latent.rank > 0;
-    const AttentionOperands in =
+    AttentionOperands in =
         is_latent ? latent_operands(x, o, span, cache != nullptr, at) : operands_of(x, o, span, at);
+    if (o.heads.sinks)
+      in.sinks = parameter_for(x, "sinks", head_dims(o.heads).query.without({"d_head"}), zeros(), at);
     if (cache) {
       Tensor seen = cached_attention(in, o, *cache, at);
       return out_of(is_latent ? values_of_latents(seen, o, at) : seen, x, o, at);
@@ -94,6 +97,7 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
     options.window = span.window;
     options.segments = span.segments;
     options.bias = span.bias;
+    options.sinks = in.sinks;
     return out_of(biased_attention(in.query, key, value, {}, options, at), x, o, at);
   });
 }

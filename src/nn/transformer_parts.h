@@ -25,6 +25,7 @@ struct AttentionOperands {
   /// Of latent attention for a cache: `value` is the latent, and the logits have its products with
   /// this, besides those of the rotary parts `query` and `key`.
   Tensor latent_query = {};
+  Tensor sinks = {};  ///< of AttentionOptions
 };
 /// The operands of latent attention, with keys and values of the heads, or those for a cache.
 AttentionOperands latent_operands(Tensor x, const TransformerOptions& options,

@@ -22,7 +22,14 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 bool has_mask(size_t operands, const Attrs& attrs) {
-  return operands - segment_operands(attrs) > 3;
+  return operands - segment_operands(attrs) - attrs.has("prefix") - attrs.has("sinks") > 3;
+}
+
+/// With sinks s: exp(x - log(sum exp x + exp s)), where that log is s + softplus(log_sum - s).
+Tensor weights_of(const Tensor& logits, const Tensor& sinks, const std::string& memory) {
+  if (sinks.empty()) return softmax(logits, memory);
+  const Tensor s = narrow(sinks, logits.dtype());
+  return exp(logits - (softplus(reduce_logsumexp(logits, {memory}) - s) + s));
 }
 
 std::vector<ValueType> infer_masked_attention(const OpCall& call) {
@@ -39,7 +46,8 @@ Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
   if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
-  Tensor weights = softmax(logits, attrs.get<std::string>("memory_length"));
+  Tensor weights = weights_of(logits, operand_of(in, attrs, "sinks"),
+                              attrs.get<std::string>("memory_length"));
   if (may_hide_all(attrs))
     weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   if (attrs.get<double>("dropout") > 0) {
@@ -127,7 +135,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
       const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
       require_no_misspelling(query.shape(), key.shape(), meant);
       require_no_misspelling(query.shape(), value.shape(), meant);
-      for (const Tensor& t : {o.segments, o.memory_segments}) {
+      for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks}) {
         if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
       }
       if (!mask.empty()) {
@@ -144,8 +152,13 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     require_structure(query, o, at);
     Tensors in = {key, value};
     if (!mask.empty()) in.push_back(mask);
-    for (const Tensor& t : segments_of(o)) in.push_back(t);
     Attrs attrs = attention_attrs(query, key, value, o);
+    for (const auto& [name, t] : {std::pair("prefix", o.prefix), std::pair("sinks", o.sinks)}) {
+      if (t.empty()) continue;
+      attrs.set(name, int64_t{1});
+      in.push_back(t);
+    }
+    for (const Tensor& t : segments_of(o)) in.push_back(t);
     const std::string own = attrs.has("value_dim") ? value_dim_of(attrs) : "";
     query = for_all(query, in, own, o, at);
     in.insert(in.begin(), query);
@@ -161,6 +174,8 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
         plain = plain && (dim.name == o.memory_length || query.shape().has(dim.name)) &&
                 key.shape().has(dim.name) && value.shape().has(dim.name);
     }
+    if (plain && !(o.prefix.empty() && o.sinks.empty()))
+      return joined_attention(query, key, value, o, at);
     return query.graph().add(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at)[0];
   });
 }

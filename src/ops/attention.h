@@ -15,17 +15,21 @@ namespace tessera {
 std::vector<ValueType> infer_attention(const OpCall& call);
 
 /// Attributes length, memory_length, key_dim, causal, scale. If there are any: window, soft_cap,
-/// and segments = 1, which are then the last two operands. If the value has a dim of its own in
+/// and segments = 1, which are then the last two operands. `prefix` = 1 and `sinks` = 1, of masked
+/// attention alone, say that these are the operands before them, in this order. If the value has a dim of its own in
 /// place of key_dim: value_dim. A part may have `visible`: the share of its pairs of queries and
 /// keys that a causal structure leaves to the rank which has most of them.
 Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& options);
-/// Checks window, segments and soft cap.
+/// Checks window, segments, soft cap, prefix and sinks.
 void require_structure(const Tensor& query, const AttentionOptions& options, Loc at);
 /// The segments of queries and keys; nothing without them.
 std::vector<Tensor> segments_of(const AttentionOptions& options);
 /// The operands of segments at the end.
 size_t segment_operands(const Attrs& attrs);
+/// attention() without mask and dropout, but with a prefix or sinks.
+Tensor joined_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                        const AttentionOptions& options, Loc at);
 /// Whether window or segments may hide all keys from a query.
 bool may_hide_all(const Attrs& attrs);
 
@@ -45,6 +49,8 @@ void emit_attention(EmitCall& call);
 ValueType sums_type(const OpCall& call);
 void require_positions(const OpCall& call, size_t input, const char* what);
 
+/// The operand that the attribute `name`, prefix or sinks, tells of; empty if it does not.
+Tensor operand_of(const std::vector<Tensor>& in, const Attrs& attrs, const std::string& name);
 /// The mask of keys that a query sees, or an empty Tensor if it sees all. query_start and
 /// key_start: positions of the first query and key in the whole sequence; empty: 0. With
 /// `key_start`, keys at positions from the attribute `memory` on are not seen.

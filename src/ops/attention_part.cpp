@@ -101,6 +101,22 @@ void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
   require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
           "[attention] a soft cap of {}; it is positive and finite, or 0 for none ({})", o.soft_cap,
           where(at));
+  const auto require_of_query = [&](const Tensor& t, const char* what, bool integer) {
+    if (t.empty()) return;
+    require(integer ? t.dtype() == DType::int32 : is_floating(t.dtype()),
+            "[attention] {} {}; they must be {} ({})", what, to_string(t.dtype()),
+            integer ? "int32" : "floating", where(at));
+    for (const Dim& d : t.shape())
+      require(d.name != o.length && d.name != o.memory_length && d.name != o.key_dim,
+              "[attention] {} {}: they have dims of the query {} besides '{}' and '{}' ({})", what,
+              t.shape().to_string(), query.shape().to_string(), o.length, o.key_dim, where(at));
+  };
+  require_of_query(o.prefix, "the sizes of prefixes are", true);
+  require_of_query(o.sinks, "the sinks are", false);
+  require(o.prefix.empty() || o.causal,
+          "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
+          "without it ({})",
+          o.prefix.empty() ? "" : o.prefix.shape().to_string(), where(at));
   require(o.memory_segments.empty() || !o.segments.empty(),
           "[attention] there are memory_segments {}, but no segments of the queries {} ({})",
           o.memory_segments.empty() ? "" : o.memory_segments.shape().to_string(),
@@ -115,6 +131,12 @@ Tensors segments_of(const AttentionOptions& o) {
 
 size_t segment_operands(const Attrs& attrs) {
   return attrs.get<int64_t>("segments", 0) != 0 ? 2 : 0;
+}
+
+Tensor operand_of(const Tensors& in, const Attrs& attrs, const std::string& name) {
+  if (!attrs.has(name)) return {};
+  const size_t end = in.size() - segment_operands(attrs);
+  return in[end - (name == "prefix" && attrs.has("sinks") ? 2 : 1)];
 }
 
 bool may_hide_all(const Attrs& attrs) { return attrs.has("window") || segment_operands(attrs) > 0; }
@@ -163,6 +185,8 @@ Tensor visible(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
     if (causal) also(query >= key);
     if (window > 0) also(query - key < number(window));
     if (window > 0 && !causal) also(key - query < number(window));
+    if (const Tensor prefix = operand_of(in, attrs, "prefix"); !prefix.empty())
+      seen = logical_or(seen, key < prefix);
   }
   if (segment_operands(attrs) > 0) {
     const Tensor &own = in[in.size() - 2], &theirs = in.back();
@@ -263,6 +287,9 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
                              Loc at) {
   return on_behalf_of("attention_part", at, [&]() -> AttentionPart {
     require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
+    require(o.prefix.empty() && o.sinks.empty(),
+            "[attention_part] a part has no {} of its own; attention() has them ({})",
+            o.prefix.empty() ? "sinks" : "prefix", where(at));
     require(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
             memory_size, where(at));
     require_structure(query, o, at);

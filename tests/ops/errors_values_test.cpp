@@ -159,12 +159,42 @@ TEST_CASE("the structure of attention", "[errors]") {
        kHere},
       segments(ids, in.of({kMemory, kDepth}, DType::int32)));
   expect_usage({"[attention]", "'memory_length'", "4", "5", kHere}, segments(ids, {}));
+  const Tensor prefix = in.of(Shape{kBatch}, DType::int32), sinks = in.of(Shape{kBatch});
+  const auto causal = [&](const Tensor& of_prefix, const Tensor& of_sinks) {
+    return attended(
+        [&](AttentionOptions& o) { o.causal = true, o.prefix = of_prefix, o.sinks = of_sinks; });
+  };
+  expect_usage({"[attention] there is a prefix [batch=3], but attention is not causal", kHere},
+               attended([&](AttentionOptions& o) { o.prefix = prefix; }));
+  expect_usage({"[attention] the sizes of prefixes are float32; they must be int32", kHere},
+               causal(sinks, {}));
+  expect_usage({"[attention] the sinks are int32; they must be floating", kHere},
+               causal({}, prefix));
+  expect_usage({"[attention] the sinks are [batch=3, length=4]: they have dims of the query "
+                "[batch=3, length=4, d_head=2] besides 'length' and 'd_head'",
+                kHere},
+               causal({}, in.of({kBatch, kLength})));
+  AttentionOptions of_part;
+  of_part.sinks = sinks;
+  const Tensor zero = constant(in.g, 0, DType::int32);
+  expect_usage({"[attention_part] a part has no sinks of its own; attention() has them", kHere},
+               [&] { attention_part(in.q, in.k, in.k, zero, zero, 5, of_part); });
+  expect_usage({"[talking_heads] heads that are mixed have no sinks; they are [batch=3]", kHere},
+               [&] { nn::talking_heads(in.q, in.k, in.k, in.q, in.q, {}, of_part); });
   nn::BiasedOptions biased;
   biased.extra_logit = 0;
   biased.window = 0;
   expect_usage({"[biased_attention] a window of 0 keys; a query sees at least itself", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
-  biased.window = {}, biased.soft_cap = -1;
+  biased.window = {}, biased.sinks = sinks;
+  expect_usage({"[biased_attention] there are sinks [batch=3] and an extra logit of 0; give one",
+                kHere},
+               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  biased.sinks = {}, biased.bias = in.of({kLength, kMemory}), biased.prefix = prefix;
+  expect_usage({"[biased_attention] there is a prefix [batch=3], but attention is not causal",
+                kHere},
+               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  biased.prefix = {}, biased.soft_cap = -1;
   expect_usage({"[biased_attention] a soft cap of -1; it is positive and finite", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
 }

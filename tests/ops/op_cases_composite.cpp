@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/op_cases.h"
+#include "tessera/nn_attention.h"
 #include "tessera/nn_linear_cross_entropy.h"
 
 namespace tessera::test {
@@ -199,13 +200,21 @@ Whole attention_of(const Wholes& in, int64_t keys, bool causal) {
   return brute_einsum({softmax_of(logits, {"memory_length"}, false), in[2]}, out);
 }
 
-/// Attention with the structure of `o`; in[3], if it is there, says where segments begin.
-Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOptions& o) {
+/// Where there are operands for more of the structure than `o` says.
+struct Extra {
+  size_t segments = 0;  ///< the operand that says where segments begin; 0: none
+  size_t prefix = 0;    ///< sizes of prefixes [batch]
+  size_t sinks = 0;     ///< [heads]
+};
+
+/// Attention with the structure of `o`.
+Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOptions& o,
+                              const Extra& extra) {
   Whole weights({"batch", "heads", "length", "memory_length"}, {3, 2, 5, keys});
   weights = brute_einsum({in[0], in[1]}, weights);
   const auto segment = [&](int64_t example, int64_t position) {
     double id = 0;
-    for (int64_t i = 0; i <= position; ++i) id += in[3].data[example * 5 + i];
+    for (int64_t i = 0; i <= position; ++i) id += in[extra.segments].data[example * 5 + i];
     return position == 4 && example == 1 ? 0.0 : id;
   };
   double sum = 0;
@@ -214,14 +223,16 @@ Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOpt
     const int64_t query = at[2], key = at[3];
     bool seen = !o.causal || key <= query;
     if (o.window) seen = seen && std::abs(query - key) < *o.window;
-    if (in.size() > 3) {
+    if (extra.prefix > 0) seen = seen || key < in[extra.prefix].data[at[0]];
+    if (extra.segments > 0) {
       const double id = segment(at[0], key);
       seen = seen && id != 0 && id == segment(at[0], query);
     }
     double logit = weights.data[i] / std::sqrt(3.0);
     if (o.soft_cap > 0) logit = o.soft_cap * std::tanh(logit / o.soft_cap);
     weights.data[i] = seen ? std::exp(logit) : 0;
-    sum = (key == 0 ? 0 : sum) + weights.data[i];
+    const double sink = extra.sinks > 0 ? std::exp(in[extra.sinks].data[at[1]]) : 0;
+    sum = (key == 0 ? sink : sum) + weights.data[i];
     ++i;
     for (int64_t j = i - keys; key == keys - 1 && sum > 0 && j < i; ++j) weights.data[j] /= sum;
   });
@@ -237,15 +248,45 @@ Tensor segments_from(const Tensor& begins) {
   return where(padding, constant(g, 0, DType::int32), cumsum(begins, "length"));
 }
 
-OpCase structured(const std::string& name, std::vector<CaseInput> in, AttentionOptions options) {
+AttentionOptions with(const AttentionOptions& options, const Extra& extra, const Tensors& x) {
+  AttentionOptions o = options;
+  if (extra.segments > 0) o.segments = segments_from(x[extra.segments]);
+  if (extra.prefix > 0) o.prefix = x[extra.prefix];
+  if (extra.sinks > 0) o.sinks = x[extra.sinks];
+  return o;
+}
+
+OpCase structured(const std::string& name, std::vector<CaseInput> in, AttentionOptions options,
+                  Extra extra = {}) {
   const int64_t keys = in[1].shape.dim("memory_length").size;
-  OpCase row{name, std::move(in), kAttentionSplits, [options](Graph&, const Tensors& x) -> Tensors {
-               AttentionOptions o = options;
-               if (x.size() > 3) o.segments = segments_from(x[3]);
-               return {attention(x[0], x[1], x[2], {}, o)};
+  OpCase row{name, std::move(in), kAttentionSplits, [=](Graph&, const Tensors& x) -> Tensors {
+               return {attention(x[0], x[1], x[2], {}, with(options, extra, x))};
              }};
-  row.expect = [=](const Wholes& x) { return structured_attention_of(x, keys, options); };
+  row.expect = [=](const Wholes& x) { return structured_attention_of(x, keys, options, extra); };
   return row;
+}
+
+/// The same with a mask that hides nothing, or a bias of zeros: composites, which store the logits.
+void add_joined_attention(std::vector<OpCase>& rows, const std::string& name,
+                          const std::vector<CaseInput>& in, const AttentionOptions& options,
+                          const Extra& extra) {
+  rows.push_back(structured(name, in, options, extra));
+  const auto all = [](Graph& g, const Tensors& x, DType dtype, double value) {
+    return constant(g, value, dtype, {x[0].dim("length"), x[1].dim("memory_length")});
+  };
+  OpCase masked = rows.back(), biased = masked;
+  masked.name += "_mask", biased.name += "_bias";
+  masked.build = [=](Graph& g, const Tensors& x) -> Tensors {
+    return {attention(x[0], x[1], x[2], all(g, x, DType::bool_, 1), with(options, extra, x))};
+  };
+  biased.build = [=](Graph& g, const Tensors& x) -> Tensors {
+    nn::BiasedOptions o;
+    static_cast<AttentionOptions&>(o) = with(options, extra, x);
+    o.bias = all(g, x, x[0].dtype(), 0);
+    return {nn::biased_attention(x[0], x[1], x[2], {}, o)};
+  };
+  rows.push_back(masked);
+  rows.push_back(biased);
 }
 
 void add_structured_attention(std::vector<OpCase>& rows) {
@@ -265,13 +306,24 @@ void add_structured_attention(std::vector<OpCase>& rows) {
   rows.push_back(structured("attention_window_causal", {q, k, v}, window));
   cap.soft_cap = 0.8;
   rows.push_back(structured("attention_soft_cap", {q, k, v}, cap));
-  rows.push_back(structured("attention_segments", {q, k, v, begins}, segments));
+  const Extra third{.segments = 3};
+  rows.push_back(structured("attention_segments", {q, k, v, begins}, segments, third));
   all.causal = true;
-  rows.push_back(structured("attention_segments_causal", {q, k, v, begins}, all));
+  rows.push_back(structured("attention_segments_causal", {q, k, v, begins}, all, third));
   all.window = 3;
   all.soft_cap = 0.8;
-  rows.push_back(structured("attention_structure", {q, k, v, begins}, all));
-  rows.push_back(structured("attention_structure_value_dim", {q, k, narrow_v, begins}, all));
+  rows.push_back(structured("attention_structure", {q, k, v, begins}, all, third));
+  rows.push_back(structured("attention_structure_value_dim", {q, k, narrow_v, begins}, all, third));
+  const CaseInput prefix = integers("prefix", {batch}, 0, 6),
+                  sinks = parameter(real("sinks", {heads}, -2, 2));
+  AttentionOptions causal;
+  causal.causal = true;
+  add_joined_attention(rows, "attention_sinks", {q, k, v, sinks}, causal, {.sinks = 3});
+  add_joined_attention(rows, "attention_sinks_few_keys", {q, few_k, few_v, sinks}, window,
+                       {.sinks = 3});
+  add_joined_attention(rows, "attention_prefix", {q, k, v, prefix}, causal, {.prefix = 3});
+  add_joined_attention(rows, "attention_prefix_structure", {q, k, v, begins, prefix, sinks}, all,
+                       {.segments = 3, .prefix = 4, .sinks = 5});
   rows.push_back({"attention_structure_mask",
                   {q, k, v, begins, flags("mask", {batch, square})},
                   kAttentionSplits,

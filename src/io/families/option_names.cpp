@@ -25,6 +25,7 @@ const std::vector<OptionName>& option_names() {
       {"heads.norm", [](O& o) -> OptionField { return &o.model.heads.norm; }},
       {"heads.scale", [](O& o) -> OptionField { return &o.model.heads.scale; }},
       {"heads.soft_cap", [](O& o) -> OptionField { return &o.model.heads.soft_cap; }},
+      {"heads.sinks", [](O& o) -> OptionField { return &o.model.heads.sinks; }},
       {"mlp.ff", [](O& o) -> OptionField { return &o.model.mlp.ff; }, 1, 1 << 30, true},
       {"mlp.gated", [](O& o) -> OptionField { return &o.model.mlp.gated; }},
       {"mlp.activation", [](O& o) -> OptionField { return &o.model.mlp.activation; }},
