@@ -45,11 +45,12 @@ TransformerOptions gpt_like() {
   return o;
 }
 
-/// Caps, norms of the heads, norms on both sides, one key head, experts.
+/// Caps, sinks, norms of the heads, norms on both sides, one key head, experts.
 TransformerOptions gemma_like() {
   TransformerOptions o = llama_like(4);
   o.heads.key_heads = 1;
   o.heads.soft_cap = 3, o.logits_cap = 5, o.heads.norm = true, o.heads.scale = 0.7;
+  o.heads.sinks = true;
   o.norm.one_plus = true;
   o.placement = nn::NormPlacement::both;
   o.embedding_scale = 3;
