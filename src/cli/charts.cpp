@@ -30,8 +30,6 @@ class Names {
   Json list_ = Json::array();
 };
 
-double rounded(double v) { return std::strtod(fmt::format("{:.6g}", v).c_str(), nullptr); }
-
 std::vector<const SimulatedStep*> longest(const std::vector<SimulatedStep>& steps) {
   std::vector<const SimulatedStep*> all;
   for (const SimulatedStep& s : steps) all.push_back(&s);
@@ -215,18 +213,6 @@ pages::Json cut_chart(const Placement& p) {
     chart["about"] = fmt::format("The first {} of {} tensors; explain --show NAME has any.",
                                  kMostTensors, p.tensors.size());
   return chart;
-}
-
-pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
-                      const std::vector<std::pair<std::string, double>>& parts) {
-  Json list = Json::array();
-  for (const auto& [name, value] : parts) {
-    if (value > 0) list.push_back({name, rounded(value)});
-  }
-  return {{"kind", "bars"},
-          {"title", title},
-          {"unit", unit},
-          {"rows", {{{"label", label}, {"parts", list}}}}};
 }
 
 std::vector<std::pair<std::string, double>> causes_of(const Simulation& s) {

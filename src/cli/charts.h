@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/words.h"
+#include "cli/bar_chart.h"
 #include "pages/page.h"
 #include "tessera/placement.h"
 #include "tessera/simulate.h"
@@ -23,9 +24,6 @@ pages::Json memory_chart(const Placement& placement);
 pages::Json mesh_chart_on(const Mesh& mesh, const Machine* machine);
 /// How every tensor is cut over the mesh.
 pages::Json cut_chart(const Placement& placement);
-/// One bar of parts that add up; parts of 0 are left out.
-pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
-                      const std::vector<std::pair<std::string, double>>& parts);
 /// What fills the memory of a rank, as memory_parts() says.
 template <class Memory>
 pages::Json memory_bar(const std::string& label, const Memory& memory) {

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "base/words.h"
-#include "cli/charts.h"
+#include "cli/bar_chart.h"
 #include "cli/mesh_chart.h"
 #include "cli/report_curves.h"
 #include "cli/run_log.h"

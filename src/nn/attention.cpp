@@ -63,9 +63,8 @@ Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const Atte
   }
   if (!o.segments.empty())
     also(segment_mask(o.segments,
-                      o.memory_segments.empty()
-                          ? rename(o.segments, o.length, o.memory_length, at)
-                          : o.memory_segments,
+                      o.memory_segments.empty() ? rename(o.segments, o.length, o.memory_length, at)
+                                                : o.memory_segments,
                       at));
   return seen;
 }

@@ -57,8 +57,8 @@ AttentionOperands operands_of(Tensor x, const TransformerOptions& o, const Share
   in.query = placed(query_of(x, o, at), "query_norm");
   // Without positions, norm or cap behind it a bias of the keys cancels in the softmax: its
   // gradient is 0, and only rounding would train it.
-  const bool cancels = span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0 &&
-                       !o.heads.sinks;
+  const bool cancels =
+      span.rotary.cos.empty() && !o.heads.norm && o.heads.soft_cap == 0 && !o.heads.sinks;
   Tensor key = projected(x, "key", {"d_model"}, heads.key, o, o.heads.key_bias && !cancels, at);
   if (o.heads.key_bias && cancels) {
     Tensor bias = parameter_for(x, "key.b", heads.key, zeros(), at);
@@ -79,7 +79,8 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
     AttentionOperands in =
         is_latent ? latent_operands(x, o, span, cache != nullptr, at) : operands_of(x, o, span, at);
     if (o.heads.sinks)
-      in.sinks = parameter_for(x, "sinks", head_dims(o.heads).query.without({"d_head"}), zeros(), at);
+      in.sinks =
+          parameter_for(x, "sinks", head_dims(o.heads).query.without({"d_head"}), zeros(), at);
     if (cache) {
       Tensor seen = cached_attention(in, o, *cache, at);
       return out_of(is_latent ? values_of_latents(seen, o, at) : seen, x, o, at);

@@ -46,8 +46,8 @@ Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
   if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
-  Tensor weights = weights_of(logits, operand_of(in, attrs, "sinks"),
-                              attrs.get<std::string>("memory_length"));
+  Tensor weights =
+      weights_of(logits, operand_of(in, attrs, "sinks"), attrs.get<std::string>("memory_length"));
   if (may_hide_all(attrs))
     weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   if (attrs.get<double>("dropout") > 0) {

@@ -16,9 +16,9 @@ std::vector<ValueType> infer_attention(const OpCall& call);
 
 /// Attributes length, memory_length, key_dim, causal, scale. If there are any: window, soft_cap,
 /// and segments = 1, which are then the last two operands. `prefix` = 1 and `sinks` = 1, of masked
-/// attention alone, say that these are the operands before them, in this order. If the value has a dim of its own in
-/// place of key_dim: value_dim. A part may have `visible`: the share of its pairs of queries and
-/// keys that a causal structure leaves to the rank which has most of them.
+/// attention alone, say that these are the operands before them, in this order. If the value has a
+/// dim of its own in place of key_dim: value_dim. A part may have `visible`: the share of its pairs
+/// of queries and keys that a causal structure leaves to the rank which has most of them.
 Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& options);
 /// Checks window, segments, soft cap, prefix and sinks.

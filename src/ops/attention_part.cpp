@@ -113,10 +113,11 @@ void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
   };
   require_of_query(o.prefix, "the sizes of prefixes are", true);
   require_of_query(o.sinks, "the sinks are", false);
-  require(o.prefix.empty() || o.causal,
-          "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
-          "without it ({})",
-          o.prefix.empty() ? "" : o.prefix.shape().to_string(), where(at));
+  require(
+      o.prefix.empty() || o.causal,
+      "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
+      "without it ({})",
+      o.prefix.empty() ? "" : o.prefix.shape().to_string(), where(at));
   require(o.memory_segments.empty() || !o.segments.empty(),
           "[attention] there are memory_segments {}, but no segments of the queries {} ({})",
           o.memory_segments.empty() ? "" : o.memory_segments.shape().to_string(),

@@ -187,13 +187,13 @@ TEST_CASE("the structure of attention", "[errors]") {
   expect_usage({"[biased_attention] a window of 0 keys; a query sees at least itself", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
   biased.window = {}, biased.sinks = sinks;
-  expect_usage({"[biased_attention] there are sinks [batch=3] and an extra logit of 0; give one",
-                kHere},
-               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  expect_usage(
+      {"[biased_attention] there are sinks [batch=3] and an extra logit of 0; give one", kHere},
+      [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
   biased.sinks = {}, biased.bias = in.of({kLength, kMemory}), biased.prefix = prefix;
-  expect_usage({"[biased_attention] there is a prefix [batch=3], but attention is not causal",
-                kHere},
-               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  expect_usage(
+      {"[biased_attention] there is a prefix [batch=3], but attention is not causal", kHere},
+      [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
   biased.prefix = {}, biased.soft_cap = -1;
   expect_usage({"[biased_attention] a soft cap of -1; it is positive and finite", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
