@@ -310,10 +310,26 @@ struct DecoderOptions {
   int64_t rows = 1;       ///< texts at a time, the dim "batch"
   int64_t chunk = 64;     ///< tokens of a row that "read" and "score" take at most
   int64_t context = 0;    ///< most tokens of a row in all; 0: length
+  int64_t segment = 512;  ///< tokens of a cache's first segment; others double it
   bool scores = false;    ///< also make the function "score"
   int64_t choices = 5;    ///< the likeliest tokens of each score, at most vocab
   int64_t source = 0;     ///< most tokens that an encoder reads; 0: length
   bool reorders = false;  ///< also make the function "reorder"
+};
+
+/// The functions for rows of at most `context` tokens, those of this step counted. They read and
+/// write that much of the caches, and compute as much, however large the caches are.
+struct DecoderStep {
+  int64_t context = 0;
+  /// Takes up to a chunk of tokens of each row, or one, and makes the float32 logits [batch, vocab]
+  /// of the token after the row's last.
+  FunctionSpec read, write;
+  Tensor logits;       ///< made by `read`
+  Tensor next_logits;  ///< made by `write`
+  /// With DecoderOptions::scores: makes what `read` makes, and scores of the tokens.
+  FunctionSpec score;
+  Tensor log_probs;                    ///< float32 [batch, length]: of the targets
+  Tensor best_tokens, best_log_probs;  ///< [batch, length, choices], the likeliest first
 };
 
 /// A transformer that keeps keys and values of earlier tokens as state: a row's tokens may come in
@@ -323,18 +339,13 @@ struct DecoderOptions {
 /// chunk, or 1; and query_length and new_length in the attention to the tokens of a step.
 struct Decoder {
   Tensor starts, counts;  ///< inputs, int32 [batch]: tokens of earlier steps, tokens of this one
-  /// Takes up to a chunk of tokens of each row, or one, and makes the float32 logits [batch, vocab]
-  /// of the token after the row's last.
-  FunctionSpec read, write;
-  Tensor tokens;       ///< input of "read", int32 [batch, length]; 0 where there is none
-  Tensor logits;       ///< made by "read"
-  Tensor token;        ///< input of "write", int32 [batch]
-  Tensor next_logits;  ///< made by "write"
-  /// With DecoderOptions::scores: makes what "read" makes, and scores of the tokens.
-  FunctionSpec score;
-  Tensor targets;                      ///< input, int32 [batch, length]: the token after each one
-  Tensor log_probs;                    ///< float32 [batch, length]: of the targets
-  Tensor best_tokens, best_log_probs;  ///< [batch, length, choices], the likeliest first
+  Tensor tokens;   ///< input of DecoderStep::read, int32 [batch, length]; 0 where there is none
+  Tensor token;    ///< input of DecoderStep::write, int32 [batch]
+  Tensor targets;  ///< input of DecoderStep::score, int32 [batch, length]: the token after each one
+  /// For more and more tokens: after the first segment of the caches, the second, and so on.
+  std::vector<DecoderStep> steps;
+  /// The functions for rows of `context` tokens, at least 1.
+  const DecoderStep& step_for(int64_t context) const;
   /// Of a model with an encoder: reads the sources of the rows whose count is not 0, which each row
   /// attends to from then on.
   FunctionSpec encode;

@@ -97,7 +97,7 @@ class Writer {
 
   void take_prompt_scores() {
     Session& session = stepper_.session();
-    const nn::Decoder& d = stepper_.decoder();
+    const nn::DecoderStep& d = stepper_.last_step();
     const Array log_probs = session.fetch(d.log_probs.name()),
                 best = session.fetch(d.best_tokens.name()),
                 of_best = session.fetch(d.best_log_probs.name());

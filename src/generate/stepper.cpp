@@ -40,9 +40,11 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
   decoding.reorders = options.beams > 0;
   options_.chunk = decoding.chunk;
   decoder_ = nn::decoder(graph_, model, decoding);
-  CompileOptions compile{
-      options.mesh, options.layout, {decoder_.read, decoder_.write}, 0, options.threads_per_rank};
-  if (decoding.scores) compile.functions.push_back(decoder_.score);
+  CompileOptions compile{options.mesh, options.layout, {}, 0, options.threads_per_rank};
+  for (const nn::DecoderStep& step : decoder_.steps) {
+    compile.functions.insert(compile.functions.end(), {step.read, step.write});
+    if (decoding.scores) compile.functions.push_back(step.score);
+  }
   if (decoding.reorders) compile.functions.push_back(decoder_.reorder);
   if (decoding.source > 0) compile.functions.push_back(decoder_.encode);
   compile.device = options.device;
@@ -141,15 +143,18 @@ Array Stepper::step(bool scores, Loc at) {
   encode(at);
   const bool reads = count_tokens() || scores;
   reads ? feed_chunk(scores) : feed_token();
+  int64_t context = 1;
   for (size_t r = 0; r < rows_.size(); ++r) {
     starts_.data<int32_t>()[r] = static_cast<int32_t>(rows_[r].done);
     counts_.data<int32_t>()[r] = static_cast<int32_t>(rows_[r].count);
     rows_[r].done += rows_[r].count;
+    context = std::max(context, rows_[r].done);
   }
+  step_ = &decoder_.step_for(context);
   session_->feed("starts", starts_);
   session_->feed("counts", counts_);
-  session_->run(scores ? "score" : reads ? "read" : "write", at);
-  return session_->fetch((reads ? decoder_.logits : decoder_.next_logits).name());
+  session_->run((scores ? step_->score : reads ? step_->read : step_->write).name, at);
+  return session_->fetch((reads ? step_->logits : step_->next_logits).name());
 }
 
 void Stepper::reorder(const std::vector<int32_t>& parents, Loc at) {

@@ -29,7 +29,8 @@ class Stepper {
   int64_t vocabulary() const { return vocabulary_; }
   Session& session() { return *session_; }
   Graph& graph() { return graph_; }
-  const nn::Decoder& decoder() const { return decoder_; }
+  /// What the last step() used.
+  const nn::DecoderStep& last_step() const { return *step_; }
 
   /// Throws the usage errors of a prompt that cannot be written on by `max_tokens`.
   void require_prompt(const std::vector<int32_t>& prompt, int64_t max_tokens, size_t number,
@@ -55,6 +56,7 @@ class Stepper {
 
   Graph graph_;
   nn::Decoder decoder_;
+  const nn::DecoderStep* step_ = nullptr;  ///< of the last step
   std::optional<Session> session_;
   nn::TransformerOptions model_;
   GeneratorOptions options_;

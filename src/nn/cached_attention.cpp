@@ -1,5 +1,5 @@
-// A query sees the tokens before the step, which are in the cache, and those of the step, which are
-// not yet: the softmax goes over both. The cache is written when the step has read it, so that a
+// A query sees the tokens before the step, which are in the segments of the cache, and those of the
+// step, which are not yet: the softmax goes over all. The cache is written when the step has read it, so that a
 // cache of `window` tokens is enough for a window, whatever the length of the step.
 #include <cmath>
 
@@ -27,33 +27,39 @@ Tensor last_below(Tensor end, Tensor place, int64_t slots, Loc at) {
 }  // namespace
 
 CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
-                       int64_t window, Loc at) {
+                       int64_t window, const std::vector<int64_t>& ends, Loc at) {
   Graph& g = starts.graph();
-  const Dim memory("memory_length", slots), batch = starts.shape()[0];
+  const Dim batch = starts.shape()[0];
   const Dim query = length.renamed("query_length"), own = length.renamed("new_length");
-  const Tensor zero = whole_number(g, 0, at), place = iota(g, memory, DType::int32, at);
+  const Tensor zero = whole_number(g, 0, at), all = whole_number(g, window, at);
   const Tensor row = rename(iota(g, length, DType::int32, at), length.name, query.name, at),
                column = rename(row, query.name, own.name, at);
-  CacheSlots result;
-  result.slots = slots;
-  result.length = length.name;
-  const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
-  result.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
   const Tensor from = add(broadcast(starts, {batch, query}, at), row, at);
-  result.behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
+  CacheSlots result;
+  result.length = length.name;
   result.back = sub(broadcast(row, {query, own}, at), column, at);
   result.inside = greater_equal(result.back, zero, at);
-  if (window > 0) {
-    const Tensor all = whole_number(g, window, at);
-    result.seen = logical_and(result.seen, less(result.behind, all, at), at);
-    result.inside = logical_and(result.inside, less(result.back, all, at), at);
+  if (window > 0) result.inside = logical_and(result.inside, less(result.back, all, at), at);
+  int64_t first = 0;
+  for (const int64_t end : ends) {
+    const Dim memory("memory_length", end - first);
+    CacheSegment s;
+    s.first = first, s.size = end - first;
+    Tensor place = iota(g, memory, DType::int32, at);
+    if (first > 0) place = add(place, whole_number(g, first, at), at);
+    const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
+    s.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
+    s.behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
+    if (window > 0) s.seen = logical_and(s.seen, less(s.behind, all, at), at);
+    // Token j of the step is token starts + j of the row.
+    const Tensor source =
+        last_below(broadcast(counts, {batch, memory}, at),
+                   sub(place, broadcast(starts, {batch, memory}, at), at), slots, at);
+    s.hit = greater_equal(source, zero, at);
+    s.source = maximum(source, zero, at);
+    result.segments.push_back(std::move(s));
+    first = end;
   }
-  // Token j of the step is token starts + j of the row.
-  const Tensor source =
-      last_below(broadcast(counts, {batch, memory}, at),
-                 sub(place, broadcast(starts, {batch, memory}, at), at), slots, at);
-  result.hit = greater_equal(source, zero, at);
-  result.source = maximum(source, zero, at);
   return result;
 }
 
@@ -85,32 +91,51 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
       if (!bias.empty()) x = add(x, read_as(bias, exact, at), at);
       return where(seen, x, constant(g, kUnseen, exact, {}, at), at);
     };
-    const KeyValue kept{cache.key, cache.value},
-        fresh{rename(in.key, slots.length, "new_length", at),
-              rename(in.value, slots.length, "new_length", at)};
-    const Tensor before = logits(kept, "memory_length", slots.seen, slots.bias_of_seen),
-                 own = logits(fresh, "new_length", slots.inside, slots.bias_of_inside);
-    const Tensor sinks = in.sinks.empty() ? Tensor() : read_as(in.sinks, exact, at);
-    Tensor most =
-        maximum(reduce_max(before, "memory_length", at), reduce_max(own, "new_length", at), at);
-    if (!sinks.empty()) most = maximum(most, sinks, at);
-    const Tensor a = exp(sub(before, most, at), at), b = exp(sub(own, most, at), at);
-    Tensor sum = add(reduce_sum(a, "memory_length", at), reduce_sum(b, "new_length", at), at);
-    if (!sinks.empty()) sum = add(sum, exp(sub(sinks, most, at), at), at);
-    const auto values = [&](Tensor weights, Tensor of) {
-      Tensor narrow = read_as(div(weights, sum, at), query.dtype(), at);
-      return einsum({narrow, of}, result_shape, at);
+    // Keys and values, and weights: first the logits, then their exponentials.
+    struct Part {
+      KeyValue of;
+      const char* memory;
+      Tensor weights;
     };
-    Tensor result = add(values(a, kept.value), values(b, fresh.value), at);
+    std::vector<Part> parts;
+    for (size_t i = 0; i < slots.segments.size(); ++i) {
+      const CacheSegment& segment = slots.segments[i];
+      const KeyValue& kept = cache.kept[i];
+      parts.push_back({kept, "memory_length",
+                       logits(kept, "memory_length", segment.seen, segment.bias_of_seen)});
+    }
+    const KeyValue fresh{rename(in.key, slots.length, "new_length", at),
+                         rename(in.value, slots.length, "new_length", at)};
+    parts.push_back(
+        {fresh, "new_length", logits(fresh, "new_length", slots.inside, slots.bias_of_inside)});
+    Tensor most = in.sinks.empty() ? Tensor() : read_as(in.sinks, exact, at), sum;
+    const Tensor sinks = most;
+    for (const Part& part : parts) {
+      const Tensor of_part = reduce_max(part.weights, part.memory, at);
+      most = most.empty() ? of_part : maximum(most, of_part, at);
+    }
+    for (Part& part : parts) {
+      part.weights = exp(sub(part.weights, most, at), at);
+      const Tensor of_part = reduce_sum(part.weights, part.memory, at);
+      sum = sum.empty() ? of_part : add(sum, of_part, at);
+    }
+    if (!sinks.empty()) sum = add(sum, exp(sub(sinks, most, at), at), at);
+    Tensor result;
+    for (const Part& part : parts) {
+      const Tensor weights = read_as(div(part.weights, sum, at), query.dtype(), at);
+      const Tensor of_part = einsum({weights, part.of.value}, result_shape, at);
+      result = result.empty() ? of_part : add(result, of_part, at);
+    }
     return rename(result, "query_length", slots.length, at);
   });
 }
 
-Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at) {
+Tensor cache_with(Tensor cache, Tensor tokens, const CacheSegment& segment,
+                  const std::string& length, Loc at) {
   return on_behalf_of("cache_with", at, [&] {
-    Tensor placed = gather(tokens, slots.source, slots.length, OutOfRange::error, at);
+    Tensor placed = gather(tokens, segment.source, length, OutOfRange::error, at);
     if (placed.shape() != cache.shape()) placed = transpose(placed, cache.shape(), at);
-    return where(broadcast(slots.hit, cache.shape(), at), placed, cache, at);
+    return where(broadcast(segment.hit, cache.shape(), at), placed, cache, at);
   });
 }
 

@@ -25,6 +25,7 @@ void require_decodable(const TransformerOptions& o, const DecoderOptions& d, int
           d.source, o.encoder_layers);
   require(d.rows >= 1 && d.chunk >= 1,
           "[decoder] {} rows and chunks of {} tokens; both are at least 1", d.rows, d.chunk);
+  require(d.segment >= 1, "[decoder] segments of {} tokens; the first has at least 1", d.segment);
   require(context >= 1, "[decoder] a context of {} tokens; it has at least 1", context);
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
   require(!o.learned_positions || context <= rows,
@@ -34,13 +35,26 @@ void require_decodable(const TransformerOptions& o, const DecoderOptions& d, int
           d.choices, o.vocab);
 }
 
+/// Where the segments of a cache end: the last one is no small rest.
+std::vector<int64_t> ends_of(int64_t context, int64_t first) {
+  std::vector<int64_t> ends;
+  for (int64_t end = first; end <= context - context / 4; end *= 2) ends.push_back(end);
+  ends.push_back(context);
+  return ends;
+}
+
 /// The graph of steps with `length` tokens of each row, beside those of other lengths: parameters
-/// and caches are shared.
+/// and caches are shared. `ends`: of the segments of the caches that these steps need.
 class StepBuilder {
  public:
-  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, const Dim& batch,
-              const Dim& source)
-      : g_(g), o_(o), context_(context), batch_(batch), source_(source.renamed("memory_length")) {
+  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, std::vector<int64_t> ends,
+              const Dim& batch, const Dim& source)
+      : g_(g),
+        o_(o),
+        context_(context),
+        ends_(std::move(ends)),
+        batch_(batch),
+        source_(source.renamed("memory_length")) {
     const Dim vocab("vocab", o.vocab), d_model("d_model", o.d_model);
     embedding_ = g.parameter("embedding", {vocab, d_model}, normal(0.02), stored_dtype(o.dtype));
   }
@@ -124,9 +138,10 @@ class StepBuilder {
       const SpanOptions& span = o_.spans[k];
       spans_[k] = placed_span(g_, o_, span, length, positions);
       const int64_t window = span.window < context_ ? span.window : 0;
-      slots_[k] = cache_slots(starts, counts, length, window > 0 ? window : context_, window);
+      slots_[k] = window > 0 ? cache_slots(starts, counts, length, window, window, {window})
+                             : cache_slots(starts, counts, length, context_, 0, ends_);
       if (table.empty()) continue;
-      slots_[k].bias_of_seen = bias_of(table, slots_[k].behind);
+      for (CacheSegment& s : slots_[k].segments) s.bias_of_seen = bias_of(table, s.behind);
       slots_[k].bias_of_inside = bias_of(table, slots_[k].back);
     }
   }
@@ -136,13 +151,14 @@ class StepBuilder {
     return gather(table, bucket, "relative_buckets");
   }
 
-  /// Keys and values of a layer, or of all of a loop.
-  KeyValue cache(const std::string& prefix, const Dim& memory, const LayerRun& run) {
+  /// Keys and values of a layer, or of all of a loop. `end` is of the names.
+  KeyValue cache(const std::string& prefix, const Dim& memory, const LayerRun& run,
+                 const std::string& end = {}) {
     std::vector<Dim> dims;
     if (run.is_loop) dims.emplace_back("layers", run.count);
     dims.insert(dims.end(), {batch_, memory});
     const auto state = [&](const char* name, const Shape& of_token) {
-      return g_.state(prefix + name, Shape(dims).united(of_token), zeros(), o_.dtype);
+      return g_.state(prefix + name + end, Shape(dims).united(of_token), zeros(), o_.dtype);
     };
     const CachedDims kept = cached_dims(o_.heads);
     Tensor key = state("key_cache", kept.key);
@@ -153,25 +169,38 @@ class StepBuilder {
     for (const std::string& function : functions_) update_in(function, cache, value);
   }
 
+  std::vector<KeyValue> segments(const std::string& prefix, const CacheSlots& slots,
+                                 const LayerRun& run) {
+    std::vector<KeyValue> all;
+    for (const CacheSegment& s : slots.segments)
+      all.push_back(cache(prefix, {"memory_length", s.size}, run,
+                          s.first == 0 ? "" : "_from_" + std::to_string(s.first)));
+    return all;
+  }
+
   /// Stores the tokens of a step in a cache.
-  void add_tokens(Tensor cache, Tensor tokens, const CacheSlots& slots) {
-    store(cache, cache_with(cache, tokens, slots));
-    caches_.push_back(cache);
+  void add_tokens(const std::vector<KeyValue>& kept, const KeyValue& tokens,
+                  const CacheSlots& slots) {
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const CacheSegment& segment = slots.segments[i];
+      store(kept[i].key, cache_with(kept[i].key, tokens.key, segment, slots.length));
+      store(kept[i].value, cache_with(kept[i].value, tokens.value, segment, slots.length));
+      caches_.insert(caches_.end(), {kept[i].key, kept[i].value});
+    }
   }
 
   Tensor single(Tensor x, const LayerRun& run) {
     const Scope scope(g_, "block", run.first, o_.layers);
     const auto kind = static_cast<size_t>(o_.kind_of(run.first));
     const CacheSlots& slots = slots_[kind];
-    const KeyValue own = cache("", {"memory_length", slots.slots}, run);
-    LayerCache layer{&slots, own.key, own.value};
+    const std::vector<KeyValue> own = segments("", slots, run);
+    LayerCache layer{&slots, own};
     if (o_.encoder_layers > 0) {
       layer.memory = memories_.emplace_back(cache("cross_", source_, run));
       layer.is_source = is_source_;
     }
     x = block_of(x, o_, spans_[kind], &layer);
-    add_tokens(own.key, layer.new_key, slots);
-    add_tokens(own.value, layer.new_value, slots);
+    add_tokens(own, {layer.new_key, layer.new_value}, slots);
     return x;
   }
 
@@ -179,8 +208,9 @@ class StepBuilder {
     const auto kind = static_cast<size_t>(o_.kind_of(run.first));
     const CacheSlots& slots = slots_[kind];
     const std::string prefix = run.block + ".";
-    const KeyValue own = cache(prefix, {"memory_length", slots.slots}, run);
-    std::vector<Tensor> sliced = {own.key, own.value};
+    const std::vector<KeyValue> own = segments(prefix, slots, run);
+    std::vector<Tensor> sliced;
+    for (const KeyValue& each : own) sliced.insert(sliced.end(), {each.key, each.value});
     if (o_.encoder_layers > 0) {
       const KeyValue& memory = memories_.emplace_back(cache(prefix + "cross_", source_, run));
       sliced.insert(sliced.end(), {memory.key, memory.value});
@@ -188,23 +218,25 @@ class StepBuilder {
     const auto body = [&](const Iteration& iteration) {
       const Scope scope(g_, run.block);
       const std::vector<Tensor>& slices = iteration.slices;
-      LayerCache layer{&slots, slices[0], slices[1]};
+      LayerCache layer{&slots};
+      for (size_t i = 0; i < own.size(); ++i)
+        layer.kept.push_back({slices[2 * i], slices[2 * i + 1]});
       if (o_.encoder_layers > 0) {
-        layer.memory = {slices[2], slices[3]};
+        layer.memory = {slices[2 * own.size()], slices[2 * own.size() + 1]};
         layer.is_source = is_source_;
       }
       Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &layer);
       return IterationResults{{y}, {layer.new_key, layer.new_value}};
     };
     const IterationResults result = scan(g_, Dim("layers", run.count), {x}, sliced, body);
-    add_tokens(own.key, result.stacked[0], slots);
-    add_tokens(own.value, result.stacked[1], slots);
+    add_tokens(own, {result.stacked[0], result.stacked[1]}, slots);
     return result.carries[0];
   }
 
   Graph& g_;
   const TransformerOptions& o_;
   const int64_t context_;
+  const std::vector<int64_t> ends_;
   const Dim batch_, source_;
   std::vector<std::string> functions_;
   Tensor embedding_, head_;
@@ -215,13 +247,15 @@ class StepBuilder {
   std::vector<Tensor> caches_;
 };
 
-/// Scores of all tokens of a chunk.
-void add_scores(Decoder& d, Tensor all, int64_t choices) {
-  d.log_probs = neg(cross_entropy(all, d.targets, "vocab")).named("log_probs");
+/// Scores of all tokens of a chunk. `end` is of the names.
+void add_scores(DecoderStep& s, Tensor all, Tensor targets, int64_t choices,
+                const std::string& end) {
+  s.log_probs = neg(cross_entropy(all, targets, "vocab")).named("log_probs" + end);
   const TopK best = top_k(all, "vocab", Dim("choices", choices));
-  d.best_tokens = best.indices.named("best_tokens");
-  d.best_log_probs = sub(best.values, reduce_logsumexp(all, "vocab")).named("best_log_probs");
-  d.score = {"score", {d.logits, d.log_probs, d.best_tokens, d.best_log_probs}, true};
+  s.best_tokens = best.indices.named("best_tokens" + end);
+  s.best_log_probs =
+      sub(best.values, reduce_logsumexp(all, "vocab")).named("best_log_probs" + end);
+  s.score = {"score" + end, {s.logits, s.log_probs, s.best_tokens, s.best_log_probs}, true};
 }
 
 }  // namespace
@@ -248,28 +282,48 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
     d.source_counts = g.input("source_counts", {batch}, DType::int32);
   }
   const Scope scope(g, o.name);
-  {
-    const MicrobatchScope first(g, kNoDim, 2, 0);
-    std::vector<std::string> functions = {"read"};
-    if (decoding.scores) functions.emplace_back("score");
-    StepBuilder step(g, o, context, batch, source);
-    Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
-    d.logits = step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits");
-    if (decoding.scores) add_scores(d, step.logits(x), decoding.choices);
-    if (decoding.reorders) step.reorder(d.parents);
-    if (o.encoder_layers > 0) step.encode(d.sources, d.source_counts);
-  }
-  {
-    const MicrobatchScope second(g, kNoDim, 2, 1);
-    StepBuilder step(g, o, context, batch, source);
-    Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write"});
-    d.next_logits = step.logits(reshape(x, x.shape().without({length}))).named("next_logits");
+  const std::vector<int64_t> ends = ends_of(context, decoding.segment);
+  d.steps.resize(ends.size());
+  const int64_t graphs = 2 * std::ssize(ends);
+  // The first to be built, which makes the caches, is the one for all of them.
+  for (size_t i = 0; i < ends.size(); ++i) {
+    const size_t level = ends.size() - 1 - i;
+    DecoderStep& made = d.steps[level];
+    made.context = ends[level];
+    const std::string end = i == 0 ? "" : "_" + std::to_string(made.context);
+    const std::vector<int64_t> needed(ends.begin(), ends.end() - static_cast<std::ptrdiff_t>(i));
+    const auto index = 2 * static_cast<int64_t>(i);
+    {
+      const MicrobatchScope first(g, kNoDim, graphs, index);
+      std::vector<std::string> functions = {"read" + end};
+      if (decoding.scores) functions.emplace_back("score" + end);
+      StepBuilder step(g, o, context, needed, batch, source);
+      Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
+      made.logits =
+          step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits" + end);
+      if (decoding.scores) add_scores(made, step.logits(x), d.targets, decoding.choices, end);
+      if (decoding.reorders && i == 0) step.reorder(d.parents);
+      if (o.encoder_layers > 0 && i == 0) step.encode(d.sources, d.source_counts);
+    }
+    const MicrobatchScope second(g, kNoDim, graphs, index + 1);
+    StepBuilder step(g, o, context, needed, batch, source);
+    Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write" + end});
+    made.next_logits =
+        step.logits(reshape(x, x.shape().without({length}))).named("next_logits" + end);
+    made.read = {"read" + end, {made.logits}, true};
+    made.write = {"write" + end, {made.next_logits}, true};
   }
   if (o.encoder_layers > 0) d.encode = {"encode", {}, true};
   if (decoding.reorders) d.reorder = {"reorder", {}, true};
-  d.read = {"read", {d.logits}, true};
-  d.write = {"write", {d.next_logits}, true};
   return d;
+}
+
+const DecoderStep& Decoder::step_for(int64_t context) const {
+  for (const DecoderStep& step : steps) {
+    if (context <= step.context) return step;
+  }
+  fail(ErrorKind::usage, "[decoder] rows of {} tokens; the context has {}", context,
+       steps.back().context);
 }
 
 }  // namespace tessera::nn

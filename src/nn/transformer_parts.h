@@ -36,21 +36,29 @@ Tensor values_of_latents(Tensor sums, const TransformerOptions& options, Loc at 
 /// c tanh(x / c)
 Tensor capped(Tensor x, double cap, Loc at);
 
+/// The places [first, first + size) of a cache, a state of their own: a step that needs no others
+/// does not read them.
+struct CacheSegment {
+  int64_t first = 0, size = 0;
+  Tensor seen;    ///< bool [batch, query_length, memory_length]: what is there and may be seen
+  Tensor behind;  ///< int32, of these dims: how far the query is behind the key
+  Tensor bias_of_seen;  ///< of the logits, with the dims of heads; or empty
+  Tensor source;        ///< int32 [batch, memory_length]: the token of the step that goes there
+  Tensor hit;           ///< bool [batch, memory_length]: whether there is one
+};
 /// Where the tokens of a step go in caches with `slots` places, which layers of one kind share.
 /// Token p of a row has its place p mod slots, so that a cache holds the last `slots` tokens.
 struct CacheSlots {
-  int64_t slots = 0;
   std::string length;  ///< the dim of the step's tokens: "length", or "target_length"
-  Tensor seen;  ///< bool [batch, query_length, memory_length]: what is in the cache and may be seen
-  Tensor inside;        ///< bool [query_length, new_length]: the tokens of the step themselves
-  Tensor behind, back;  ///< int32, of these dims: how far the query is behind the key
-  Tensor bias_of_seen, bias_of_inside;  ///< of the logits, with the dims of heads; or empty
-  Tensor source;  ///< int32 [batch, memory_length]: the token of the step that goes there
-  Tensor hit;     ///< bool [batch, memory_length]: whether there is one
+  std::vector<CacheSegment> segments;
+  Tensor inside;          ///< bool [query_length, new_length]: the tokens of the step themselves
+  Tensor back;            ///< int32, of these dims: how far the query is behind the key
+  Tensor bias_of_inside;  ///< as CacheSegment::bias_of_seen
 };
-/// `starts` and `counts`, int32 [batch]: tokens in the cache, and tokens of the step.
+/// `starts` and `counts`, int32 [batch]: tokens in the cache, and tokens of the step. `ends`: where
+/// the segments that a step needs end.
 CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
-                       int64_t window, Loc at = Loc::current());
+                       int64_t window, const std::vector<int64_t>& ends, Loc at = Loc::current());
 
 struct KeyValue {
   Tensor key = {}, value = {};
@@ -58,7 +66,8 @@ struct KeyValue {
 /// What one layer keeps.
 struct LayerCache {
   const CacheSlots* slots = nullptr;
-  Tensor key = {}, value = {};  ///< of earlier tokens: [batch, memory_length, cached_dims()...]
+  /// Of earlier tokens, by segment: [batch, memory_length, cached_dims()...].
+  std::vector<KeyValue> kept = {};
   Tensor new_key = {}, new_value = {};  ///< set by cached_attention(): of the step, with `length`
   /// What the encoder's result became for this layer: [batch, memory_length, heads..., d_head], and
   /// int32 [batch, memory_length]: 1 for a token of the source, 0 behind it.
@@ -68,9 +77,10 @@ struct LayerCache {
 /// Causal attention of the step's tokens to the cache and to each other.
 Tensor cached_attention(const AttentionOperands& operands, const TransformerOptions& options,
                         LayerCache& cache, Loc at = Loc::current());
-/// The cache with the step's tokens, which have the dims of the cache with `length` in place of
+/// A segment of a cache with the step's tokens, which have its dims, but `length` in place of
 /// memory_length.
-Tensor cache_with(Tensor cache, Tensor tokens, const CacheSlots& slots, Loc at = Loc::current());
+Tensor cache_with(Tensor cache, Tensor tokens, const CacheSegment& segment,
+                  const std::string& length, Loc at = Loc::current());
 
 /// What layers of this kind share but for their masks. `positions` as of rotary_table().
 SharedSpan placed_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,

@@ -174,8 +174,11 @@ void step(Session& session, const nn::Decoder& d, std::vector<Row>& rows,
   reads ? session.feed("tokens", tokens) : session.feed("token", token);
   session.feed("starts", starts);
   session.feed("counts", used);
-  session.run(reads ? "read" : "write");
-  const Array logits = session.fetch((reads ? d.logits : d.next_logits).name());
+  int64_t context = 0;
+  for (const Row& row : rows) context = std::max(context, row.done);
+  const nn::DecoderStep& of = d.step_for(context);
+  session.run((reads ? of.read : of.write).name);
+  const Array logits = session.fetch((reads ? of.logits : of.next_logits).name());
   for (int64_t r = 0; r < n; ++r) {
     const Row& row = rows[static_cast<size_t>(r)];
     if (counts[static_cast<size_t>(r)] == 0) continue;
@@ -206,15 +209,23 @@ void encode(Session& session, const std::vector<int64_t>& sources) {
   session.run("encode");
 }
 
-void check(const TransformerOptions& o, const Case& c) {
-  INFO(c.mesh << " " << c.layout << (o.scan ? " scan" : ""));
+std::vector<FunctionSpec> reads_and_writes(const nn::Decoder& d) {
+  std::vector<FunctionSpec> functions;
+  for (const nn::DecoderStep& step : d.steps)
+    functions.insert(functions.end(), {step.read, step.write});
+  return functions;
+}
+
+/// The caches have segments of 3, 3 and 6 tokens, or are whole.
+void check(const TransformerOptions& o, const Case& c, int64_t segment = 3) {
+  INFO(c.mesh << " " << c.layout << (o.scan ? " scan" : "") << " " << segment);
   Graph g;
   DecoderOptions decoding;
-  decoding.rows = 3, decoding.chunk = 5;
+  decoding.rows = 3, decoding.chunk = 5, decoding.segment = segment;
   const nn::Decoder d = nn::decoder(g, o, decoding);
   const Mesh mesh = Mesh::parse(c.mesh);
   Cluster ranks = Cluster::threads(static_cast<int>(mesh.size()));
-  std::vector<FunctionSpec> functions = {d.read, d.write};
+  std::vector<FunctionSpec> functions = reads_and_writes(d);
   if (o.encoder_layers > 0) functions.push_back(d.encode);
   Session session(g, ranks, on(c, functions));
   enlarge(session, g);
@@ -242,6 +253,7 @@ void check(const TransformerOptions& o, const Case& c) {
 TEST_CASE("a decoder gives the logits of the transformer, under any layout", "[decoder]") {
   for (const Case& c : kCases) {
     check(llama_like(), c);
+    check(llama_like(), c, kContext);
     check(llama_like(3), c);
   }
 }
@@ -297,10 +309,12 @@ TEST_CASE("rows of a decoder go on with the tokens of others", "[decoder]") {
     o.scan = scan;
     Graph g;
     DecoderOptions decoding;
-    decoding.rows = 3, decoding.chunk = 5, decoding.reorders = true;
+    decoding.rows = 3, decoding.chunk = 5, decoding.segment = 3, decoding.reorders = true;
     const nn::Decoder d = nn::decoder(g, o, decoding);
     Cluster ranks = Cluster::threads(4);
-    Session session(g, ranks, on(kCases[2], {d.read, d.write, d.reorder}));
+    std::vector<FunctionSpec> functions = reads_and_writes(d);
+    functions.push_back(d.reorder);
+    Session session(g, ranks, on(kCases[2], functions));
     enlarge(session, g);
     std::vector<Row> rows;
     for (int64_t r = 0; r < 3; ++r) {
@@ -327,6 +341,34 @@ TEST_CASE("a layer with a window keeps the tokens of its window", "[decoder]") {
         "[batch=2, memory_length=12, heads=3, d_head=4]");
 }
 
+TEST_CASE("a step of a decoder reads the segments of the caches that it needs", "[decoder]") {
+  Graph g;
+  DecoderOptions decoding;
+  decoding.segment = 2;
+  const nn::Decoder d = nn::decoder(g, llama_like(), decoding);
+  std::vector<int64_t> contexts;
+  for (const nn::DecoderStep& step : d.steps) contexts.push_back(step.context);
+  CHECK(contexts == std::vector<int64_t>{2, 4, 8, kContext});
+  CHECK(d.step_for(2).write.name == "write_2");
+  CHECK(d.step_for(3).read.name == "read_4");
+  CHECK(d.step_for(9).read.name == "read");
+  CHECK(g.find("m.block1.key_cache_from_4").shape().to_string() ==
+        "[batch=1, memory_length=4, heads=3, d_head=4]");
+  Cluster ranks = Cluster::threads(1);
+  Session session(g, ranks, on(kCases[0], reads_and_writes(d)));
+  const auto flops = [&](const nn::DecoderStep& step) {
+    return session.program().flops(step.write.name);
+  };
+  CHECK(flops(d.steps[0]) < flops(d.steps[1]));
+  CHECK(flops(d.steps[1]) < flops(d.steps[2]));
+  CHECK(session.program().text().find("key_cache_from_4") != std::string::npos);
+  decoding.segment = 0;
+  expect_usage({"[decoder] segments of 0 tokens; the first has at least 1"},
+                     [&] { nn::decoder(g, llama_like(), decoding); });
+  expect_usage({"[decoder] rows of 13 tokens; the context has 12"},
+                     [&] { d.step_for(kContext + 1); });
+}
+
 TEST_CASE("a decoder scores the tokens of a text", "[decoder]") {
   const TransformerOptions o = llama_like(4);
   Graph g;
@@ -334,7 +376,7 @@ TEST_CASE("a decoder scores the tokens of a text", "[decoder]") {
   decoding.chunk = 6, decoding.scores = true, decoding.choices = 2;
   const nn::Decoder d = nn::decoder(g, o, decoding);
   Cluster ranks = Cluster::threads(2);
-  Session session(g, ranks, on({"model:2", "heads,ff,vocab:model"}, {d.score}));
+  Session session(g, ranks, on({"model:2", "heads,ff,vocab:model"}, {d.steps[0].score}));
   enlarge(session, g);
   const std::vector<int32_t> text = text_of(1, kContext);
   const std::vector<double> logits = whole(o, text);
