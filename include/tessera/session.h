@@ -123,6 +123,8 @@ class Session {
   Array shape_of(const std::string& name, Loc at = Loc::current()) const;
   /// Overwrites a parameter or state with a whole value, equal in every process. Local.
   void assign(const std::string& stored, const Array& whole, Loc at = Loc::current());
+  /// The same from the caller's memory, with any strides. It is read during the call only.
+  void assign(const std::string& stored, const ArrayView& whole, Loc at = Loc::current());
   /// The same slice by slice: `fill` is called once for each local rank. Padding is zeroed. Local.
   void assign_slices(const std::string& stored, const std::function<void(const Slice&)>& fill,
                      Loc at = Loc::current());

@@ -19,6 +19,8 @@ auto in_python(const std::string& prefix, const Work& work) {
     return work();
   } catch (nb::python_error& e) {
     throw as_error(prefix, e);
+  } catch (const nb::builtin_exception& e) {  // of this extension: what the function gave is wrong
+    throw Error(ErrorKind::usage, prefix + e.what());
   } catch (const std::bad_cast&) {
     throw Error(ErrorKind::usage, prefix + "a function in Python returned another type");
   }

@@ -71,6 +71,7 @@ std::string name_of(nb::handle dim) {
 
 std::vector<std::string> names_of(nb::handle dims) {
   if (is_text(dims) || is_dim(dims)) return {name_of(dims)};
+  if (!nb::hasattr(dims, "__iter__")) return {name_of(dims)};  // its error
   std::vector<std::string> names;
   for (nb::handle dim : dims) names.push_back(name_of(dim));
   return names;
@@ -80,6 +81,10 @@ Shape shape_of(nb::handle dims) {
   if (is_dim(dims)) return Shape{nb::cast<Dim>(dims)};
   if (nb::isinstance<GraphTensor>(dims)) return nb::cast<Tensor>(dims).shape();
   std::vector<Dim> all;
+  if (!nb::hasattr(dims, "__iter__"))
+    throw nb::type_error(("Dims are wanted, not " + std::string(nb::repr(dims).c_str()) +
+                          "; ts.dims(batch=32) makes one")
+                             .c_str());
   for (nb::handle dim : dims) {
     if (!is_dim(dim))
       throw nb::type_error(("a Dim is wanted, not " + std::string(nb::repr(dim).c_str()) +
@@ -111,7 +116,9 @@ Tensor operand(nb::handle x, const Tensor& like, const char* op) {
   if (nb::isinstance<nb::bool_>(x) || nb::isinstance<nb::int_>(x) || nb::isinstance<nb::float_>(x))
     return scalar_like(op, like, nb::cast<double>(x));
   throw nb::type_error(
-      (std::string(op) + " takes tensors and numbers, not " + nb::repr(x).c_str()).c_str());
+      (std::string(op) + " takes tensors and numbers, not " + nb::repr(x).c_str() +
+       (nb::hasattr(x, "__array__") ? "; ts.constant(array, dims) makes a tensor of an array" : ""))
+          .c_str());
 }
 
 DType dtype_of(const nb::dlpack::dtype& dtype) {

@@ -104,14 +104,15 @@ void bind_data(nb::module_& m) {
           "tokenizer.json, tekken.json, a SentencePiece model, or a folder that has one of them.")
       .def(
           "encode", [](const Tokenizer& t, const std::string& text) { return t.encode(text); },
-          At(), nb::arg("text"))
+          At(), nb::arg("text"), "The token ids of a text.")
       .def(
           "decode",
           [](const Tokenizer& t, const std::vector<int32_t>& ids, bool skip_special) {
             const std::string text = t.decode(ids, skip_special);
             return nb::bytes(text.data(), text.size()).attr("decode")("utf-8", "replace");
           },
-          At(), nb::arg("ids"), nb::arg("skip_special") = false)
+          At(), nb::arg("ids"), nb::arg("skip_special") = false,
+          "The text of token ids; skip_special leaves out those such as the end token.")
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)
       .def_prop_ro("bos", &Tokenizer::bos)
       .def_prop_ro("eos", &Tokenizer::eos)

@@ -33,7 +33,7 @@ void bind_dim(nb::module_& m) {
       .def_ro("name", &Dim::name)
       .def_ro("size", &Dim::size)
       .def_ro("is_bounded", &Dim::is_bounded)
-      .def("renamed", &Dim::renamed, nb::arg("name"))
+      .def("renamed", &Dim::renamed, nb::arg("name"), "A dim of the same size with another name.")
       .def("__eq__", [](const Dim& a,
                         nb::object b) { return nb::isinstance<Dim>(b) && a == nb::cast<Dim>(b); })
       .def("__hash__",
@@ -53,7 +53,7 @@ void bind_tensor(nb::module_& m) {
       .def_prop_ro("graph", [](const GraphTensor& x) { return x.graph; })
       .def(
           "dim", [](const GraphTensor& x, const std::string& name) { return x.tensor.dim(name); },
-          At())
+          At(), nb::arg("name"), "Its dim of this name.")
       .def(
           "named",
           [](const GraphTensor& x, const std::string& name) { return x.tensor.named(name); }, At(),
@@ -123,12 +123,15 @@ void bind_tensor(nb::module_& m) {
       "__invert__", [](const GraphTensor& x) { return logical_not(x.tensor); }, At());
   tensor.def(
       "__getitem__",
-      [](const GraphTensor& x, const nb::slice& at) {
-        const nb::object dim = at.attr("start"), indices = at.attr("stop");
-        if (dim.is_none() || !nb::isinstance<GraphTensor>(indices))
+      [](const GraphTensor& x, const nb::object& at) {
+        const bool is_named = nb::isinstance<nb::slice>(at) && !at.attr("start").is_none() &&
+                              nb::isinstance<GraphTensor>(at.attr("stop"));
+        if (!is_named)
           throw nb::type_error(
-              "a tensor is indexed as x[dim: indices], with indices a tensor of whole numbers");
-        return gather(x.tensor, nb::cast<Tensor>(indices), name_of(dim));
+              "a tensor is indexed as x[dim: indices], with indices a tensor of whole numbers; "
+              "slice(x, dim, begin, size) is a part of it, and unstack(x, dim) its rows");
+        return gather(x.tensor, nb::cast<Tensor>(nb::object(at.attr("stop"))),
+                      name_of(nb::object(at.attr("start"))));
       },
       At(), "table[vocab: tokens]: the rows at `tokens` along the dim `vocab`.");
 }
@@ -176,7 +179,8 @@ void bind_graph(nb::module_& m) {
           "fetch", [](const Graph& g, const Tensor& x) { return numpy_of(g.fetch(x)); }, At(),
           "Of an eager graph: the value of a tensor.")
       .def(
-          "find", [](Graph& g, const std::string& name) { return g.find(name); }, At())
+          "find", [](Graph& g, const std::string& name) { return g.find(name); }, At(),
+          nb::arg("name"), "The tensor of this full name.")
       .def_prop_ro("parameters", [](Graph& g) { return g.parameters(); })
       .def_prop_ro("has_updates", [](const Graph& g) { return !g.updates().empty(); })
       .def("__str__", [](const Graph& g) { return g.to_string(); });

@@ -16,30 +16,38 @@ void bind_initializers(nb::module_& m) {
         }};
       },
       nb::arg("function"));
-  m.def("zeros", [] { return Handle{nn::zeros()}; });
-  m.def("ones", [] { return Handle{nn::ones()}; });
   m.def(
-      "filled_with", [](double value) { return Handle{nn::filled_with(value)}; }, nb::arg("value"));
+      "zeros", [] { return Handle{nn::zeros()}; }, "0 in every element.");
   m.def(
-      "normal", [](double stddev) { return Handle{nn::normal(stddev)}; }, At(), nb::arg("stddev"));
+      "ones", [] { return Handle{nn::ones()}; }, "1 in every element.");
+  m.def(
+      "filled_with", [](double value) { return Handle{nn::filled_with(value)}; }, nb::arg("value"),
+      "`value` in every element.");
+  m.def(
+      "normal", [](double stddev) { return Handle{nn::normal(stddev)}; }, At(), nb::arg("stddev"),
+      "Normal with mean 0.");
   m.def(
       "truncated", [](double stddev) { return Handle{nn::truncated(stddev)}; }, At(),
-      nb::arg("stddev"));
+      nb::arg("stddev"), "Normal with mean 0, truncated to two standard deviations.");
   m.def(
       "uniform", [](double lo, double hi) { return Handle{nn::uniform(lo, hi)}; }, At(),
-      nb::arg("lo"), nb::arg("hi"));
+      nb::arg("lo"), nb::arg("hi"), "Uniform in [lo, hi).");
   m.def(
       "scaled_normal",
       [](nb::handle dims, double gain) { return Handle{nn::scaled_normal(names_of(dims), gain)}; },
-      At(), nb::arg("fan_in"), nb::arg("gain") = 1.0);
+      At(), nb::arg("fan_in"), nb::arg("gain") = 1.0,
+      "Normal with standard deviation gain / sqrt(size of the dims fan_in), truncated at two "
+      "(LeCun et al. 1998).");
   m.def(
       "glorot_uniform",
       [](nb::handle in, nb::handle out) {
         return Handle{nn::glorot_uniform(names_of(in), names_of(out))};
       },
-      At());
+      At(), nb::arg("in_dims"), nb::arg("out_dims"),
+      "Uniform with variance 2 / (size of in_dims + size of out_dims) (Glorot & Bengio 2010).");
   m.def(
-      "he_normal", [](nb::handle in) { return Handle{nn::he_normal(names_of(in))}; }, At());
+      "he_normal", [](nb::handle in) { return Handle{nn::he_normal(names_of(in))}; }, At(),
+      nb::arg("in_dims"), "Normal with variance 2 / size of in_dims (He et al. 2015).");
 }
 
 void bind_layers(nb::module_& m) {

@@ -9,11 +9,73 @@ namespace tessera::python {
 
 namespace {
 
+/// What the headers have no line for.
+const std::map<std::string, const char*> pointwise_docs = {
+    {"abs", "|x|, elementwise."},
+    {"add", "a + b, elementwise. Dims match by name; a may be a number, or b."},
+    {"cast", "x in another dtype: ts.f32, \"float32\", numpy.float32."},
+    {"ceil", "The least whole number that is not below x, elementwise."},
+    {"cos", "cos(x), elementwise; x in radians."},
+    {"div",
+     "a / b, elementwise; of whole numbers the quotient without its fraction. b = 0 gives 0 of "
+     "whole numbers."},
+    {"elu", "x where x > 0, else exp(x) - 1."},
+    {"equal", "a == b, elementwise: bool."},
+    {"erf", "The error function, elementwise."},
+    {"erf_inv", "The inverse of erf(), elementwise."},
+    {"exp", "e to the power of x, elementwise."},
+    {"floor", "The greatest whole number that is not above x, elementwise."},
+    {"floor_div", "floor(a / b), elementwise; 0 where whole numbers are divided by 0."},
+    {"gelu", "x times the cumulative normal distribution of x, in its tanh form."},
+    {"greater", "a > b, elementwise: bool."},
+    {"greater_equal", "a >= b, elementwise: bool."},
+    {"identity", "x."},
+    {"is_finite", "False where x is infinite or not a number, elementwise: bool."},
+    {"is_inf", "True where x is infinite, elementwise: bool."},
+    {"is_nan", "True where x is not a number, elementwise: bool."},
+    {"leaky_relu", "x where x > 0, else alpha * x."},
+    {"less", "a < b, elementwise: bool."},
+    {"less_equal", "a <= b, elementwise: bool."},
+    {"log", "The natural logarithm, elementwise."},
+    {"log1p", "log(1 + x), precise for small x, elementwise."},
+    {"log_softmax", "log(softmax(x, dims))."},
+    {"logical_and", "True where both bool tensors are true."},
+    {"logical_not", "True where the bool tensor x is false."},
+    {"logical_or", "True where one of two bool tensors is true, or both."},
+    {"maximum", "The larger of a and b, elementwise."},
+    {"minimum", "The smaller of a and b, elementwise."},
+    {"mod",
+     "a - b * floor(a / b), elementwise, with the sign of b; 0 where whole numbers have b = 0."},
+    {"mul", "a * b, elementwise. Dims match by name; a may be a number, or b."},
+    {"neg", "-x."},
+    {"not_equal", "a != b, elementwise: bool."},
+    {"pow", "a to the power of b, elementwise."},
+    {"reciprocal", "1 / x, elementwise."},
+    {"relu", "max(x, 0)."},
+    {"round", "The nearest whole number, elementwise; of two the even one."},
+    {"rsqrt", "1 / sqrt(x), elementwise."},
+    {"selu", "elu() with the scales of Klambauer et al. 2017."},
+    {"sigmoid", "1 / (1 + exp(-x)), elementwise."},
+    {"sign", "-1, 0 or 1, elementwise."},
+    {"silu", "x * sigmoid(x)."},
+    {"sin", "sin(x), elementwise; x in radians."},
+    {"softmax", "exp(x) divided by its sum over `dims`, each a Dim or a name."},
+    {"softplus", "log(1 + exp(x)), elementwise."},
+    {"sqrt", "The square root, elementwise."},
+    {"square", "x * x."},
+    {"stop_gradient", "x, through which no gradient goes."},
+    {"sub", "a - b, elementwise. Dims match by name; a may be a number, or b."},
+    {"tanh", "The hyperbolic tangent, elementwise."},
+};
+
 /// What the headers say of a function.
 const char* doc_of(const std::string& name) {
 #include "docstrings.inc"
-  const auto found = docs.find(name);
-  return found == docs.end() ? "" : found->second;
+  for (const auto* texts : {&docs, &pointwise_docs}) {
+    const auto found = texts->find(name);
+    if (found != texts->end()) return found->second;
+  }
+  return "";
 }
 
 OutOfRange out_of_range_of(const std::string& name) {
@@ -84,16 +146,16 @@ void bind_pointwise(nb::module_& m) {
         const auto y = nb::cast<Tensor>(b);
         return where(condition, operand(a, y, "where"), y);
       },
-      At(), doc_of("where"));
+      At(), doc_of("where"), nb::arg("condition"), nb::arg("a"), nb::arg("b"));
   m.def(
       "cast", [](const Tensor& x, nb::handle dtype) { return cast(x, dtype_of(dtype)); }, At(),
-      doc_of("cast"));
+      doc_of("cast"), nb::arg("x"), nb::arg("dtype"));
   m.def(
       "clip", [](const Tensor& x, double lo, double hi) { return clip(x, lo, hi); }, At(),
-      doc_of("clip"));
+      doc_of("clip"), nb::arg("x"), nb::arg("lo"), nb::arg("hi"));
   m.def(
       "dropout", [](const Tensor& x, double rate) { return dropout(x, rate); }, At(),
-      doc_of("dropout"));
+      doc_of("dropout"), nb::arg("x"), nb::arg("rate"));
   m.def(
       "leaky_relu", [](const Tensor& x, double alpha) { return leaky_relu(x, alpha); }, At(),
       doc_of("leaky_relu"), nb::arg("x"), nb::arg("alpha") = 0.2);
@@ -129,7 +191,7 @@ void bind_reductions(nb::module_& m) {
         const TopK top = top_k(x, name_of(dim), k);
         return std::pair(top.values, top.indices);
       },
-      At(), doc_of("top_k"));
+      At(), doc_of("top_k"), nb::arg("x"), nb::arg("dim"), nb::arg("k"));
   m.def(
       "sort",
       [](const Tensor& x, nb::handle dim, bool descending) {
@@ -190,19 +252,19 @@ void bind_reductions(nb::module_& m) {
 void bind_shapes(nb::module_& m) {
   m.def(
       "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims)); },
-      At(), doc_of("transpose"));
+      At(), doc_of("transpose"), nb::arg("x"), nb::arg("dims"));
   m.def(
       "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims)); },
-      At(), doc_of("broadcast"));
+      At(), doc_of("broadcast"), nb::arg("x"), nb::arg("dims"));
   m.def(
       "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims)); }, At(),
-      doc_of("reshape"));
+      doc_of("reshape"), nb::arg("x"), nb::arg("dims"));
   m.def(
       "rename",
       [](const Tensor& x, nb::handle from, nb::handle to) {
         return rename(x, name_of(from), name_of(to));
       },
-      At(), doc_of("rename"));
+      At(), "The same tensor with `dim` called `to`.", nb::arg("x"), nb::arg("dim"), nb::arg("to"));
   m.def(
       "slice",
       [](const Tensor& x, nb::handle dim, int64_t begin, int64_t size) {
@@ -247,20 +309,20 @@ void bind_shapes(nb::module_& m) {
   m.def(
       "concat",
       [](const std::vector<Tensor>& xs, nb::handle dim) { return concat(xs, name_of(dim)); }, At(),
-      doc_of("concat"));
+      doc_of("concat"), nb::arg("xs"), nb::arg("dim"));
   m.def(
       "split",
       [](const Tensor& x, nb::handle dim, const std::vector<int64_t>& sizes) {
         return split(x, name_of(dim), sizes);
       },
-      At(), doc_of("split"));
+      At(), doc_of("split"), nb::arg("x"), nb::arg("dim"), nb::arg("sizes"));
   m.def(
       "stack",
       [](const std::vector<Tensor>& xs, nb::handle dim) { return stack(xs, name_of(dim)); }, At(),
-      doc_of("stack"));
+      doc_of("stack"), nb::arg("xs"), nb::arg("dim"));
   m.def(
       "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim)); }, At(),
-      doc_of("unstack"));
+      doc_of("unstack"), nb::arg("x"), nb::arg("dim"));
   m.def(
       "gather",
       [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {

@@ -1,5 +1,4 @@
 // Ranks, sessions, reports and checkpoints.
-#include <algorithm>
 #include <set>
 
 #include "convert.h"
@@ -168,7 +167,8 @@ void bind_session(nb::module_& m) {
       .def_prop_ro("size", &Cluster::size)
       .def_prop_ro("is_root", &Cluster::is_root)
       .def_prop_ro("backend", &Cluster::backend)
-      .def("set_timeout", &Cluster::set_timeout, nb::arg("seconds"))
+      .def("set_timeout", &Cluster::set_timeout, nb::arg("seconds"),
+           "How long a rank waits for its peers before it fails.")
       .def("recover", &Cluster::recover)
       .def("fail", &Cluster::fail, Releasing(), nb::arg("message"),
            "Tells all other processes that this one fails: their waits end with `message`.");
@@ -226,14 +226,12 @@ void bind_session(nb::module_& m) {
           Releasing())
       .def(
           "assign",
-          [](Session& s, const std::string& name, const DenseArray& array) {
-            Array whole = array_of(array);
-            const std::vector<std::string> stored = s.program().stored_names();
-            if (std::find(stored.begin(), stored.end(), name) != stored.end())
-              whole.dims = s.shape_of(name).dims;
-            s.assign(name, whole);
+          [](Session& s, const std::string& name, const AnyArray& array) {
+            const ArrayView view = view_of(array);
+            const ReleaseGil released;
+            s.assign(name, view);
           },
-          At())
+          At(), nb::arg("name"), nb::arg("array").noconvert())
       .def(
           "set_step", [](Session& s, int64_t step) { s.set_step(step); }, At())
       .def_prop_ro("step", &Session::step)

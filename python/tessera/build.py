@@ -103,6 +103,8 @@ def _initializer(init, default):
     """An initializer; init(dims, dtype) may be a function that builds the first value."""
     if init is None or isinstance(init, _tessera.Initializer):
         return default if init is None else init
+    if not callable(init):
+        raise TypeError(f"init is one of ts.init, such as ts.init.zeros(), or a function of dims and dtype, not {init!r}")
 
     def build(graph, dims, dtype):
         with building(graph):

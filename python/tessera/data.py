@@ -27,6 +27,7 @@ class Batches:
         return self._batches.read(step)
 
     def feed(self, session: _tessera.Session, step: int) -> None:
+        """Gives the session of a run the arrays of a step; each rank reads its part. run.step() calls it."""
         self._batches.feed(session, step)
 
     def __iter__(self) -> Iterator[dict]:

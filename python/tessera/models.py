@@ -38,6 +38,7 @@ class Model:
 
     @property
     def tokenizer(self) -> _tessera.Tokenizer:
+        """That of the folder, read anew."""
         return _tessera.Tokenizer.load(self.folder.path)
 
     def generator(self, mesh: str = "", layout: str | Mapping = "", rows: int = 1, context: int = 0, device: str = "cpu", checkpoint: Any = None) -> TextGenerator:

@@ -10,6 +10,8 @@ from .ops import _spatial, cross_entropy, dropout
 
 def dense(x: _tessera.Tensor, in_dims: Any, out_dims: Any, name: str = "dense", bias: bool = True, activation: str | None = None, gain: float = 1.0) -> _tessera.Tensor:
     """x . w + b: contracts `in_dims` to `out_dims`. `activation` is a function by name: "relu", "gelu", "silu", ..."""
+    if not (activation is None or isinstance(activation, str)):
+        raise TypeError(f"activation is the name of a function, such as 'relu', not {activation!r}")
     return _tessera.dense(x, name, in_dims, out_dims, bias, [] if activation is None else [activation], gain)
 
 

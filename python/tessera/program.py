@@ -82,7 +82,7 @@ def minimize(
 ) -> _tessera.Minimized:
     """Adds gradients of `loss` and updates of all trainable parameters. Returns .loss and .gradient_norm.
 
-    loss: a scalar; or, with microbatches, a function that builds it for one of them along `dim`.
+    loss: a tensor, summed if it is not a scalar; or, with microbatches, a function that builds a scalar for one of them along `dim`.
     clip: the greatest norm of the gradient; 0: no limit. recompute, trainable: globs of scopes and of parameters.
     """
     graph = current_graph()
@@ -176,6 +176,7 @@ class Program:
 
     @property
     def graph(self) -> _tessera.Graph:
+        """The model as written; str() lists its nodes."""
         return self._trace()[0]
 
     def _options(self, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
@@ -282,8 +283,16 @@ def _layout_text(layout):
     return "; ".join(rules)
 
 
-def _no_array(name, x):
-    """Why the engine cannot read `x`, which is given for an input."""
+def _give(take, what, name, array):
+    """Gives the engine an array under `name`: take(name, array), which reads its memory in place."""
+    try:
+        take(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+    except TypeError:
+        raise _no_array(what, name, array) from None
+
+
+def _no_array(what, name, x):
+    """Why the engine cannot read `x`, which is given for an input or for what is stored."""
     why = f"is {type(x).__name__} {x!r:.60}" if not hasattr(x, "__dlpack__") else f"is a {type(x).__name__} that gives no array"
     if getattr(x, "__dlpack_device__", lambda: (1, 0))()[0] != 1:
         why = "is not in host memory; copy it: x.cpu() of PyTorch, jax.device_get(x) of JAX"
@@ -293,7 +302,7 @@ def _no_array(name, x):
             x.__dlpack__()
         except Exception as e:
             why += f": {e}"
-    return TypeError(_tessera.with_line(f"[feed] what is given for '{name}' {why}; an input is an array of float16, bfloat16, float32, float64, int32, int64, uint8 or bool"))
+    return TypeError(_tessera.with_line(f"[{what}] what is given for '{name}' {why}; arrays are of float16, bfloat16, float32, float64, int32, int64, uint8 or bool"))
 
 
 def _usage(message):
@@ -312,7 +321,10 @@ def program(function: Callable[..., Any]) -> Program:
 
 
 class Result:
-    """The outputs of a run, by attribute or by name. They are fetched when they are asked for, before the next run."""
+    """The outputs of a run, by attribute or by name. They are fetched when they are asked for, before the next run.
+
+    A scalar is a number of Python, another output an array with the dims of the tensor, in its order: print(result) shows them.
+    """
 
     def __init__(self, run, number):
         self._run, self._number, self._values = run, number, {}
@@ -340,7 +352,7 @@ class Result:
         return list(self._run._outputs)
 
     def __repr__(self):
-        return f"Result({', '.join(self._run._outputs)})"
+        return f"Result({', '.join(f'{name}: {x.dtype}{list(x.dims)}' for name, x in self._run._outputs.items())})"
 
 
 class Run:
@@ -391,10 +403,7 @@ class Run:
 
     def _feed(self, session, arrays, fed):
         for name, array in arrays.items():
-            try:
-                session.feed(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
-            except TypeError:
-                raise _no_array(name, array) from None
+            _give(session.feed, "feed", name, array)
         if not self._required <= arrays.keys() | fed:
             self._refuse(self._required - arrays.keys() - fed)
         for name, array in self._defaults.items():
@@ -427,8 +436,8 @@ class Run:
         return self._open().fetch(name)
 
     def assign(self, name: str, array: Any) -> None:
-        """Overwrites a parameter or state with a whole value."""
-        self._open().assign(name, np.ascontiguousarray(array))
+        """Overwrites a parameter or state with a whole value: any array that a call takes, read in place. The same in every process."""
+        _give(self._open().assign, "assign", name, array)
 
     def slices(self, name: str) -> list[tuple[int, list[int], np.ndarray]]:
         """(rank, offset, array) of each local rank's slice of a tensor: the memory itself, on the CPU."""
@@ -450,6 +459,7 @@ class Run:
 
     @property
     def device(self) -> str:
+        """"cpu", or "cuda:0" of the first local rank's GPU."""
         return self._open().device
 
     def explain(self) -> Explanation:

@@ -83,3 +83,7 @@ def test_ops_are_documented():
         if len((getattr(ts, name).__doc__ or "").strip().splitlines()[-1]) < 30
     ]
     assert not undocumented
+    for name in ts.ops.__all__:
+        text = getattr(ts, name).__doc__
+        assert "arg0" not in text and "arg:" not in text, f"{name}: its arguments have names"
+        assert [line for line in text.splitlines() if line and "->" not in line], f"{name}: what it computes"

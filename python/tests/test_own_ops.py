@@ -148,7 +148,7 @@ def test_what_an_op_does_wrong_is_said():
     def nothing(x):
         return x
 
-    with pytest.raises(ts.UsageError, match=r"\[nothing\] "):
+    with pytest.raises(ts.UsageError, match=r"\[nothing\] Dims are wanted, not 3.*\(test_own_ops.py:\d+\)"):
         value(nothing, x)
     with pytest.raises(ValueError, match="combine is 'mean'; known: sum, max, min, prod"):
         ts.op(lambda x: x, combine="mean")

@@ -362,9 +362,12 @@ void Session::feed(const std::string& input, const ArrayView& whole, Loc at) {
     const std::vector<int64_t>& scalars = state_->scalars.values;
     if (const Port* unread = state_->ports.unread_input(input))
       return require_matches(*unread, scalars, whole);
-    require_matches(state_->program().ports[state_->ports.input(input)], scalars, whole);
+    const int p = state_->ports.input(input);
+    require_matches(state_->program().ports[p], scalars, whole);
+    Array copy;
+    const ArrayView from = apart_from(state_->slices().slices(p), whole, copy);
     feed_slices(
-        input, [&](const Slice& slice) { copy_in(whole, slice); }, at);
+        input, [&](const Slice& slice) { copy_in(from, slice); }, at);
   });
 }
 
@@ -507,6 +510,18 @@ void Session::assign(const std::string& stored, const Array& whole, Loc at) {
       lies_as(port.dims, whole) ? copy_in(whole, slice)
                                 : copy_in(by_name(stored, port.dims, whole), slice);
     }
+    state_->slices().write(p);
+  });
+}
+
+void Session::assign(const std::string& stored, const ArrayView& whole, Loc at) {
+  at_users_line("assign", at, [&] {
+    const int p = state_->ports.stored(stored);
+    require_matches(state_->program().ports[p], state_->scalars.values, whole);
+    const std::vector<Slice>& slices = state_->slices().slices(p);
+    Array copy;
+    const ArrayView from = apart_from(slices, whole, copy);
+    for (const Slice& slice : slices) copy_in(from, slice);
     state_->slices().write(p);
   });
 }

@@ -110,6 +110,28 @@ void each_run(const Slice& slice, const Strides& strides, Copy copy) {
   }
 }
 
+Strides strides_of(const ArrayView& whole) {
+  Strides strides = row_major(whole.sizes);
+  std::copy(whole.strides.begin(), whole.strides.end(), strides.begin());
+  return strides;
+}
+
+/// Addresses between which elements with strides lie: the first byte, and that behind the last.
+struct Extent {
+  Extent(const void* data, DType dtype, const std::vector<int64_t>& sizes, const int64_t* strides)
+      : begin(reinterpret_cast<intptr_t>(data)), end(begin) {
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      if (sizes[d] == 0) return;
+      const int64_t last = (sizes[d] - 1) * strides[d] * size_of(dtype);
+      (last < 0 ? begin : end) += last;
+    }
+    end += size_of(dtype);
+  }
+  bool overlaps(const Extent& other) const { return begin < other.end && other.begin < end; }
+
+  intptr_t begin, end;
+};
+
 }  // namespace
 
 Slice slice_of(const Program& program, const Port& port, const Executor& executor,
@@ -184,6 +206,24 @@ ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
   return view;
 }
 
+ArrayView apart_from(const std::vector<Slice>& slices, const ArrayView& whole, Array& copy) {
+  const Extent mine(whole.data, whole.dtype, whole.sizes, strides_of(whole).data());
+  const auto shares = [&](const Slice& slice) {
+    return mine.overlaps(Extent(slice.data, slice.dtype, slice.valid, slice.strides.data()));
+  };
+  if (std::none_of(slices.begin(), slices.end(), shares)) return whole;
+  copy = Array(whole.dtype, {}, whole.sizes);
+  const Strides dense = row_major(whole.sizes);
+  Slice all;
+  all.data = copy.bytes.data();
+  all.dtype = whole.dtype;
+  all.offset.assign(whole.sizes.size(), 0);
+  all.valid = whole.sizes;
+  all.strides.assign(dense.begin(), dense.begin() + static_cast<int64_t>(whole.sizes.size()));
+  copy_in(whole, all);
+  return {copy.bytes.data(), whole.dtype, whole.sizes, {}};
+}
+
 void copy_in(const Array& whole, const Slice& slice) {
   const int64_t item = size_of(slice.dtype);
   each_run(slice, row_major(whole.sizes), [&](std::byte* local, int64_t global, int64_t n) {
@@ -193,8 +233,7 @@ void copy_in(const Array& whole, const Slice& slice) {
 
 void copy_in(const ArrayView& whole, const Slice& slice) {
   const auto item = static_cast<size_t>(size_of(slice.dtype));
-  Strides strides = row_major(whole.sizes);
-  std::copy(whole.strides.begin(), whole.strides.end(), strides.begin());
+  const Strides strides = strides_of(whole);
   const int64_t last = whole.sizes.empty() ? 1 : strides[whole.sizes.size() - 1];
   each_run(slice, strides, [&](std::byte* local, int64_t global, int64_t n) {
     const std::byte* from = static_cast<const std::byte*>(whole.data) + global;

@@ -26,6 +26,8 @@ inline bool lies_as(const std::vector<std::string>& dims, const Array& whole) {
 /// names are others.
 ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
                   const Array& whole);
+/// `whole`; or, if it shares memory with one of `slices`, which are to be written, `copy` of it.
+ArrayView apart_from(const std::vector<Slice>& slices, const ArrayView& whole, Array& copy);
 void copy_in(const Array& whole, const Slice& slice);
 void copy_in(const ArrayView& whole, const Slice& slice);
 void copy_out(const Slice& slice, Array& whole);

@@ -130,6 +130,52 @@ TEST_CASE("slices are shown in place, and keep their Session", "[dlpack][fast]")
   CHECK(session.expired());
 }
 
+TEST_CASE("parameters are assigned in place, and from their own memory", "[dlpack][fast]") {
+  Graph g;
+  Tensor w = g.parameter("w", {Dim("rows", 3), Dim("cols", 3)}, nn::zeros());
+  Tensor x = g.input("x", {Dim("rows", 3), Dim("cols", 3)}, DType::float32);
+  Tensor y = identity(x).named("y");
+  std::vector<float> data(9);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i);
+  for (const char* mesh : {"a:1", "a:2"}) {
+    INFO(mesh);
+    Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
+    Session session(g, cluster,
+                    {Mesh::parse(mesh), Layout::parse("rows:a"), {{"run", {w, y}, false}}});
+    const auto holds = [&](const char* name, int64_t first, int64_t down, int64_t along) {
+      const Array whole = session.fetch(name);
+      for (int64_t i = 0; i < 9; ++i) {
+        INFO(name << ", element " << i);
+        CHECK(whole.at(i) == static_cast<double>(first + i / 3 * down + i % 3 * along));
+      }
+    };
+    session.assign("w", ArrayView{&data[6], DType::float32, {3, 3}, {-3, 1}});
+    holds("w", 6, -3, 1);
+    session.assign("w", ArrayView{data.data(), DType::float32, {3, 3}, {}});
+    holds("w", 0, 3, 1);
+    session.feed("x", ArrayView{data.data(), DType::float32, {3, 3}, {}});
+    if (cluster.size() == 2) continue;
+    // What is read here is what is written.
+    auto* mine = static_cast<float*>(session.slices("w")[0].data);
+    session.assign("w", ArrayView{mine, DType::float32, {3, 3}, {1, 3}});
+    holds("w", 0, 1, 3);
+    session.assign("w", ArrayView{mine + 6, DType::float32, {3, 3}, {-3, 1}});
+    holds("w", 2, -1, 3);
+    mine = static_cast<float*>(session.slices("x")[0].data);
+    session.feed("x", ArrayView{mine, DType::float32, {3, 3}, {}});
+    session.run("run");
+    holds("y", 0, 3, 1);
+  }
+  Cluster one = Cluster::threads(1);
+  Session session(g, one, {Mesh::parse("a:1"), {}, {{"run", {w, y}, false}}});
+  expect_usage({"[assign]", "'w' has the sizes [3, 3]", "but the array has [9]"}, [&] {
+    session.assign("w", ArrayView{data.data(), DType::float32, {9}, {}});
+  });
+  expect_usage({"[assign]", "no parameter or state 'v'", "known: w"}, [&] {
+    session.assign("v", ArrayView{data.data(), DType::float32, {3, 3}, {}});
+  });
+}
+
 TEST_CASE("what cannot be read is refused, and let go once", "[dlpack][errors][fast]") {
   Copy copy(DType::float32);
   int released = 0;
