@@ -1,11 +1,17 @@
 // Grouped products in passes. The first sorts the positions of rows by group, stable, into the
-// workspace: a block for each batch element, a thread for each group. Then a block of 16 x 16
-// threads computes a tile of the result: grouped_dot 16 rows of one group by 16 columns, found by
-// counting the tiles of the groups; grouped_outer 16 x 16 elements of a matrix, over all rows of
-// its group. Tiles of the operands pass through shared memory; columns are read side by side. Where
-// several rows of grouped_dot are added to one, products are stored by position, and a last pass
-// adds them in the order of positions.
+// workspace: a counting sort by a block for each batch element. Each of its warps reads the indices
+// of its share of the positions side by side, 32 at a time, and keeps a count for each group in
+// shared memory. Lanes of one group find each other by a vote on each bit of the group, and the
+// first of them moves the count. Once to count; then the counts become places, by a sum over warps
+// and groups; and once to write the positions. There are at most as many counts as rows, so the
+// pass is linear in rows and groups. Then a block of 16 x 16 threads computes a tile of the result:
+// grouped_dot 16 rows of one group by 16 columns, found by counting the tiles of the groups;
+// grouped_outer 16 x 16 elements of a matrix, over all rows of its group. Tiles of the operands
+// pass through shared memory; columns are read side by side. Where several rows of grouped_dot are
+// added to one, products are stored by position, and a last pass adds them in the order of
+// positions.
 #include <algorithm>
+#include <bit>
 
 #include "kernels/common/grouped.h"
 #include "kernels/cuda/codegen.h"
@@ -17,6 +23,7 @@ using kernels::GroupedPlan, kernels::Nest;
 namespace {
 
 constexpr int64_t kSide = 16;
+constexpr int64_t kMostWarps = 16, kMostCounts = 8192;  ///< of the sort
 
 int64_t tiles(int64_t n) { return (n + kSide - 1) / kSide; }
 int64_t bytes_of_sums(const GroupedPlan& p, DType dtype) {
@@ -84,9 +91,9 @@ class Pass {
         type, kSide, kSide + 1);
   }
 
-  Source source(const std::string& body, int64_t blocks) const {
+  Source source(const std::string& body, int64_t blocks, int64_t threads = kSide * kSide) const {
     Source source;
-    source.threads = kSide * kSide;
+    source.threads = static_cast<int>(threads);
     source.text = unit(arguments_, source.threads, body);
     source.words = arguments_.words();
     source.blocks = blocks;
@@ -109,20 +116,72 @@ class Pass {
   const char* type;
 };
 
+/// The warps that sort: a power of two. Their counts fit in shared memory, and are no more than
+/// rows, unless there is one warp, which counts in the workspace.
+int64_t sorting_warps(const GroupedPlan& plan) {
+  int64_t warps = 1;
+  while (warps < kMostWarps && 2 * warps * plan.groups <= std::min(kMostCounts, plan.rows))
+    warps *= 2;
+  return warps;
+}
+
 Source sort_rows(const KernelArgs& args, const GroupedPlan& plan) {
   const Pass pass(args, plan);
-  const std::string each = fmt::format("  for (int g = threadIdx.x; g < {}; g += {}) {{\n",
-                                       plan.groups, kSide * kSide),
-                    rows = fmt::format("    for (long long i = 0; i < {}; ++i) {{\n", plan.rows);
-  std::string body = "  const long long b = blockIdx.x;\n" + pass.offsets() + pass.group() +
-                     pass.order() + each + "    int count = 0;\n" + rows +
-                     "      if (group(b, i) == g) ++count;\n    }\n    ends[g] = count;\n  }\n"
-                     "  __syncthreads();\n  if (threadIdx.x == 0) {\n";
-  body +=
-      fmt::format("    for (int g = 1; g < {}; ++g) ends[g] += ends[g - 1];\n  }}\n", plan.groups);
-  body += "  __syncthreads();\n" + each + "    int at = g > 0 ? ends[g - 1] : 0;\n" + rows +
-          "      if (group(b, i) == g) order[at++] = static_cast<int>(i);\n    }\n  }\n";
-  return pass.source(body, plan.batch.elements());
+  const int64_t warps = sorting_warps(plan), threads = 32 * warps;
+  const bool shares = warps * plan.groups <= kMostCounts;
+  const int64_t share = ((plan.rows + warps - 1) / warps + 31) / 32 * 32;
+  const auto filled = [&](const char* text) {
+    return fmt::format(fmt::runtime(text), fmt::arg("groups", plan.groups),
+                       fmt::arg("warps", warps), fmt::arg("threads", threads),
+                       fmt::arg("counts", warps * plan.groups),
+                       fmt::arg("bits", std::bit_width(static_cast<uint64_t>(plan.groups - 1))),
+                       fmt::arg("share", share), fmt::arg("rows", plan.rows));
+  };
+  const std::string body =
+      "  const long long b = blockIdx.x;\n" + pass.offsets() + pass.group() + pass.order() +
+      filled(shares ? "  __shared__ int counts[{counts}];\n" : "  int* const counts = ends;\n") +
+      filled(
+          "  __shared__ int sums[{threads}];\n"
+          "  const int t = static_cast<int>(threadIdx.x), warp = t / 32, lane = t % 32;\n"
+          "  int* const mine = counts + warp * {groups};\n"
+          "  auto group_of = [&](long long i, long long end) -> int {{\n"
+          "    return i < end ? static_cast<int>(group(b, i)) : -1;\n  }};\n"
+          "  auto lanes_of = [&](int g) -> unsigned {{\n"
+          "    unsigned lanes = __ballot_sync(0xffffffffu, g >= 0);\n"
+          "    for (int bit = 0; bit < {bits}; ++bit) {{\n"
+          "      const bool is_set = (g >> bit & 1) != 0;\n"
+          "      const unsigned set = __ballot_sync(0xffffffffu, is_set);\n"
+          "      lanes &= is_set ? set : ~set;\n    }}\n    return lanes;\n  }};\n"
+          "  const unsigned before = (1u << lane) - 1;\n"
+          "  const long long begin = warp * {share}ll,\n"
+          "                  end = begin + {share} < {rows} ? begin + {share} : {rows};\n"
+          "  for (int e = t; e < {counts}; e += {threads}) counts[e] = 0;\n"
+          "  __syncthreads();\n"
+          "  for (long long i = begin + lane; i - lane < end; i += 32) {{\n"
+          "    const int g = group_of(i, end);\n    const unsigned lanes = lanes_of(g);\n"
+          "    if (g >= 0 && (lanes & before) == 0) mine[g] += __popc(lanes);\n"
+          "    __syncwarp();\n  }}\n  __syncthreads();\n"
+          "  for (int first = 0, start = 0; first < {groups}; first += {threads}) {{\n"
+          "    const int g = first + t;\n    int own = 0;\n"
+          "    if (g < {groups}) {{\n"
+          "      for (int w = 0; w < {warps}; ++w) own += counts[w * {groups} + g];\n    }}\n"
+          "    int place = start + scan_threads<{threads}>(own, sums) - own;\n"
+          "    if (g < {groups}) {{\n      for (int w = 0; w < {warps}; ++w) {{\n"
+          "        const int count = counts[w * {groups} + g];\n"
+          "        counts[w * {groups} + g] = place;\n        place += count;\n      }}\n    }}\n"
+          "    start += sums[{threads} - 1];\n    __syncthreads();\n  }}\n"
+          "  for (long long i = begin + lane; i - lane < end; i += 32) {{\n"
+          "    const int g = group_of(i, end);\n    const unsigned lanes = lanes_of(g);\n"
+          "    if (g >= 0) order[mine[g] + __popc(lanes & before)] = static_cast<int>(i);\n"
+          "    __syncwarp();\n"
+          "    if (g >= 0 && (lanes & before) == 0) mine[g] += __popc(lanes);\n"
+          "    __syncwarp();\n  }}\n") +
+      // A count of the last warp is now where its group ends.
+      (shares ? filled("  __syncthreads();\n"
+                       "  for (int g = t; g < {groups}; g += {threads})\n"
+                       "    ends[g] = counts[{counts} - {groups} + g];\n")
+              : "");
+  return pass.source(body, plan.batch.elements(), threads);
 }
 
 Source multiply_rows(const KernelArgs& args, const GroupedPlan& plan) {

@@ -201,6 +201,7 @@ inline void run(void (*body)(const void*), const void* args, int64_t blocks, int
 #define __syncthreads_or(x) ::shim::wait_and_vote(x)
 #define __syncwarp() ::shim::meet(::shim::block.warps[::shim::block.current / 32])
 #define __ballot_sync(mask, x) ::shim::ballot(x)
+#define __popc(x) __builtin_popcount(x)
 #define __ffs(x) __builtin_ffs(static_cast<int>(x))
 #define __shfl_xor_sync(mask, x, lanes) ::shim::shuffle_xor(x, lanes)
 

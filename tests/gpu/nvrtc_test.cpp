@@ -199,6 +199,35 @@ TEST_CASE("NVRTC compiles attention with structure for every architecture, witho
   CHECK(problems_of(texts_of(cases), known_archs()) == "");
 }
 
+TEST_CASE(
+    "NVRTC compiles the grouped products of experts for sm_80 and sm_90, without local memory",
+    "[cuda][nvrtc][ragged][slow]") {
+  std::vector<std::string> texts;
+  for (const DType type : {DType::float32, DType::bfloat16}) {
+    CudaEmulator gpu;
+    const WithEmulator here(gpu);
+    Clusters clusters;
+    Graph g;
+    const Tensor x = g.input("x", {Dim("batch", 4), Dim("length", 128), Dim("d_model", 64)}, type);
+    nn::MoeOptions o;
+    o.experts = Dim("experts", 128);
+    o.hidden = Dim("ff", 48);
+    o.expert.activations = {"silu", "linear"};
+    o.routing.choices = 8;
+    const nn::Moe mixed = nn::moe(x, "moe", "d_model", o);
+    std::vector<Tensor> outputs = gradients(mean_all(square(mixed.y)), g.parameters());
+    CompileOptions options{Mesh::parse("x:1"), {}, {{"f", outputs, false}}};
+    options.device = "cuda";
+    const Session session(g, clusters.of(1), options);
+    for (const std::string& text : gpu.texts()) {
+      const bool sorts = text.find("order[") != std::string::npos;
+      if (sorts) texts.push_back(text);
+    }
+  }
+  CHECK(texts.size() > 6);
+  CHECK(problems_of(texts) == "");
+}
+
 /// Takes minutes: ctest leaves it out.
 TEST_CASE("NVRTC compiles every kernel of op_cases for sm_80 and sm_90, without local memory",
           "[slow][nvrtc-all]") {
