@@ -290,4 +290,24 @@ TEST_CASE("attention's work is that of the pairs that causal order and a window 
   CHECK(flops_done(other, Mesh()) == 5);
 }
 
+TEST_CASE("rows that are added somewhere are counted once, wherever they may go", "[fast]") {
+  Graph g;
+  const Dim tokens("tokens", 6), rows("rows", 100), width("width", 4);
+  const Tensor indices = g.input("indices", {tokens}, DType::int32),
+               updates = g.input("updates", {tokens, width});
+  const Tensor added = scatter_add(indices, updates, {rows, width}, "rows").named("added"),
+               sum = reduce_max(updates, {"tokens"}).named("sum");
+  LowerOptions lowering{Mesh::parse("a:2"),
+                        Layout::parse("width:a"),
+                        {{"run", {added, sum}, false}},
+                        composite_kernels(),
+                        {},
+                        {}};
+  const Program program = lower(g, lowering);
+  std::map<KernelKind, int64_t> flops;
+  for (const Step& s : program.functions[program.function("run")].steps) flops[s.kernel] += s.flops;
+  CHECK(flops[KernelKind::scatter_add] == 6 * 4 / 2);
+  CHECK(flops[KernelKind::reduce] == 6 * 4 / 2);
+}
+
 }  // namespace tessera::test

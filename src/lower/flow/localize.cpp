@@ -140,13 +140,15 @@ class Localizer {
     build_.add_step(std::move(step));
   }
 
-  /// One for each element that the op reduces, or makes.
+  /// One for each element that the op makes; if it reduces, one for each that it reduces, wherever
+  /// that goes: the rows of a scatter_add are added once, not to each row of the result.
   static int64_t default_flops(const FlowNode& node, const Shape& out) {
-    int64_t flops = out.elements();
+    int64_t reduced = 1, fresh = 1;
     for (const Factor& factor : node.space.factors) {
-      if (factor.role == Role::reduce) flops *= factor.size;
+      if (factor.role == Role::reduce) reduced *= factor.size;
+      if (factor.role == Role::fresh) fresh *= factor.size;
     }
-    return flops;
+    return reduced == 1 ? out.elements() : out.elements() / fresh * reduced;
   }
 
   /// Divides the op's flops by the ranks it is split over. Notes the axes it leaves unused.
