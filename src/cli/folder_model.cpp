@@ -18,6 +18,20 @@ namespace {
 constexpr int64_t kUsualLength = 1024;  ///< a model's longest text is more than most data have
 constexpr double kAnyLength = 1e7;      ///< where no positions are stored
 
+/// The feed-forward layers that some blocks have.
+std::vector<nn::MlpLayerOptions*> mlps_of(nn::TransformerOptions& o) {
+  std::vector<nn::MlpLayerOptions*> all = {&o.mlp};
+  for (nn::SpanOptions& span : o.spans) {
+    if (span.mlp) all.push_back(&*span.mlp);
+  }
+  return all;
+}
+
+bool has_experts(nn::TransformerOptions o) {
+  const std::vector<nn::MlpLayerOptions*> all = mlps_of(o);
+  return std::any_of(all.begin(), all.end(), [](const auto* mlp) { return mlp->experts > 0; });
+}
+
 bool reads_images(const ModelFolder& folder) { return folder.options().image.classes > 0; }
 
 std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
@@ -40,6 +54,13 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
     std::erase_if(keys, [](const ConfigKey& key) {
       return key.name == "model.length" || key.name == "model.loss_blocks";
     });
+  }
+  if (has_experts(o)) {
+    keys.push_back({"model.row_bound", "2",
+                    "Where rows travel to the ranks of their experts, how many a rank has places "
+                    "for from each rank, as a multiple of the mean. A step that has more is "
+                    "repeated with four times as many places; with 0 there are places for all.",
+                    KeyRange::number(0)});
   }
   for (ConfigKey& key : lora_keys()) keys.push_back(std::move(key));
   if (reads_images(folder)) return keys;
@@ -68,6 +89,9 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
     o.length = lengths.inputs, o.target_length = lengths.targets;
   }
   o.scan = c.flag("model.scan");
+  if (has_experts(o)) {
+    for (nn::MlpLayerOptions* mlp : mlps_of(o)) mlp->row_bound = c.number("model.row_bound");
+  }
   o.lora = lora_of(c);
   o.float8 = c.text("train.dtype") == "float8";
   o.dtype = activations_of(c);

@@ -34,7 +34,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
   lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = options.chunks;
-  lowering.row_bound = kFirstRowBound;
+  lowering.row_bounds = 1;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   return lowering;

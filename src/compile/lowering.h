@@ -12,9 +12,8 @@ namespace tessera {
 /// options.machine cannot price the mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
-/// LowerOptions::row_bound, with which lowering_of() and every Session begin, and the factor by
-/// which it is raised.
-constexpr double kFirstRowBound = 2, kRowBoundFactor = 4;
+/// By what a Session raises LowerOptions::row_bounds, which begin as 1.
+constexpr double kRowBoundFactor = 4;
 
 /// What a GPU does otherwise: matmuls take epilogues and reductions prologues
 /// (passes/fuse_epilogues.h, fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives

@@ -54,7 +54,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
   Flow flow = partition(graph, rule_layouts, options.functions, options.kernels,
                         {options.init, options.wide_grad_reduce, options.reduce_each_microbatch,
-                         options.row_bound, options.reads_counts});
+                         options.row_bounds, options.reads_counts});
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });

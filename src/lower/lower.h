@@ -38,9 +38,10 @@ struct LowerOptions {
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
   PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
-  /// How many rows may go from a rank to another where counted rows travel (tessera/ragged.h), as a
-  /// multiple of the mean. 0: all rows may go to one rank.
-  double row_bound = 0;
+  /// Times the attribute "row_bound" that a composite has: how many rows may go from a rank to
+  /// another where counted rows travel (tessera/ragged.h), as a multiple of the mean. 0: all rows
+  /// may go to one rank.
+  double row_bounds = 0;
   /// True if the device's collectives can read counts when they start. False: whole blocks travel.
   bool reads_counts = true;
   StepPrices prices = {};

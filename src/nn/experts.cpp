@@ -254,10 +254,18 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
               m.shape().to_string(), x.shape().to_string(), w.down.shape().to_string(), w.dim,
               where(at));
     }
+    const int64_t rows = indices.shape().elements(), count = w.down.dim(w.dim).size;
+    const double mean = static_cast<double>(rows) / static_cast<double>(count);
+    require(w.row_bound == 0 || w.row_bound >= 1,
+            "[experts] row_bound {} is a bound below the mean: {} rows for {} experts are {:g} for "
+            "each, of which {:g} would have places; give at least 1, or 0 for places for all rows "
+            "({})",
+            w.row_bound, rows, count, mean, std::max(0.0, w.row_bound * mean), where(at));
     Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
-    return x.graph().add(
-        kExperts, in, {{"dim", w.dim}, {"activations", w.activations}, {"row_bound", 0.0}}, at)[0];
+    const Attrs attrs = {
+        {"dim", w.dim}, {"activations", w.activations}, {"row_bound", w.row_bound}};
+    return x.graph().add(kExperts, in, attrs, at)[0];
   });
 }
 

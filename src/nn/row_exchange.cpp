@@ -10,7 +10,7 @@ namespace tessera::nn {
 
 namespace {
 
-constexpr int64_t kFewPlaces = 64;  ///< a bound of fewer saves nothing
+constexpr double kFewPlaces = 64;  ///< a bound of fewer saves nothing
 
 Tensor number(Graph& g, int64_t value) {
   return constant(g, static_cast<double>(value), DType::int32);
@@ -43,9 +43,11 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   const int64_t here = room_ / slices * (tokens_.elements() / tokens_[0].size);
   token_ = Dim(token_.name, here);
   row_ = Dim(row_.name, here * choices_.size);
+  place_ = Dim(place_.name, row_.size);
   const double mean = static_cast<double>(row_.size) / static_cast<double>(slices);
-  const int64_t places = std::max(kFewPlaces, static_cast<int64_t>(std::ceil(bound * mean)));
-  place_ = Dim(place_.name, bound == 0 ? row_.size : std::min(places, row_.size));
+  const double all = static_cast<double>(row_.size),
+               places = std::max(kFewPlaces, std::ceil(bound * mean));
+  if (bound > 0) place_.size = static_cast<int64_t>(std::min(places, all));
   used_ = std::min(1.0, mean / static_cast<double>(place_.size));
 
   like_ = iota(g, slice_).prefer(slice_.name);

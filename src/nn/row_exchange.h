@@ -18,8 +18,8 @@ class RowExchange {
  public:
   /// indices [tokens..., choices], int32, without bounded dims; an index outside of `experts` is no
   /// row. `tokens`: the dim of the indices that is in slices. `bound`: the places of a block, as a
-  /// multiple of the mean number of rows (LowerOptions::row_bound); 0: as many as a rank has rows,
-  /// so that all of them may go to one owner.
+  /// multiple of the mean number of rows (Experts::row_bound, raised); 0: as many as a rank has
+  /// rows, so that all of them may go to one owner.
   RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
               const std::string& tokens, int64_t slices, double bound = 0);
 

@@ -40,6 +40,12 @@ void require_fitting(const MlpLayerOptions& o) {
   require(o.experts == 0 || (o.choices >= 1 && o.choices <= o.experts),
           "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
           o.choices, o.experts);
+  require(
+      o.row_bound == 0 || o.row_bound >= 1,
+      "[transformer] row_bound {} is a bound below the mean: with {} of {} experts for each "
+      "token, only that share of the rows would have places if routing were even; give at least "
+      "1, or 0 for places for all",
+      o.row_bound, o.choices, o.experts);
 }
 
 void require_latent(const TransformerOptions& o) {

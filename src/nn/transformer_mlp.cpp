@@ -67,6 +67,7 @@ Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
     return o.lora.targets.empty() ? w : adapted(w, x, full, {from.name}, o.lora, {dim.name}, at);
   };
   Experts weights;
+  weights.row_bound = o.mlp.row_bound;
   const Tensor up = matrix("up", model, ff, 1);
   weights.up = {up};
   weights.activations = {name_of(o.mlp.activation)};

@@ -136,7 +136,7 @@ struct Session::State {
   std::unique_ptr<LocalRanks> make_ranks();
 };
 
-/// The last Program has no bounds that a larger LowerOptions::row_bound raises.
+/// The last Program has no bounds that larger LowerOptions::row_bounds raise.
 std::vector<Program> Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
   if (device.cuda) lower_for_gpu(lowering);
@@ -145,7 +145,7 @@ std::vector<Program> Session::State::lower_for(const Graph& graph, const Compile
   };
   std::vector<Program> all = {lower(graph, lowering)};
   while (std::any_of(all.back().functions.begin(), all.back().functions.end(), has_bounds)) {
-    lowering.row_bound *= kRowBoundFactor;
+    lowering.row_bounds *= kRowBoundFactor;
     Program next = lower(graph, lowering);
     if (hash(next) == hash(all.back())) break;  // what is left are the model's own bounds
     all.push_back(std::move(next));
@@ -216,11 +216,10 @@ void Session::State::raise_bound() {
     }
     slices().write(p);
   }
-  const double places = kFirstRowBound * std::pow(kRowBoundFactor, bound);
   raised.push_back(
-      fmt::format("step {}: more rows went from one rank to another than there were places; the "
-                  "step is repeated with places for up to {:g} times the mean",
-                  scalars.values[0], places));
+      fmt::format("step {}: more rows went from one rank to another than row_bound of the experts "
+                  "has places for; the step is repeated with {:g} times as many places",
+                  scalars.values[0], std::pow(kRowBoundFactor, bound)));
 }
 
 /// Throws if function `f` cannot run now.

@@ -363,7 +363,7 @@ TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are rai
   Cluster single = Cluster::threads(1), ranks = Cluster::threads(4);
   Session whole(one.g, single, one.options("x:1", ""));
   Session split(many.g, ranks, many.options("x:4", "batch,experts:x"));
-  const int64_t bound = 2 * 256 / 4;  // twice the mean of the rows of a rank for each rank
+  const int64_t bound = 2 * 256 / 4;  // the usual row_bound: twice the mean from a rank to another
   const int64_t before = split.program().transient_bytes();
   const Array x = wave(rows);
   whole.feed("x", x);
@@ -382,13 +382,51 @@ TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are rai
     REQUIRE(split.fallbacks().size() == (exceeded < 0 ? 0u : 1u));
   }
   REQUIRE(exceeded > 0);
-  CHECK(split.fallbacks()[0].find(fmt::format("step {}: ", exceeded)) == 0);
+  CHECK(
+      split.fallbacks()[0] ==
+      fmt::format("step {}: more rows went from one rank to another than row_bound of the experts "
+                  "has places for; the step is repeated with 4 times as many places",
+                  exceeded));
   CHECK(split.step() == steps);
   CHECK(split.program().transient_bytes() > before);
   for (const std::string& name : whole.program().stored_names()) {
     const Array want = whole.fetch(name), got = split.fetch(name);
     for (int64_t i = 0; i < want.elements(); ++i)
       REQUIRE(got.at(i) == Approx(want.at(i)).epsilon(1e-7).margin(1e-9));
+  }
+}
+
+TEST_CASE("row_bound says how many rows have places, and changes no result", "[ragged]") {
+  const int64_t experts = 6, rows = 32, mean = 16 * rows * 2 / 4 / 4, all = 4 * mean;
+  const Choices choices(experts, rows, 4, 0.3, 1);
+  REQUIRE(choices.most > 2 * mean);
+  FedExperts whole(experts, rows);
+  Cluster single = Cluster::threads(1), ranks = Cluster::threads(4);
+  Session one(whole.g, single, whole.options("x:1", ""));
+  one.feed("x", wave(rows));
+  one.feed("indices", choices.array);
+  one.run("train");
+  std::map<int64_t, int64_t> transient;  // bytes, by places
+  for (const double bound : {1.0, 1.5, 2.0, 4.0, 100.0, 0.0}) {
+    INFO(bound);
+    FedExperts model(experts, rows, bound);
+    Session split(model.g, ranks, model.options("x:4", "batch,experts:x"));
+    int64_t places = bound == 0 ? all : std::min(all, static_cast<int64_t>(bound * mean));
+    transient[places] = split.program().transient_bytes();
+    size_t raised = 0;
+    for (; places < choices.most; ++raised) places = std::min(all, 4 * places);
+    split.feed("x", wave(rows));
+    split.feed("indices", choices.array);
+    split.run("train");
+    CHECK(split.fetch_scalar("loss") == Approx(one.fetch_scalar("loss")).epsilon(1e-9));
+    CHECK(split.fallbacks().size() == raised);
+    CHECK(raised == (bound == 0 || bound >= 4 ? 0 : 1));
+  }
+  REQUIRE(transient.size() == 4);
+  int64_t less = 0;
+  for (const auto& [places, bytes] : transient) {
+    CHECK(bytes > less);
+    less = bytes;
   }
 }
 
@@ -644,6 +682,13 @@ TEST_CASE("routers say what is wrong with their options") {
     });
   };
   layer({"[moe] experts with biases", "dropless to false"}, {.expert = {.dense = {.bias = true}}});
+  layer({"[moe] row_bound 0.5 is a bound below the mean: 16 rows for 8 experts are 2 for each, "
+         "of which 1 would have places; give at least 1, or 0 for places for all rows",
+         "moe_test.cpp:"},
+        {.row_bound = 0.5});
+  layer({"[moe] row_bound -2 is a bound below the mean", "of which 0 would have places"},
+        {.row_bound = -2});
+  layer({"[moe] row_bound nan is a bound below the mean"}, {.row_bound = std::nan("")});
   layer({"[moe] bias_step 0.1 with a capacity"}, {.dropless = false, .bias_step = 0.1});
   layer({"[moe] 1 shared dims, that of the experts"}, {.shared = {Dim("ff", 3)}});
   expect_usage({"[route]", "a bias where experts choose tokens"}, [] {

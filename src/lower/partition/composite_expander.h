@@ -16,15 +16,15 @@ namespace tessera {
 
 class CompositeExpander {
  public:
-  /// Keeps references. `kernels`: composites that the device computes as one op. `row_bound`: see
-  /// LowerOptions; the blockwise form of an op that has the attribute gets it. `walk`: visits the
-  /// nodes of a frame.
+  /// Keeps references. `kernels`: composites that the device computes as one op. `row_bounds`: see
+  /// LowerOptions; it multiplies the attribute "row_bound" of the blockwise form of an op that has
+  /// one. `walk`: visits the nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
-                    double row_bound, FlowEmitter& emit, LayoutChooser& layouts,
+                    double row_bounds, FlowEmitter& emit, LayoutChooser& layouts,
                     std::function<void(Frame&)> walk)
       : rule_layouts_(rule_layouts),
         kernels_(kernels),
-        row_bound_(row_bound),
+        row_bounds_(row_bounds),
         emit_(emit),
         layouts_(layouts),
         walk_(std::move(walk)) {}
@@ -45,7 +45,7 @@ class CompositeExpander {
 
   const RuleLayouts& rule_layouts_;
   const std::set<const Op*>& kernels_;
-  double row_bound_;
+  double row_bounds_;
   FlowEmitter& emit_;
   LayoutChooser& layouts_;
   std::function<void(Frame&)> walk_;

@@ -14,7 +14,7 @@ namespace tessera {
 struct PartitionOptions {
   bool init = true;  ///< begin with the function "init", if the graph has stored tensors
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
-  double row_bound = 0;                                           ///< see LowerOptions
+  double row_bounds = 0;                                          ///< see LowerOptions
   bool reads_counts = true;                                       ///< see LowerOptions
 };
 
