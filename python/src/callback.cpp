@@ -11,7 +11,7 @@ Error as_error(const std::string& prefix, nb::python_error& e) {
     trace = trace.attr("tb_next");
   if (trace.is_valid() && !trace.is_none()) {
     const std::string file =
-        text_of(nb::object(trace.attr("tb_frame").attr("f_code").attr("co_filename")));
+        shown_file(text_of(nb::object(trace.attr("tb_frame").attr("f_code").attr("co_filename"))));
     text += " in " + file.substr(file.rfind('/') + 1) + ":" +
             std::to_string(nb::cast<int>(trace.attr("tb_lineno")));
   }

@@ -37,6 +37,20 @@ std::shared_ptr<Graph> owner_of(Graph& graph) {
 
 void set_package_folder(std::string folder) { package_folder = std::move(folder); }
 
+std::string shown_file(const std::string& file) {
+  if (file.find("ipykernel_") == std::string::npos) return file;
+  try {
+    const nb::object ipython =
+        nb::module_::import_("sys").attr("modules").attr("get")("IPython", nb::none());
+    if (ipython.is_none()) return file;
+    const nb::object named =
+        ipython.attr("get_ipython")().attr("compile").attr("format_code_name")(file);
+    return named.is_none() ? file : nb::cast<std::string>(nb::object(named[1]));
+  } catch (const nb::python_error&) {  // another kernel
+    return file;
+  }
+}
+
 std::optional<std::pair<std::string, int>> line_of_python() {
   nb::object frame = nb::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   while (frame.is_valid()) {
@@ -51,7 +65,7 @@ std::optional<std::pair<std::string, int>> line_of_python() {
     }
     const std::string_view name(text, static_cast<size_t>(length));
     if (package_folder.empty() || !name.starts_with(package_folder))
-      return std::pair(std::string(name), PyFrame_GetLineNumber(f));
+      return std::pair(shown_file(std::string(name)), PyFrame_GetLineNumber(f));
     frame = frame.attr("f_back");  // PyFrame_GetBack is not of the stable ABI
     if (frame.is_none()) break;
   }

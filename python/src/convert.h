@@ -35,6 +35,8 @@ std::shared_ptr<Graph> make_graph(const GraphOptions& options);
 /// nothing.
 std::shared_ptr<Graph> owner_of(Graph& graph);
 
+/// A file as tracebacks name it: "In[3]" of a cell of a notebook, else `file` itself.
+std::string shown_file(const std::string& file);
 /// The caller's line of Python: that of the innermost frame outside of this package. None at the
 /// end of the interpreter.
 std::optional<std::pair<std::string, int>> line_of_python();

@@ -13,7 +13,7 @@ PyObject* exception_classes[6] = {PyExc_RuntimeError, PyExc_RuntimeError, PyExc_
 
 /// A message that names no line gets the caller's.
 std::string with_line(const std::string& text) {
-  static const std::regex named(R"((\.[a-z]+|>):[0-9]+[),;])");
+  static const std::regex named(R"((\.[a-z]+|>|In\[[0-9]+\]):[0-9]+[),;])");
   const auto line = line_of_python();
   if (!line || std::regex_search(text, named)) return text;
   const std::string& file = line->first;

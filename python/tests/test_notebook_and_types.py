@@ -21,7 +21,8 @@ def test_the_tutorial_runs():
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
-    assert "did you mean 'cols'" in printed[2]
+    assert re.search(r"did you mean 'cols'\? \(In\[3\]:3\)", printed[2])
+    assert re.search(r"In\[4\]:\d+", printed[6])
     first, last = map(float, re.search(r"([\d.]+) -> ([\d.]+)", printed[4]).groups())
     assert last < first - 1
     for line in printed[5].splitlines():
