@@ -19,7 +19,7 @@ import numpy as np
 from . import _tessera
 from .build import InputSpec, building, building_now, current_graph, input as make_input
 from .data import Batches
-from .errors import IoError, UsageError
+from .errors import Error, IoError, UsageError
 from .optim import Optimizer
 from .report import Explanation, Plan
 
@@ -43,6 +43,17 @@ def _fail_peers(run, error):
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     run.cluster.fail(f"the program of that process ended with {text}{where}")
+
+
+def _end_in_users_line(error):
+    """Cuts the frames of this package off the end of a traceback: it ends in the line of the model that is wrong."""
+    frame, last = error.__traceback__, None
+    while frame is not None:
+        if not frame.tb_frame.f_code.co_filename.startswith(_FOLDER):
+            last = frame
+        frame = frame.tb_next
+    if last is not None:
+        last.tb_next = None
 
 
 def _watch(hooks, name, error_of, is_concerned):
@@ -160,6 +171,9 @@ class Program:
                     if parameter.default is not parameter.empty:
                         step.defaults[name] = _default(name, spec, parameter.default)
                 step.outputs = _named_outputs(self.function(**arguments))
+        except (Error, TypeError) as error:
+            _end_in_users_line(error)
+            raise
         finally:
             _tracing.pop()
         function = _tessera.FunctionSpec("step", list(step.outputs.values()), graph.has_updates)

@@ -142,6 +142,7 @@ def test_errors_name_the_line_of_python():
     assert isinstance(e.value, ValueError) and isinstance(e.value, ts.Error)
     lines = [entry.lineno + 1 for entry in e.traceback if entry.path.name == "test_tessera.py"]
     assert lines[-1] == line_of("a misspelt dim")
+    assert e.traceback[-1].path.name == "test_tessera.py"
 
     run = linear().compile()
     with pytest.raises(ts.UsageError) as e:
