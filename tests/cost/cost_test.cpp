@@ -294,7 +294,7 @@ TEST_CASE("rows that are added somewhere are counted once, wherever they may go"
   Graph g;
   const Dim tokens("tokens", 6), rows("rows", 100), width("width", 4);
   const Tensor indices = g.input("indices", {tokens}, DType::int32),
-               updates = g.input("updates", {tokens, width});
+               updates = g.input("updates", {tokens, width}, DType::float32);
   const Tensor added = scatter_add(indices, updates, {rows, width}, "rows").named("added"),
                sum = reduce_max(updates, {"tokens"}).named("sum");
   LowerOptions lowering{Mesh::parse("a:2"),
