@@ -116,6 +116,11 @@ struct Op {
   /// partial values may pass through it. A narrowing cast of a stored tensor is done before the
   /// tensor is communicated, so that fewer bytes are sent.
   bool converts = false;
+  /// The result is operand 0, whose rows along the dim that the attribute "dim" names are there
+  /// only up to a count: operand 1 (int32, with some of the other dims). The attribute "used"
+  /// (float) is the share of the rows that is expected, for prices. Nothing is computed; what moves
+  /// the result next may leave out the other rows. Example: ragged().
+  bool counts_rows = false;
   /// User-defined ops: computes the op on one rank's slices. For a composite it replaces the body
   /// if no `inside` factor is split or padded. Only `infer` is needed besides it; see host.h.
   HostFunction host = nullptr;

@@ -14,9 +14,6 @@ extern const Op kLoop, kLoopCarry, kLoopSlice, kLoopIndex;
 extern const Op kPrint, kCheckFinite;
 inline constexpr double kAllFinite = 9007199254740992.0;  // 2^53
 
-/// What tells the partitioner which rows of a tensor are there (ops/ragged.cpp).
-extern const Op kRagged;
-
 /// Attributes that carry a whole type: dim names, sizes, bounded flags and dtype.
 Attrs source_attrs(const Shape& shape, DType dtype);
 /// The shape and dtype of source_attrs.

@@ -40,7 +40,8 @@ extern const Op kRagged = {.name = "ragged",
                            .linear = {1u},
                            .gradient = gradient,
                            .pointwise = true,
-                           .code = Code::copy};
+                           .code = Code::copy,
+                           .counts_rows = true};
 
 Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc at) {
   return on_behalf_of("ragged", at, [&] {

@@ -123,7 +123,7 @@ class Partitioner {
     const bool narrows = is_narrowing(call);
     std::vector<int> in;
     for (int v : node.in) in.push_back(narrows ? frame.env[v] : emit_.operand(frame, v, purpose));
-    if (node.op == &kRagged) return add_ragged(frame, node, in);
+    if (node.op->counts_rows) return add_ragged(frame, node, in);
     if (!composites_.expand(frame, node, call, in)) compute(frame, node, call, std::move(in));
   }
 
