@@ -219,7 +219,7 @@ TEST_CASE("a mask of attention has no dim that the logits sum over", "[errors]")
   nn::BiasedOptions o;
   expect_usage({"[biased_attention] the mask", "has the dim 'd_head'", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, mask, o); });
-  o.extra_logit = 0;
+  o.bias = in.of({kLength, kMemory});
   expect_usage({"[biased_attention] the mask has the dim 'd_head'; logits are [batch=3, length=4, "
                 "memory_length=5]",
                 kHere},
