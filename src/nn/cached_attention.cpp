@@ -1,6 +1,6 @@
 // A query sees the tokens before the step, which are in the segments of the cache, and those of the
-// step, which are not yet: the softmax goes over all. The cache is written when the step has read it, so that a
-// cache of `window` tokens is enough for a window, whatever the length of the step.
+// step, which are not yet: the softmax goes over all. The cache is written when the step has read
+// it, so that a cache of `window` tokens is enough for a window, whatever the length of the step.
 #include <cmath>
 
 #include "base/fail.h"

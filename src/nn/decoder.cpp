@@ -253,8 +253,7 @@ void add_scores(DecoderStep& s, Tensor all, Tensor targets, int64_t choices,
   s.log_probs = neg(cross_entropy(all, targets, "vocab")).named("log_probs" + end);
   const TopK best = top_k(all, "vocab", Dim("choices", choices));
   s.best_tokens = best.indices.named("best_tokens" + end);
-  s.best_log_probs =
-      sub(best.values, reduce_logsumexp(all, "vocab")).named("best_log_probs" + end);
+  s.best_log_probs = sub(best.values, reduce_logsumexp(all, "vocab")).named("best_log_probs" + end);
   s.score = {"score" + end, {s.logits, s.log_probs, s.best_tokens, s.best_log_probs}, true};
 }
 
@@ -299,8 +298,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
       if (decoding.scores) functions.emplace_back("score" + end);
       StepBuilder step(g, o, context, needed, batch, source);
       Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
-      made.logits =
-          step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits" + end);
+      made.logits = step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits" + end);
       if (decoding.scores) add_scores(made, step.logits(x), d.targets, decoding.choices, end);
       if (decoding.reorders && i == 0) step.reorder(d.parents);
       if (o.encoder_layers > 0 && i == 0) step.encode(d.sources, d.source_counts);

@@ -364,9 +364,9 @@ TEST_CASE("a step of a decoder reads the segments of the caches that it needs", 
   CHECK(session.program().text().find("key_cache_from_4") != std::string::npos);
   decoding.segment = 0;
   expect_usage({"[decoder] segments of 0 tokens; the first has at least 1"},
-                     [&] { nn::decoder(g, llama_like(), decoding); });
+               [&] { nn::decoder(g, llama_like(), decoding); });
   expect_usage({"[decoder] rows of 13 tokens; the context has 12"},
-                     [&] { d.step_for(kContext + 1); });
+               [&] { d.step_for(kContext + 1); });
 }
 
 TEST_CASE("a decoder scores the tokens of a text", "[decoder]") {
