@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/loop_runs.h"
 #include "program/program.h"
 #include "tessera/mesh.h"
 
@@ -13,11 +14,20 @@ int64_t CompiledProgram::persistent_bytes() const { return program_.persistent_b
 int64_t CompiledProgram::transient_bytes() const { return program_.transient_bytes; }
 int64_t CompiledProgram::offloaded_bytes() const { return program_.offloaded_bytes; }
 
-int64_t CompiledProgram::flops(const std::string& function) const {
+namespace {
+/// Of steps that run `times` times. What a loop computes is what its steps do after all passes.
+int64_t flops_of(const std::vector<Step>& steps, int64_t times) {
   int64_t total = 0;
-  for (const Step& step : program_.functions[program_.function(function)].steps)
-    total += step.flops;
+  for (const Step& step : steps) {
+    if (step.body.empty()) total += times * step.flops;
+    for (const Function& body : step.body) total += flops_of(body.steps, body_runs(step, times));
+  }
   return total;
+}
+}  // namespace
+
+int64_t CompiledProgram::flops(const std::string& function) const {
+  return flops_of(program_.functions[program_.function(function)].steps, 1);
 }
 
 std::vector<std::string> CompiledProgram::find(const std::string& function,
