@@ -15,6 +15,8 @@
 
 namespace tessera {
 
+class ThreadPool;
+
 /// An operand: address of its first element, sizes and strides in elements.
 struct TensorArg {
   void* data = nullptr;
@@ -41,6 +43,8 @@ struct KernelArgs {
   /// `split_dim` of the results. Positions (index, mask, random) count from there.
   int split_dim = -1;
   int64_t split_first = 0;
+  /// The threads that the kernel may use itself, or null. Only if its Sharing has no dim.
+  ThreadPool* pool = nullptr;
 };
 
 class Kernel {
@@ -52,7 +56,8 @@ class Kernel {
 /// How threads can share a step.
 struct Sharing {
   /// A dim of the first result. Every result and every aligned input has this dim at the same
-  /// position, with the same size or size 1. -1: cannot be cut.
+  /// position, with the same size or size 1. -1: cannot be cut; the kernel uses the threads of
+  /// KernelArgs itself, or runs on one.
   int dim = -1;
   double ns = 0;  ///< estimated time of the step on one thread
 };
@@ -66,7 +71,6 @@ struct KernelEntry {
   uint32_t aligned_inputs = ~0u;  ///< bit i: input i has the dims of the results
 };
 
-class ThreadPool;
 /// A part of a step that is shorter than this is not worth waking a thread.
 constexpr double kLeastPartNs = 5000;
 /// Binds the kernel; the threads of `pool` share it if every part takes `least_ns` or more.

@@ -10,6 +10,7 @@
 
 #include "kernels/common/contract_plan.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/split_k.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/thin_gemm.h"
@@ -29,6 +30,13 @@ ContractPlan plan_of(const Step& step, bool by_bfloat = false) {
                                            step.out[0].strides};
   return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides,
                        step.out[0].dtype, by_bfloat);
+}
+
+/// The plan of a step that takes the split-K form.
+std::optional<ContractPlan> split_k_plan(const Step& step) {
+  ContractPlan plan = plan_of(step, step.out[0].dtype == DType::bfloat16);
+  if (!is_split_k(plan)) return {};
+  return plan;
 }
 
 bool empty(const View& v) { return std::count(v.sizes.begin(), v.sizes.end(), 0) > 0; }
@@ -279,6 +287,7 @@ class Nothing final : public Kernel {
 
 int64_t contract_workspace(const Step& step) {
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(step.out.at(0))) return 0;
+  if (const auto plan = split_k_plan(step)) return split_k_workspace(*plan);
   return plan_of(step).workspace;
 }
 
@@ -307,7 +316,9 @@ Sharing share_contract(const Step& step, int threads) {
   double bytes = 0;
   for (const View* v : {&step.in[0], &step.in[1], &out})
     bytes += static_cast<double>(v->elements() * size_of(v->dtype));
-  return {even ? dim : outermost_dim(out, free, threads), std::max(products * 0.03, bytes * 0.05)};
+  const double ns = std::max(products * 0.03, bytes * 0.05);
+  if (split_k_plan(step)) return {-1, ns};
+  return {even ? dim : outermost_dim(out, free, threads), ns};
 }
 
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
@@ -316,6 +327,7 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
         "contract needs operands and a result of one dtype");
   if (empty(step.out[0])) return std::make_unique<Nothing>();
   if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
+  if (const auto plan = split_k_plan(step)) return bind_split_k(args, *plan);
   ContractPlan plan = plan_of(step);
   if (step.out[0].dtype == DType::bfloat16) {
     ContractPlan narrow = plan_of(step, true);

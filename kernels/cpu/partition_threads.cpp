@@ -1,6 +1,7 @@
 // Sharing a step between the threads of a rank: its views are cut along one dim of the result, like
 // tensors over ranks, and every share is bound as a kernel of its own.
 #include <algorithm>
+#include <optional>
 
 #include "base/fail.h"
 #include "kernels/common/kernel.h"
@@ -20,13 +21,20 @@ bool is_aligned(const KernelEntry& entry, size_t input) {
   return (entry.aligned_inputs >> input & 1u) != 0;
 }
 
-/// Dense dims are cut at multiples of 16 elements, so that threads write whole cache lines.
-std::vector<ThreadShare> shares_of(const KernelEntry& entry, const Step& step, int threads,
-                                   double least_ns) {
-  std::vector<ThreadShare> shares;
-  if (threads <= 1 || entry.share == nullptr || step.out.empty()) return shares;
+/// How threads share the step; nothing if each would have too little to do.
+std::optional<Sharing> sharing_of(const KernelEntry& entry, const Step& step, int threads,
+                                  double least_ns) {
+  if (threads <= 1 || entry.share == nullptr || step.out.empty()) return {};
   const Sharing sharing = entry.share(step, threads);
-  if (sharing.dim < 0 || sharing.ns < least_ns * threads) return shares;
+  if (sharing.ns < least_ns * threads) return {};
+  return sharing;
+}
+
+/// Dense dims are cut at multiples of 16 elements, so that threads write whole cache lines.
+std::vector<ThreadShare> shares_of(const Sharing& sharing, const KernelEntry& entry,
+                                   const Step& step, int threads) {
+  std::vector<ThreadShare> shares;
+  if (sharing.dim < 0) return shares;
   const View& out = step.out[0];
   const size_t d = static_cast<size_t>(sharing.dim);
   const int64_t n = out.sizes[d], grain = std::abs(out.strides[d]) == 1 ? 16 : 1;
@@ -109,15 +117,21 @@ class Shared final : public Kernel {
 
 std::unique_ptr<Kernel> bind_with_threads(const KernelEntry& entry, const KernelArgs& args,
                                           ThreadPool& pool, double least_ns) {
-  std::vector<ThreadShare> shares = shares_of(entry, *args.step, pool.size(), least_ns);
-  if (shares.empty()) return entry.bind(args);
-  return std::make_unique<Shared>(entry, args, std::move(shares), pool);
+  const auto sharing = sharing_of(entry, *args.step, pool.size(), least_ns);
+  if (!sharing) return entry.bind(args);
+  std::vector<ThreadShare> shares = shares_of(*sharing, entry, *args.step, pool.size());
+  if (!shares.empty()) return std::make_unique<Shared>(entry, args, std::move(shares), pool);
+  KernelArgs with_pool = args;
+  if (sharing->dim < 0) with_pool.pool = &pool;
+  return entry.bind(with_pool);
 }
 
 int64_t workspace_with_threads(const KernelEntry& entry, const Step& step, int threads,
                                double least_ns) {
   if (entry.workspace_bytes == nullptr) return 0;
-  const std::vector<ThreadShare> shares = shares_of(entry, step, threads, least_ns);
+  const auto sharing = sharing_of(entry, step, threads, least_ns);
+  if (!sharing) return entry.workspace_bytes(step);
+  const std::vector<ThreadShare> shares = shares_of(*sharing, entry, step, threads);
   if (shares.empty()) return entry.workspace_bytes(step);
   int64_t total = 0;
   for (const ThreadShare& share : shares) total += workspace_of(entry, share.step);

@@ -20,7 +20,7 @@ using namespace kernels;
 namespace {
 constexpr int kThinVectorBytes = 64;
 // Columns of B and rows of A of a block, whose sums are in registers; rows of B that are streams.
-constexpr int kThinColumns = 4, kThinRows = 4, kThinDepth = 8;
+constexpr int kThinColumns = 4, kThinRows = 4, kThinDepth = 4;
 }  // namespace
 
 #include "kernels/cpu/thin_gemm.inc"

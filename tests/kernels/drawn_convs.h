@@ -16,6 +16,7 @@
 namespace tessera::test {
 
 using namespace cpu;
+using namespace kernels;
 using Numbers = std::vector<int64_t>;
 
 class Draw {

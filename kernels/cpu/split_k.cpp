@@ -1,0 +1,111 @@
+#include "kernels/cpu/split_k.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/fail.h"
+#include "kernels/common/types.h"
+#include "kernels/cpu/thin_gemm.h"
+#include "kernels/cpu/thread_pool.h"
+
+namespace tessera::cpu {
+
+using namespace kernels;
+
+namespace {
+
+constexpr int64_t kParts = 4, kLeastTerms = 16 * kParts;
+constexpr int64_t kGrain = 16;  ///< columns: a cache line of sums
+
+/// Few rows: C^T = B^T A^T if the columns are few.
+Gemm with_few_rows(const Gemm& g) {
+  if (g.m <= g.n) return g;
+  return {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+}
+
+template <class T>
+class SplitK final : public Kernel {
+ public:
+  SplitK(const KernelArgs& args, const Gemm& g)
+      : gemm_(with_few_rows(g)),
+        a_(static_cast<const T*>(args.in[g.m <= g.n ? 0 : 1].data)),
+        b_(static_cast<const T*>(args.in[g.m <= g.n ? 1 : 0].data)),
+        c_(static_cast<T*>(args.out[0].data)),
+        sums_(static_cast<float*>(args.workspace)),
+        pool_(args.pool) {
+    check(sums_ != nullptr, "a split-K product needs a workspace");
+  }
+
+  void run() override {
+    if (pool_ == nullptr) {
+      add(0, 1);
+    } else {
+      pool_->run([this](int thread) { add(thread, pool_->size()); });
+    }
+    const Gemm& g = gemm_;
+    for (int64_t i = 0; i < g.m; ++i) {
+      for (int64_t j = 0; j < g.n; ++j) {
+        const float* at = sums_ + i * g.n + j;
+        const int64_t part = g.m * g.n;
+        c_[i * g.c_row + j * g.c_column] =
+            store_as<T>((at[0] + at[part]) + (at[2 * part] + at[3 * part]));
+      }
+    }
+  }
+
+ private:
+  /// Threads that do not divide the parts cut these along the columns too.
+  void add(int thread, int threads) {
+    const int64_t blocks = threads / std::gcd(threads, static_cast<int>(kParts)),
+                  tasks = kParts * blocks, end = tasks * (thread + 1) / threads;
+    for (int64_t task = tasks * thread / threads; task < end;) {
+      const int64_t part = task / blocks, next = std::min(end, (part + 1) * blocks);
+      add_part(part, column(task % blocks, blocks), column(next - part * blocks, blocks));
+      task = next;
+    }
+  }
+
+  /// The first column of a block.
+  int64_t column(int64_t block, int64_t blocks) const {
+    return block == blocks ? gemm_.n : gemm_.n / kGrain * block / blocks * kGrain;
+  }
+
+  void add_part(int64_t part, int64_t begin, int64_t end) {
+    if (begin == end) return;
+    const int64_t from = gemm_.k * part / kParts;
+    Gemm g = gemm_;
+    g.k = gemm_.k * (part + 1) / kParts - from;
+    g.n = end - begin;
+    g.c_row = gemm_.n, g.c_column = 1;
+    thin_gemm(g, a_ + from * g.a_column, b_ + from * g.b_row + begin * g.b_column,
+              sums_ + part * gemm_.m * gemm_.n + begin, true);
+  }
+
+  Gemm gemm_;
+  const T* a_;
+  const T* b_;
+  T* c_;
+  float* sums_;  ///< [part, m, n]
+  ThreadPool* pool_;
+};
+
+}  // namespace
+
+bool is_split_k(const ContractPlan& plan) {
+  if (plan.loops || plan.packed[kA] || plan.packed[kB] || plan.packed[kC]) return false;
+  if (plan.batch.rank() > 0 || plan.outer.rank() > 0 || plan.sums.rank() > 0) return false;
+  if (plan.compute != DType::float32 || !is_thin(plan.gemm)) return false;
+  const Gemm g = with_few_rows(plan.gemm);
+  return g.b_row != 1 && g.k >= kLeastTerms;
+}
+
+int64_t split_k_workspace(const ContractPlan& plan) {
+  return kParts * plan.gemm.m * plan.gemm.n * static_cast<int64_t>(sizeof(float));
+}
+
+std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const ContractPlan& plan) {
+  if (plan.by_bfloat) return std::make_unique<SplitK<BFloat16>>(args, plan.gemm);
+  return std::make_unique<SplitK<float>>(args, plan.gemm);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,22 @@
+// Products of a few rows with a matrix that is dense along its columns, in split-K form: parts of
+// the terms are summed on their own, and the sums are added. A thread takes whole parts, and so
+// reads whole rows of the matrix; threads that shared its columns would each read pieces of a row,
+// at half of the memory's bandwidth.
+#pragma once
+
+#include <memory>
+
+#include "kernels/common/contract_plan.h"
+#include "kernels/common/kernel.h"
+
+namespace tessera::cpu {
+
+/// True if the plan is one thin product of float32 or bfloat16, in place, with enough terms for
+/// every part. The form, and so the order of a sum, does not depend on the number of threads.
+bool is_split_k(const kernels::ContractPlan& plan);
+/// Bytes: the sums of all parts, in float32.
+int64_t split_k_workspace(const kernels::ContractPlan& plan);
+/// The threads of args.pool, if there are any, share the parts.
+std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const kernels::ContractPlan& plan);
+
+}  // namespace tessera::cpu
