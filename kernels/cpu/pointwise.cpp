@@ -148,6 +148,7 @@ void Pointwise::run_block(const Extent& e) {
         }
         void* out = target_of(op, reg);
         reg.values = out;
+        if (op.keeps && selects_none(op, mine)) break;
         if (op.fetches) {
           compute_and_fetch(op, out, e);
         } else {
@@ -158,6 +159,12 @@ void Pointwise::run_block(const Extent& e) {
     if (reg.spread != nullptr) spread_along_rows(instr.dtype, reg, e);
   }
   store_outputs(e);
+}
+
+/// True if the condition of a `where` is false in the whole block.
+bool Pointwise::selects_none(const BoundInstr& op, const Extent& e) const {
+  const int64_t n = op.by_row == op.instr.a ? e.rows : e.elements();
+  return std::memchr(operand(op, op.instr.a), 1, static_cast<size_t>(n)) == nullptr;
 }
 
 void Pointwise::store_outputs(const Extent& e) {

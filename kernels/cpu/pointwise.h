@@ -43,6 +43,7 @@ class Pointwise final : public Kernel {
   void* target_of(const BoundInstr& op, const Register& reg) const;
   const void* operand(const BoundInstr& reader, int reg) const;
   void spread_along_rows(DType dtype, const Register& reg, const Extent& e);
+  bool selects_none(const BoundInstr& op, const Extent& e) const;
   void store_outputs(const Extent& e);
   void store_rows(const Output& out, int number, const Extent& e);
   void store(const void* from, const BlockStrides& strides, int number, const Extent& e);

@@ -116,7 +116,10 @@ class OutputPlanner {
     check(stored_as(target.dtype) == stored_as(op.instr.dtype),
           "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
           to_string(op.instr.dtype));
-    if (out.direct) op.output = k;
+    if (!out.direct) return;
+    op.output = k;
+    const TensorArg* rest = code == Code::where ? plan_.code[op.instr.c].arg : nullptr;
+    op.keeps = rest != nullptr && same_place(*rest, target);
   }
 
   /// Finds the last instruction that reads the old content of an output's memory. An input may have

@@ -98,6 +98,7 @@ struct BoundInstr {
   bool copied = false;   ///< load whose address an output overlaps while another output reads it
   bool fetches = false;  ///< slow enough to hide the prefetch of the next block
   int output = -1;       ///< the output in whose memory the result is computed; -1: none
+  bool keeps = false;    ///< a `where` in place: what it does not select stays as it is
   // choose_loops
   BlockFn fn = nullptr;
   RowFn row_fn = nullptr;

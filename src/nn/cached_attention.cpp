@@ -133,9 +133,12 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
 Tensor cache_with(Tensor cache, Tensor tokens, const CacheSegment& segment,
                   const std::string& length, Loc at) {
   return on_behalf_of("cache_with", at, [&] {
+    const Tensor hit = broadcast(segment.hit, cache.shape(), at);
+    if (tokens.dim(length).size == 1)  // the same token at every hit
+      return where(hit, broadcast(reduce_sum(tokens, length, at), cache.shape(), at), cache, at);
     Tensor placed = gather(tokens, segment.source, length, OutOfRange::error, at);
     if (placed.shape() != cache.shape()) placed = transpose(placed, cache.shape(), at);
-    return where(broadcast(segment.hit, cache.shape(), at), placed, cache, at);
+    return where(hit, placed, cache, at);
   });
 }
 

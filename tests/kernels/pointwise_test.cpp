@@ -359,5 +359,25 @@ TEST_CASE("outputs may be inputs, and share registers") {
   });
 }
 
+TEST_CASE("a where in place changes what it selects, and its readers see the rest") {
+  for (const DType f : {DType::float32, DType::float64, DType::bfloat16, DType::int32}) {
+    Box x(f, {4000, 6}), hit(DType::bool_, {4000, 6}, {1, 0}), fresh(f, {4000, 6}, {0, 1}),
+        twice(f, {4000, 6});
+    each(x.sizes, [&](const Sizes& i) { x.set(i, static_cast<double>(i[0] % 90)); });
+    each(fresh.sizes, [&](const Sizes& i) { fresh.set(i, static_cast<double>(100 + i[1])); });
+    for (const int64_t row : {0, 1700, 1701, 3999}) hit.set({row, 0}, 1);
+    const Box before = x;
+    const Step step = program({load(DType::bool_, 0), load(f, 1), load(f, 2),
+                               make(Code::where, f, 0, 1, 2), make(Code::add, f, 3, 3)},
+                              {3, 4});
+    run_kernel(KernelKind::pointwise, step, {&hit, &fresh, &x}, {&x, &twice});
+    each(x.sizes, [&](const Sizes& i) {
+      const double want = hit.get(i) != 0 ? fresh.get(i) : before.get(i);
+      if (x.get(i) != want || twice.get(i) != 2 * want)
+        FAIL("row " << i[0] << ": " << x.get(i) << " and " << twice.get(i) << " for " << want);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace tessera::test
