@@ -298,6 +298,9 @@ void fuse_pointwise(Program& program, int64_t longest_row) {
     Fuser(program, *f, limits).run();
     store_in_place(program, *f);
   }
+  for (Function& f : program.functions) {
+    if (f.name == "init") initialize_in_place(program, f);
+  }
   drop_unused_buffers(program);
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "lower/passes/fuse_merge.h"
 
@@ -119,10 +120,55 @@ class InPlaceStores {
   std::map<int, int> writer_, copies_of_;
 };
 
+/// All of a buffer, in order.
+bool is_whole(const Program& program, const View& v) {
+  return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr() &&
+         v.elements() * size_of(v.dtype) == program.buffers[v.buffer].bytes;
+}
+
 }  // namespace
 
 void store_in_place(const Program& program, Function& function) {
   InPlaceStores(program, function).run();
+}
+
+void initialize_in_place(const Program& program, Function& init) {
+  auto& steps = init.steps;
+  for (size_t t = 0; t < steps.size();) {
+    const Step& copy = steps[t];
+    const auto moves_all = [&] {
+      if (copy.kind != StepKind::compute || !info_of(copy.kernel).is_copy) return false;
+      const View &from = copy.in[0], &to = copy.out[0];
+      if (program.buffers[from.buffer].arena != ArenaKind::transient ||
+          program.buffers[to.buffer].arena != ArenaKind::persistent)
+        return false;
+      if (!is_whole(program, from) || !is_whole(program, to) || from.dtype != to.dtype)
+        return false;
+      for (size_t s = 0; s < t; ++s) {
+        bool is_used = false;
+        visit_views(std::as_const(steps[s]),
+                    [&](const View& v) { is_used |= v.buffer == to.buffer; });
+        if (is_used) return false;
+      }
+      return true;
+    };
+    if (!moves_all()) {
+      ++t;
+      continue;
+    }
+    const int from = copy.in[0].buffer, to = copy.out[0].buffer;
+    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(t));
+    if (static_cast<int>(t) < init.first_update) --init.first_update;
+    const auto rename = [&](int& buffer) {
+      if (buffer == from) buffer = to;
+    };
+    for (Step& step : steps) {
+      for (auto* views : {&step.in, &step.out}) {
+        for (View& view : *views) rename(view.buffer);
+      }
+      rename_in_bodies(step, rename);
+    }
+  }
 }
 
 }  // namespace tessera

@@ -9,4 +9,8 @@ namespace tessera {
 /// the difference, and moves those steps after first_update.
 void store_in_place(const Program& program, Function& function);
 
+/// Computes initial values in the memory of the tensors that they are for, instead of beside it:
+/// values of loops too, which store_in_place leaves. `init` is the function of that name.
+void initialize_in_place(const Program& program, Function& init);
+
 }  // namespace tessera
