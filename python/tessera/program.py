@@ -19,12 +19,11 @@ import numpy as np
 from . import _tessera
 from .build import InputSpec, building, building_now, current_graph, input as make_input
 from .data import Batches
-from .errors import Error, IoError, UsageError
+from .errors import FOLDER, Error, IoError, UsageError, end_in_users_line
 from .optim import Optimizer
 from .report import Explanation, Plan
 
 _RATE = "learning_rate"
-_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _log = logging.getLogger("tessera")
 _runs: weakref.WeakSet = weakref.WeakSet()
 
@@ -39,21 +38,10 @@ def _close_runs():
 
 def _fail_peers(run, error):
     """Tells the other processes of a run that this one leaves it with `error`, instead of letting them wait."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_FOLDER)]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(FOLDER)]
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     text = "".join(traceback.format_exception_only(type(error), error)).strip()
     run.cluster.fail(f"the program of that process ended with {text}{where}")
-
-
-def _end_in_users_line(error):
-    """Cuts the frames of this package off the end of a traceback: it ends in the line of the model that is wrong."""
-    frame, last = error.__traceback__, None
-    while frame is not None:
-        if not frame.tb_frame.f_code.co_filename.startswith(_FOLDER):
-            last = frame
-        frame = frame.tb_next
-    if last is not None:
-        last.tb_next = None
 
 
 def _watch(hooks, name, error_of, is_concerned):
@@ -172,7 +160,7 @@ class Program:
                         step.defaults[name] = _default(name, spec, parameter.default)
                 step.outputs = _named_outputs(self.function(**arguments))
         except (Error, TypeError) as error:
-            _end_in_users_line(error)
+            end_in_users_line(error)
             raise
         finally:
             _tracing.pop()

@@ -32,6 +32,35 @@ def test_the_tutorial_runs():
     assert ": ok" in printed[8] and "step 60" in printed[9]
 
 
+WRONG = '''
+import numpy as np
+import tessera as ts
+n, m = ts.dims(n=8, m=3)
+
+@ts.program
+def mean_of(x: ts.f32[n, m]):
+    return ts.mean(x)
+
+run = mean_of.compile(mesh="a:2", layout="n:a")
+run(x=np.zeros((8, 4), np.float32))  # wrong
+'''
+
+
+def test_a_printed_traceback_ends_in_the_users_line(tmp_path):
+    script = tmp_path / "wrong.py"
+    script.write_text(WRONG)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    files = [line for line in done.stderr.splitlines() if line.startswith('  File "')]
+    assert done.returncode == 1 and len(files) == 1 and f'{script}", line {WRONG.count(chr(10))}' in files[0], done.stderr
+    assert done.stderr.splitlines()[-1].startswith("tessera.UsageError: [feed]"), done.stderr
+
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WRONG)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3", allow_errors=True).execute()
+    (error,) = [output for output in notebook.cells[0].outputs if output.output_type == "error"]
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error["traceback"]))
+    assert error["ename"] == "UsageError" and "# wrong" in text and "program.py" not in text, text
+
+
 TYPED = '''
 import numpy as np
 import tessera as ts
