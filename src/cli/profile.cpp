@@ -60,7 +60,16 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
   if (rest > 0)
     text += fmt::format("{:>9.3f} {:>5.1f}% in {} more\n", rest, 100 * rest / total,
                         rows.size() - kShown);
-  return text + fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
+  text += fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
+  if (peak_flops > 0) {
+    text += fmt::format("; the peak is {}, a matmul's before the first step",
+                        with_unit(peak_flops, "FLOP/s"));
+    const bool is_low = std::any_of(rows.begin(), rows.end(), [&](const ProfileRow& r) {
+      return r.flops > r.ms * 1e-3 * peak_flops;
+    });
+    if (is_low) text += ", measured too low: something else ran then";
+  }
+  return text;
 }
 
 std::string offload_text(const Training& t) {
@@ -85,16 +94,18 @@ std::vector<BucketTime> buckets_of(const Training& t, std::string& machine) {
 }  // namespace
 
 std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine) {
-  std::string text = fmt::format(
-      "{:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", "exposed ms", "hidden ms",
-      machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "collective");
+  const bool predicts = !machine.empty();
+  const std::string predictions =
+      predicts ? fmt::format(" {:>10} {:>10}", "predicted:", "hidden") : "";
+  std::string text = fmt::format("{:>10} {:>10}{} {:>10}  {}\n", "exposed ms", "hidden ms",
+                                 predictions, "bytes", "collective");
   BucketTime sum;
   auto line = [&](const BucketTime& e, const std::string& what) {
     const std::string predicted =
-        machine.empty() ? fmt::format("{:>10} {:>10}", "-", "-")
-                        : fmt::format("{:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
-                                      1e3 * e.predicted_hidden);
-    text += fmt::format("{:>10.3f} {:>10.3f} {} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
+        predicts ? fmt::format(" {:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
+                               1e3 * e.predicted_hidden)
+                 : "";
+    text += fmt::format("{:>10.3f} {:>10.3f}{} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
                         predicted, with_unit(static_cast<double>(e.bytes), "B"), what);
   };
   for (const BucketTime& e : rows) {
@@ -107,7 +118,7 @@ std::string bucket_table(const std::vector<BucketTime>& rows, const std::string&
     sum.predicted_hidden += e.predicted_hidden;
     sum.bytes += e.bytes;
   }
-  line(sum, "in all");
+  line(sum, "in all; exposed from when the last rank has come");
   text.pop_back();
   return text;
 }

@@ -86,18 +86,19 @@ std::string banner(Training& t) {
       text += fmt::format(" {}={}", k.name, k.value);
   }
   text += fmt::format("  ({} at their defaults: {} info --keys)\n", others, t.args.program);
+  const auto bytes = [](int64_t n) { return with_unit(static_cast<double>(n), "B"); };
+  const int64_t stored = t.session->program().persistent_bytes(),
+                transient = t.session->program().transient_bytes();
   return text +
          fmt::format(
-             "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
-             "{} persistent + {} transient per rank{}{}",
+             "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; of a rank: "
+             "{} = "
+             "{} parameters, optimizer state, inputs + {} transient, at the peak{}{}",
              t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
              t.job.layout.rules().empty() ? "(nothing split)" : t.job.layout.to_string(),
-             batch_text(t.job), parameters_of(t),
-             with_unit(static_cast<double>(t.session->program().persistent_bytes()), "B"),
-             with_unit(static_cast<double>(t.session->program().transient_bytes()), "B"),
-             offload_text(t),
-             t.checkpoints ? fmt::format(", {} to save beside the run",
-                                         with_unit(double(staging_bytes(t)), "B"))
+             batch_text(t.job), parameters_of(t), bytes(stored + transient), bytes(stored),
+             bytes(transient), offload_text(t),
+             t.checkpoints ? fmt::format(", {} to save beside the run", bytes(staging_bytes(t)))
                            : "") +
          fallbacks_text(t);
 }
