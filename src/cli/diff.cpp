@@ -30,13 +30,12 @@ struct Line {
   std::string name, kernel, source, rule;
   Cost a, b;
   int64_t more = 0;  ///< collectives that a bucket has besides this tensor's, under A or B
-  int layers = 1;    ///< whose nodes these are, see by_layers()
-  /// The tensor, how many others share its buckets, and in how many more layers it is.
+  int nodes = 1;     ///< that are alike in their layers, see by_layers()
+  /// The tensor or those of all layers, and how many others share its buckets.
   std::string tensor() const {
-    std::string text = more > 0 ? fmt::format("{} and {} more", name, more) : name;
-    if (layers > 1)
-      text += fmt::format(" and in {} more layer{}", layers - 1, layers == 2 ? "" : "s");
-    return text;
+    const std::string layers =
+        nodes > 1 ? fmt::format("{} ({} nodes)", without_layer(name), nodes) : name;
+    return more > 0 ? fmt::format("{} and {} more", layers, more) : layers;
   }
 };
 
@@ -103,7 +102,7 @@ std::vector<Line> by_layers(const std::vector<Line>& lines) {
       to->steps += from->steps;
     }
     row.more = std::max(row.more, l.more);
-    ++row.layers;
+    ++row.nodes;
   }
   return rows;
 }

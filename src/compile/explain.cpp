@@ -276,13 +276,13 @@ std::string to_string(const Explanation& e) {
     }
     for (const auto& [c, more] : by_layers(f.collectives)) {
       text += fmt::format(
-          "  {:<14} over {:<12} {:>10}  {}{}{}{}{}{}\n", c.kind,
+          "  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
           fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
           e.machine.empty()
               ? ""
               : fmt::format("{:.3f} ms ({:.3f} exposed)  ", 1e3 * c.seconds, 1e3 * c.exposed),
-          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor,
-          more > 0 ? fmt::format(" and in {} more layer{}", more, more == 1 ? "" : "s") : "",
+          c.times > 1 ? fmt::format("{} times ", c.times) : "",
+          more > 0 ? fmt::format("{} ({} tensors)", without_layer(c.tensor), more + 1) : c.tensor,
           c.source.empty() ? "" : fmt::format("  ({})", c.source),
           c.rule.empty() ? "" : "  because " + c.rule);
     }
