@@ -244,6 +244,27 @@ TEST_CASE("profile rows: steps of one op and line are added up", "[seeing]") {
   CHECK(contains(table, "50.0 kFLOP/s"));
   CHECK(contains(table, "50%"));
   CHECK(contains(table, "8.000 in all"));
+  CHECK(contains(table, "; the peak is 100 kFLOP/s, a matmul's before the first step"));
+  CHECK_FALSE(contains(table, "measured too low"));
+  CHECK(contains(cli::profile_table(rows, 1e4), "measured too low: something else ran then"));
+}
+
+TEST_CASE("buckets of a profile: predictions have columns only if there are any", "[seeing]") {
+  using namespace tessera;
+  BucketTime bucket{};
+  bucket.kind = "all_reduce";
+  bucket.axes = "data";
+  bucket.tensor = "w";
+  bucket.source = "x.cpp:1";
+  bucket.collectives = 1;
+  bucket.bytes = 2000;
+  bucket.exposed = 0.001;
+  bucket.predicted_exposed = 0.004;
+  CHECK(cli::bucket_table({bucket}, "") ==
+        "exposed ms  hidden ms      bytes  collective\n"
+        "     1.000      0.000    2.00 kB  all_reduce over data: w, x.cpp:1\n"
+        "     1.000      0.000    2.00 kB  in all; exposed from when the last rank has come");
+  CHECK(contains(cli::bucket_table({bucket}, "m"), "     1.000      0.000      4.000      0.000"));
 }
 
 TEST_CASE("reports: records that make no sense are left out", "[seeing]") {
