@@ -154,17 +154,27 @@ std::string sweep_table(const std::vector<SweepRow>& rows) {
   if (rows.empty()) return "the sweep has no layouts; ";
   const SweptKeys swept = swept_keys(rows);
   const std::string fixed = sets_of(rows[0], swept, false);
-  std::string text = fmt::format("  {:>10} {:>10}  ms a step, fastest first{}\n", "measured",
-                                 "predicted", fixed.empty() ? "" : "; all with " + fixed);
+  const bool predicts =
+      std::any_of(rows.begin(), rows.end(), [](const SweepRow& r) { return r.predicted > 0; });
+  const auto line = [&](const std::string& measured, const std::string& predicted,
+                        const std::string& what) {
+    return fmt::format("  {:>10}{}  {}\n", measured,
+                       predicts ? fmt::format(" {:>10}", predicted) : "", what);
+  };
+  const auto ms = [](double seconds) {
+    return seconds > 0 ? fmt::format("{:.3f}", 1e3 * seconds) : "";
+  };
+  std::string text =
+      line("measured", "predicted",
+           "ms a step, fastest first" + (fixed.empty() ? "" : "; all with " + fixed));
   for (const SweepRow& r : fastest_first(rows)) {
     const std::string name = name_of(r, swept);
     if (r.measured > 0) {
-      text += fmt::format("  {:>10.3f} {:>10}  {}\n", 1e3 * r.measured,
-                          r.predicted > 0 ? fmt::format("{:.3f}", 1e3 * r.predicted) : "", name);
+      text += line(ms(r.measured), ms(r.predicted), name);
     } else {
-      text +=
-          fmt::format("  {:>10} {:>10}  {}: {}\n", "-", "", name,
-                      r.failure.empty() ? "not run: the budget was spent" : "failed: " + r.failure);
+      text += line("-", ms(r.predicted),
+                   name + (r.failure.empty() ? ": not run: the budget was spent"
+                                             : ": failed: " + r.failure));
     }
   }
   const SweepSummary s = summarize(rows);

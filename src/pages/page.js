@@ -172,7 +172,7 @@ class Chart {
     }
     this.add("line", {class: "axis", x1: left, x2: w - right, y1: h - bottom, y2: h - bottom});
     if (xLabel) this.text(w - right, h - 3, xLabel, {class: "tick", "text-anchor": "end"});
-    if (yLabel) this.text(2, 12, yLabel, {class: "tick"});
+    if (yLabel && yLabel !== this.spec.title) this.text(2, 12, yLabel, {class: "tick"});
   }
   clip(left, right, top, bottom) {
     const id = "clip" + (Chart.count = (Chart.count || 0) + 1);

@@ -327,6 +327,10 @@ TEST_CASE("sweeps: a terminal's table has what differs, fastest first", "[pages]
         "           -             b=2 data:2 y:data: not run: the budget was spent\n"
         "2 layouts ran as 2 Programs, 1 failed; predictions: error 50.0 %, rank correlation 1.00, "
         "regret 100.0 %; ");
+  CHECK(sweep_table({{"", "data:2", "", "p1", "", 9, 0, 0.2, 0.19}}) ==
+        "    measured  ms a step, fastest first\n"
+        "     200.000  data:2 nothing split\n"
+        "1 layout ran as 1 Program, 0 failed; ");
 }
 
 TEST_CASE("sketches: slices, copies, partial sums and padding", "[pages]") {
