@@ -373,7 +373,8 @@ void summarize(Training& t, int code) {
 }
 
 /// Runs all steps and fills the report of --json. Returns the exit code.
-int train_steps(Training& t, double peak, nlohmann::json& report) {
+/// `peak`: FLOP/s, raised by a step that is faster.
+int train_steps(Training& t, double& peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
   report["step"] = t.first_step;
@@ -386,6 +387,14 @@ int train_steps(Training& t, double peak, nlohmann::json& report) {
       return end_with_saves(t, step);
     }
     StepRecord r = train_step(t, step, peak);
+    if (const double raised = raised_peak(r, peak); raised > peak) {
+      if (raised > 1.05 * peak)
+        t.progress->note(fmt::format(
+            "step {} reached {}, more than the {} that matmuls reached before the first step: the "
+            "peak is that from now on",
+            step + 1, with_unit(raised, "FLOP/s"), with_unit(peak, "FLOP/s")));
+      peak = raised;
+    }
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
     const News news = share_news(t, r, r.ms * 1e-3);
@@ -470,7 +479,7 @@ int run_training(Training& t, StartClock& clock) {
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
   const std::string device = t.session->device() != "cpu" ? t.job.device : "cpu";
-  const double peak = [&] {
+  double peak = [&] {
     const Watchdog::Phase phase(t.watchdog, "measuring the peak of matmuls");
     return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job), device,
                               activations_of(t.job.config));
