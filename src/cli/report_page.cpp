@@ -421,13 +421,15 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   section("memory", "Memory plan");
   add_memory(page, head.value("memory", none));
   section("communication", "Communication of a step");
-  page.table({{"kind", "collective"},
-              {"axes", "axes"},
-              {"tensor", "tensor"},
-              {"rule", "because of"},
-              {"source", "source", "@"},
-              {"bytes", "sent by a rank", "B"}},
-             head.value("communication", empty), "A step has no collectives.");
+  page.table(
+      {{"kind", "collective"},
+       {"axes", "axes"},
+       {"tensor", "tensor"},
+       {"rule", "because of"},
+       {"source", "source", "@"},
+       {"bytes", "sent by a rank", "B"}},
+      head.value("communication", empty),
+      head.contains("communication") ? "A step has no collectives." : "The log has no plan.");
   if (log.buckets.is_array() && !log.buckets.empty()) {
     section("buckets", "Communication of a step, measured on the first rank");
     add_buckets(page, log.buckets);

@@ -232,7 +232,7 @@ class XY extends Chart {
     const s = this.spec, xs = s.xs.find(x => x.key === this.xkey);
     this.begin(s.square ? Math.min(460, Math.max(260, this.width() * 0.7)) : 250);
     const shown = s.series.map((c, i) => Object.assign({i, xv: c.x[this.xkey] || []}, c)).filter(c => !this.hidden.has(c.i) && c.xv.length);
-    const okX = v => v !== null && (!s.xlog || v > 0), okY = v => v !== null && (!this.ylog || v > 0);
+    const okX = v => v != null && (!s.xlog || v > 0), okY = v => v != null && (!this.ylog || v > 0);
     let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
     for (const c of shown) for (const v of c.xv) if (okX(v)) { if (v < x0) x0 = v; if (v > x1) x1 = v; }
     if (this.zoom) [x0, x1] = this.zoom;
