@@ -381,6 +381,7 @@ int train_steps(Training& t, double& peak, nlohmann::json& report) {
   double mean_ms = 0;
   t.told = t.session->fallbacks();
   int64_t saved = t.first_step;
+  bool told_peak = false;
   for (int64_t step = t.first_step; step < steps; ++step) {
     if (ends_early(t, step)) {
       if (t.checkpoints && saved < step) start_save(t, step);
@@ -388,11 +389,12 @@ int train_steps(Training& t, double& peak, nlohmann::json& report) {
     }
     StepRecord r = train_step(t, step, peak);
     if (const double raised = raised_peak(r, peak); raised > peak) {
-      if (raised > 1.05 * peak)
+      if (!told_peak && raised > 1.05 * peak)
         t.progress->note(fmt::format(
-            "step {} reached {}, more than the {} that matmuls reached before the first step: the "
-            "peak is that from now on",
+            "step {} reached {}, more than the {} that matmuls reached before the first step: from "
+            "now on the peak is what the fastest step reached",
             step + 1, with_unit(raised, "FLOP/s"), with_unit(peak, "FLOP/s")));
+      told_peak = told_peak || raised > 1.05 * peak;
       peak = raised;
     }
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;

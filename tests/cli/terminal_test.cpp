@@ -114,9 +114,12 @@ TEST_CASE("terminal: lines are broken between words", "[seeing]") {
   const std::string long_line = "  all_reduce over model  65.5 kB  gpt.block0.add because ff:model";
   CHECK(wrapped(long_line, 70) == long_line);
   CHECK(wrapped(long_line, 30) ==
-        "  all_reduce over model  65.5\n"
-        "    kB  gpt.block0.add because\n"
-        "    ff:model");
+        "  all_reduce over model\n"
+        "    65.5 kB  gpt.block0.add\n"
+        "    because ff:model");
+  // A number stays with its unit, if both fit.
+  CHECK(wrapped("takes 1.25 ms of 1,250 kilogramme", 20) == "takes 1.25 ms of\n  1,250 kilogramme");
+  CHECK(wrapped("12 words_that_are_too_long", 20) == "12\n  words_that_are_too_long");
   CHECK(wrapped("layout  batch:data; heads:model\nend\n", 24) ==
         "layout  batch:data;\n        heads:model\nend\n");
   CHECK(wrapped("a word_that_is_longer_than_the_line and more", 20) ==
