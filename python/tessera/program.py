@@ -377,7 +377,7 @@ class Run:
             _watch_exceptions()
         if cluster.is_root:
             seconds, name, ranks, device = time.perf_counter() - begin, program.__name__, cluster.size, session.device
-            _log.info("compiled %s in %.2f s: %d ranks (%s) on %s, %d bytes stored and %d transient a rank", name, seconds, ranks, cluster.backend, device, session.persistent_bytes, session.transient_bytes)
+            _log.info("compiled %s in %.2f s: %d ranks (%s) on %s, a rank has %d bytes of parameters, optimizer state and inputs, and %d transient, at the peak", name, seconds, ranks, cluster.backend, device, session.persistent_bytes, session.transient_bytes)
             for fallback in session.fallbacks:
                 _log.warning("%s", fallback)
 

@@ -69,6 +69,22 @@ namespace {
 
 constexpr size_t kLabel = 8;  ///< columns of the label of a line, as "layout  "
 
+bool is_number(std::string_view word) {
+  return word.find_first_of("0123456789") != word.npos &&
+         word.find_first_not_of("0123456789.,+-") == word.npos;
+}
+
+/// The end of the word at `word`; a number and what it counts, "65.5 kB", are one if `room` columns
+/// hold them.
+size_t end_of_word(std::string_view line, size_t word, int room) {
+  const auto next = [&](size_t at) { return std::min(line.find(' ', at), line.size()); };
+  const size_t end = next(word);
+  const bool counts =
+      is_number(line.substr(word, end - word)) && end + 1 < line.size() && line[end + 1] != ' ';
+  const size_t unit = counts ? next(end + 1) : end;
+  return columns(line.substr(word, unit - word)) <= room ? unit : end;
+}
+
 /// Adds a line in parts of at most `width` columns.
 void add_wrapped(std::string_view line, int width, std::string& to) {
   const size_t begin = std::min(line.find_first_not_of(' '), line.size());
@@ -86,7 +102,9 @@ void add_wrapped(std::string_view line, int width, std::string& to) {
   for (size_t at = 0; at < line.size();) {
     // The blanks in front of a word belong to it, but not at the beginning of a line.
     const size_t word = std::min(line.find_first_not_of(' ', at), line.size()),
-                 end = word >= copied ? line.size() : std::min(line.find(' ', word), line.size());
+                 end = word >= copied
+                           ? line.size()
+                           : end_of_word(line, word, width - static_cast<int>(indent.size()));
     const int more = columns(line.substr(at, end - at));
     const bool fits_nowhere =
         word >= copied && more + static_cast<int>(indent.size()) > width;  // the terminal breaks it

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/layer_names.h"
 #include "cli/charts.h"
 #include "cli/commands.h"
 #include "cli/report.h"
@@ -29,8 +30,13 @@ struct Line {
   std::string name, kernel, source, rule;
   Cost a, b;
   int64_t more = 0;  ///< collectives that a bucket has besides this tensor's, under A or B
-  /// The tensor, and how many others share its buckets.
-  std::string tensor() const { return more > 0 ? fmt::format("{} and {} more", name, more) : name; }
+  int nodes = 1;     ///< that are alike in their layers, see by_layers()
+  /// The tensor or those of all layers, and how many others share its buckets.
+  std::string tensor() const {
+    const std::string layers =
+        nodes > 1 ? fmt::format("{} ({} nodes)", without_layer(name), nodes) : name;
+    return more > 0 ? fmt::format("{} and {} more", layers, more) : layers;
+  }
 };
 
 struct Simulated {
@@ -75,6 +81,31 @@ bool differs(const Line& l) {
 }
 
 double delta(const Line& l) { return l.b.seconds - l.a.seconds; }
+
+/// Nodes that layers have alike as one with the sum of their costs, in order of the first.
+std::vector<Line> by_layers(const std::vector<Line>& lines) {
+  std::vector<Line> rows;
+  std::map<std::string, size_t> known;
+  for (const Line& l : lines) {
+    const std::string key =
+        fmt::format("{}\n{}\n{}\n{}", l.kernel, l.rule, l.source, without_layer(l.name));
+    const auto [at, is_new] = known.emplace(key, rows.size());
+    if (is_new) {
+      rows.push_back(l);
+      continue;
+    }
+    Line& row = rows[at->second];
+    for (const auto& [to, from] : {std::pair{&row.a, &l.a}, {&row.b, &l.b}}) {
+      to->seconds += from->seconds;
+      to->flops += from->flops;
+      to->bytes += from->bytes;
+      to->steps += from->steps;
+    }
+    row.more = std::max(row.more, l.more);
+    ++row.nodes;
+  }
+  return rows;
+}
 
 /// A cause of a step's time under either layout; 0 where one has it not.
 struct Cause {
@@ -207,9 +238,12 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       same += delta(line);
     }
   }
-  std::stable_sort(changed.begin(), changed.end(), [](const Line& x, const Line& y) {
-    return std::abs(delta(x)) > std::abs(delta(y));
-  });
+  std::vector<Line> rows = by_layers(changed);
+  for (std::vector<Line>* list : {&changed, &rows}) {
+    std::stable_sort(list->begin(), list->end(), [](const Line& x, const Line& y) {
+      return std::abs(delta(x)) > std::abs(delta(y));
+    });
+  }
   say("A  {}\nB  {}\non {}\n{}{} nodes differ, the others {:+.3f} ms; most first\n", args.words[1],
       args.words[2], a.machine, causes_table(a, b), changed.size(), 1e3 * same);
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
@@ -217,18 +251,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   for (const Cause& c : causes_of_both(a, b))
     json["causes"].push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}});
   json["nodes"] = nlohmann::json::array();
-  constexpr size_t kShown = 20;
-  size_t shown = 0;
-  double left_out = 0;
-  for (const Line& l : changed) {
-    const bool shows = shown < kShown && std::abs(delta(l)) >= 0.5e-6;  // else it would be 0.000
-    shown += shows;
-    if (shows) {
-      say("  {:>10.3f} {:>10.3f} {:>+10.3f}  {}, {}\n", 1e3 * l.a.seconds, 1e3 * l.b.seconds,
-          1e3 * delta(l), l.kernel, l.tensor());
-    } else {
-      left_out += delta(l);
-    }
+  for (const Line& l : changed)
     json["nodes"].push_back({{"name", l.name},
                              {"kernel", l.kernel},
                              {"a", l.a.seconds},
@@ -237,12 +260,23 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
                              {"b_bytes", l.b.bytes},
                              {"a_flops", l.a.flops},
                              {"b_flops", l.b.flops}});
+  constexpr size_t kShown = 20;
+  size_t shown = 0;
+  double left_out = 0;
+  for (const Line& l : rows) {
+    if (shown == kShown || std::abs(delta(l)) < 0.5e-6) {  // would be 0.000
+      left_out += delta(l);
+      continue;
+    }
+    ++shown;
+    say("  {:>10.3f} {:>10.3f} {:>+10.3f}  {}, {}\n", 1e3 * l.a.seconds, 1e3 * l.b.seconds,
+        1e3 * delta(l), l.kernel, l.tensor());
   }
-  if (shown < changed.size())
+  if (shown < rows.size())
     say("  {:>10} {:>10} {:>+10.3f}  {} others; --html and --json have all\n", "", "",
-        1e3 * left_out, changed.size() - shown);
+        1e3 * left_out, rows.size() - shown);
   write_report(args.json, json);
-  if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, changed, files));
+  if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, rows, files));
   return 0;
 }
 

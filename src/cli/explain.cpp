@@ -1,6 +1,7 @@
 #include "tessera/explain.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/cache_file.h"
@@ -113,12 +114,27 @@ Explanation explain_on(const Arguments& args, const std::optional<Machine>& mach
   }
 }
 
-/// Whether another number of microbatches pays for a pipeline: prices the next ones that the batch
-/// allows.
-void price_microbatches(const Job& job, const Machine& machine, Explanation& e) {
+/// "4.100 ms less idle, 5.000 ms more computing": what a step of `to` has otherwise than `from`.
+std::string changes(const TimeReport& from, const Simulation& to) {
+  std::string text;
+  const auto add = [&](double change, const char* cause) {
+    if (std::abs(change) < 0.5e-6) return;
+    text += fmt::format("{}{:.3f} ms {} {}", text.empty() ? "" : ", ", 1e3 * std::abs(change),
+                        change > 0 ? "more" : "less", cause);
+  };
+  add(to.bubble - from.bubble, "idle");
+  add(to.compute + to.slowed - from.compute - from.slowed, "computing");
+  add(to.exposed - from.exposed, "waiting for transfers");
+  return text;
+}
+
+/// Whether another number of microbatches pays for a pipeline, and why or why not: prices the next
+/// ones that the batch allows. A line each.
+std::vector<std::string> price_microbatches(const Job& job, const Machine& machine,
+                                            const Explanation& e) {
   const auto train = std::find_if(e.functions.begin(), e.functions.end(),
                                   [](const FunctionReport& f) { return f.name == "train"; });
-  if (train == e.functions.end() || train->pipelines.empty() || train->time.seconds <= 0) return;
+  if (train == e.functions.end() || train->pipelines.empty() || train->time.seconds <= 0) return {};
   const int64_t now = job.config.integer("train.microbatches");
   std::vector<int64_t> counts = microbatch_counts(job);
   std::sort(counts.begin(), counts.end());
@@ -127,28 +143,28 @@ void price_microbatches(const Job& job, const Machine& machine, Explanation& e) 
   std::vector<int64_t> others;
   if (more != counts.end()) others.push_back(*more);
   if (fewer != counts.begin()) others.push_back(*(fewer - 1));
-  std::string text;
+  std::vector<std::string> lines;
   for (const int64_t count : others) {
     Job other = job;
     other.config.set("train.microbatches", fmt::format("{}", count));
-    double seconds = 0;
+    Simulation step;
     try {
       Trainer t;
       build_trainer(other, t, false);
       CompileOptions options{other.mesh, other.layout, t.functions, 0, 1};
       set_schedule(other, options);
-      seconds = simulate(t.graph, options, machine).seconds;
+      step = simulate(t.graph, options, machine);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       continue;  // its layout does not suit that number
     }
-    text +=
-        fmt::format("{}{} microbatches would take {:.3f} ms ({:+.1f} %)", text.empty() ? "" : ", ",
-                    count, 1e3 * seconds, 100 * (seconds / train->time.seconds - 1));
+    const std::string why = changes(train->time, step);
+    lines.push_back(fmt::format(
+        "with {} microbatch{} instead of {} a step would take {:.3f} ms ({:+.1f} %){}{}", count,
+        count == 1 ? "" : "es", now, 1e3 * step.seconds,
+        100 * (step.seconds / train->time.seconds - 1), why.empty() ? "" : ": ", why));
   }
-  if (!text.empty())
-    e.notes.push_back(fmt::format("instead of {} microbatch{}, {}, predicted on {}", now,
-                                  now == 1 ? "" : "es", text, machine.name));
+  return lines;
 }
 
 }  // namespace
@@ -188,17 +204,18 @@ void show_tensors(const std::string& glob, const Placement& placement) {
 }
 
 void write_page(const Arguments& args, const Job& job, const Explanation& e,
-                const std::optional<Machine>& machine, const Graph& graph,
-                const CompileOptions& options) {
+                const std::vector<std::string>& notes, const std::optional<Machine>& machine,
+                const Graph& graph, const CompileOptions& options) {
   if (args.html.empty()) return;
   std::optional<Simulation> simulation;
   if (!e.machine.empty()) simulation = simulate(graph, options, *machine);
-  write_text_file(args.html,
-                  explain_page(fmt::format("{}: a step under this layout", job.spec->name),
-                               fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
-                                           job.mesh.size(), job.layout.to_string()),
-                               e, placement(graph, options), simulation ? &*simulation : nullptr,
-                               machine ? &*machine : nullptr, source_files(graph)));
+  write_text_file(
+      args.html,
+      explain_page(fmt::format("{}: a step under this layout", job.spec->name),
+                   fmt::format("mesh {} ({} ranks), layout {}", job.mesh.to_string(),
+                               job.mesh.size(), job.layout.to_string()),
+                   e, notes, placement(graph, options), simulation ? &*simulation : nullptr,
+                   machine ? &*machine : nullptr, source_files(graph)));
 }
 
 }  // namespace
@@ -226,7 +243,8 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   const std::optional<Machine> machine = find_machine(args);
   Explanation e = explain_on(args, machine, t.graph, options, after);
-  if (!e.machine.empty()) price_microbatches(job, *machine, e);
+  std::vector<std::string> notes;
+  if (!e.machine.empty()) notes = price_microbatches(job, *machine, e);
   require(!args.kernels || !e.machine.empty(),
           "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
           "tessera calibrate",
@@ -240,10 +258,13 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
     say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
         job.mesh.size(), job.layout.to_string(), batch_text(job));
     say("{}", to_string(e));
+    for (const std::string& note : notes) say("note: {}\n", note);
     if (args.kernels) say("{}", kernel_table(e));
   }
-  write_report(args.json, to_json(e));
-  write_page(args, job, e, machine, t.graph, options);
+  nlohmann::json report = to_json(e);
+  if (!notes.empty()) report["notes"] = notes;
+  write_report(args.json, report);
+  write_page(args, job, e, notes, machine, t.graph, options);
   return 0;
 }
 

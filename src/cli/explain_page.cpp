@@ -18,7 +18,7 @@ using pages::Page;
 std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
 
 void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
-              const Explanation& e) {
+              const Explanation& e, const std::vector<std::string>& notes) {
   page.section("time", "Time of a step");
   if (simulation == nullptr) {
     page.note(
@@ -29,6 +29,7 @@ void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
   page.chart(bar_chart("where the step's time goes, predicted on " + e.machine, "s", "a step",
                        causes_of(*simulation)));
   if (const Json stages = stages_chart(*simulation); !stages.is_null()) page.chart(stages);
+  for (const std::string& note : notes) page.text(note);
   page.chart(time_line_chart("time line of the step", *simulation));
   Json rows = Json::array();
   for (const BucketReport& b : f.buckets)
@@ -186,9 +187,9 @@ std::set<std::string> places_of(const FunctionReport& f, const Placement& placem
 }  // namespace
 
 std::string explain_page(const std::string& title, const std::string& subtitle,
-                         const Explanation& e, const Placement& placement,
-                         const Simulation* simulation, const Machine* machine,
-                         const std::map<std::string, std::string>& files) {
+                         const Explanation& e, const std::vector<std::string>& notes,
+                         const Placement& placement, const Simulation* simulation,
+                         const Machine* machine, const std::map<std::string, std::string>& files) {
   Page page(title, subtitle);
   const auto train = std::find_if(e.functions.begin(), e.functions.end(),
                                   [](const FunctionReport& f) { return f.name == "train"; });
@@ -203,7 +204,7 @@ std::string explain_page(const std::string& title, const std::string& subtitle,
   cards.emplace_back(bytes(memory), "memory of a rank");
   page.cards(cards);
   for (const std::string& note : e.notes) page.note(note);
-  add_time(page, *train, simulation, e);
+  add_time(page, *train, simulation, e, notes);
   add_memory(page, e, placement);
   page.section("tensors", "Where every tensor lies");
   if (placement.mesh.size() > 1)

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "tessera/explain.h"
 #include "tessera/placement.h"
@@ -10,11 +11,11 @@
 
 namespace tessera::cli {
 
-/// `simulation` and `machine` are null where no times are predicted. `files`: source_files() of the
-/// graph.
+/// `notes`: about the time of a step, a paragraph each. `simulation` and `machine` are null where
+/// no times are predicted. `files`: source_files() of the graph.
 std::string explain_page(const std::string& title, const std::string& subtitle,
-                         const Explanation& explanation, const Placement& placement,
-                         const Simulation* simulation, const Machine* machine,
-                         const std::map<std::string, std::string>& files);
+                         const Explanation& explanation, const std::vector<std::string>& notes,
+                         const Placement& placement, const Simulation* simulation,
+                         const Machine* machine, const std::map<std::string, std::string>& files);
 
 }  // namespace tessera::cli

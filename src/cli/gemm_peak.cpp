@@ -127,4 +127,10 @@ double gemm_peak_of_rank(double peak, const std::vector<std::string>& hosts, int
   return peak * (ranks / size) * own / used;
 }
 
+double raised_peak(StepRecord& r, double peak) {
+  if (r.peak_share <= 1) return peak;
+  r.peak_share = 1;
+  return r.flops_per_s;
+}
+
 }  // namespace tessera::cli

@@ -29,11 +29,6 @@ Json parts_of(const PricedPlan& p) {
   return parts;
 }
 
-/// By how much the plan's time may be above the best's, as a share of the best.
-double above_bound(const Plan& plan) {
-  return plan.optimal || plan.bound <= 0 ? 0 : plan.table_seconds / plan.bound - 1;
-}
-
 /// The proof as a sentence.
 std::string proof_of(const Plan& plan) {
   const std::string looked =
@@ -46,9 +41,9 @@ std::string proof_of(const Plan& plan) {
         "bound on its time is above this one{}. {}",
         bounded, looked);
   return fmt::format(
-      "A faster plan may exist, but none can take less than {}: this one is at most "
-      "{:.1f} % above the best{}. {}",
-      time(plan.bound), 100 * above_bound(plan), bounded, looked);
+      "A faster plan may exist, but none can take less than {}: it would save {:.1f} % of this "
+      "one's time at most{}. {}",
+      time(plan.bound), 100 * plan.gap(), bounded, looked);
 }
 
 void add_winner(Page& page, const PlanFindings& f) {
@@ -58,8 +53,8 @@ void add_winner(Page& page, const PlanFindings& f) {
                                          ? "memory of a rank, of " + bytes(f.plan.memory_limit)
                                          : "memory of a rank"},
               {std::to_string(best.mesh.size()), "devices of " + f.plan.machine},
-              {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * above_bound(f.plan)),
-               f.plan.optimal ? "best of its space" : "above the best, at most"}});
+              {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * f.plan.gap()),
+               f.plan.optimal ? "best of its space" : "a better plan would save, at most"}});
   page.section("winner", "The best plan");
   page.command(f.job + " " + train_flags(best, true));
   page.text(proof_of(f.plan));

@@ -34,8 +34,11 @@ std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps) {
 }
 
 std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops) {
-  double total = 0;
-  for (const ProfileRow& r : rows) total += r.ms;
+  double total = 0, peak = peak_flops;
+  for (const ProfileRow& r : rows) {
+    total += r.ms;
+    if (peak > 0 && r.ms > 0) peak = std::max(peak, r.flops / (r.ms * 1e-3));
+  }
   std::string text =
       fmt::format("{:>9} {:>6} {:>13} {:>6} {:>10} {:>10}  {:<18} {}\n", "ms", "share", "FLOP/s",
                   "peak", "B/s", "results", "op", "source, first name");
@@ -52,15 +55,19 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
     text += fmt::format(
         "{:>9.3f} {:>5.1f}% {:>13} {:>6} {:>10} {:>10}  {:<18} {}, {}\n", r.ms,
         total > 0 ? 100 * r.ms / total : 0, computes ? with_unit(r.flops / seconds, "FLOP/s") : "-",
-        computes && peak_flops > 0 ? fmt::format("{:.0f}%", 100 * r.flops / seconds / peak_flops)
-                                   : "-",
+        computes && peak > 0 ? fmt::format("{:.0f}%", 100 * r.flops / seconds / peak) : "-",
         r.bytes > 0 ? with_unit(r.bytes / seconds, "B/s") : "-", with_unit(r.results, "B"), r.op,
         r.source, r.name);
   }
   if (rest > 0)
     text += fmt::format("{:>9.3f} {:>5.1f}% in {} more\n", rest, 100 * rest / total,
                         rows.size() - kShown);
-  return text + fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
+  text += fmt::format("{:>9.3f} in all, on the first local rank, a run", total);
+  if (peak > 0) text += fmt::format("; the peak is {}", with_unit(peak, "FLOP/s"));
+  if (peak > peak_flops && peak_flops > 0)
+    text += fmt::format(" of the fastest op, more than the {} of a matmul before the first step",
+                        with_unit(peak_flops, "FLOP/s"));
+  return text;
 }
 
 std::string offload_text(const Training& t) {
@@ -85,16 +92,18 @@ std::vector<BucketTime> buckets_of(const Training& t, std::string& machine) {
 }  // namespace
 
 std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine) {
-  std::string text = fmt::format(
-      "{:>10} {:>10} {:>10} {:>10} {:>10}  {}\n", "exposed ms", "hidden ms",
-      machine.empty() ? "" : "predicted:", machine.empty() ? "" : "hidden", "bytes", "collective");
+  const bool predicts = !machine.empty();
+  const std::string predictions =
+      predicts ? fmt::format(" {:>10} {:>10}", "predicted:", "hidden") : "";
+  std::string text = fmt::format("{:>10} {:>10}{} {:>10}  {}\n", "exposed ms", "hidden ms",
+                                 predictions, "bytes", "collective");
   BucketTime sum;
   auto line = [&](const BucketTime& e, const std::string& what) {
     const std::string predicted =
-        machine.empty() ? fmt::format("{:>10} {:>10}", "-", "-")
-                        : fmt::format("{:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
-                                      1e3 * e.predicted_hidden);
-    text += fmt::format("{:>10.3f} {:>10.3f} {} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
+        predicts ? fmt::format(" {:>10.3f} {:>10.3f}", 1e3 * e.predicted_exposed,
+                               1e3 * e.predicted_hidden)
+                 : "";
+    text += fmt::format("{:>10.3f} {:>10.3f}{} {:>10}  {}\n", 1e3 * e.exposed, 1e3 * e.hidden,
                         predicted, with_unit(static_cast<double>(e.bytes), "B"), what);
   };
   for (const BucketTime& e : rows) {
@@ -107,7 +116,7 @@ std::string bucket_table(const std::vector<BucketTime>& rows, const std::string&
     sum.predicted_hidden += e.predicted_hidden;
     sum.bytes += e.bytes;
   }
-  line(sum, "in all");
+  line(sum, "in all; exposed from when the last rank has come");
   text.pop_back();
   return text;
 }

@@ -11,7 +11,6 @@
 #include "cli/report_curves.h"
 #include "cli/run_log.h"
 #include "cli/slow_ranks.h"
-#include "cli/stragglers.h"
 #include "pages/page.h"
 #include "tessera/collectives.h"
 
@@ -77,16 +76,22 @@ void add_step(Page& page, const RunLog& log, const std::string& which) {
   for (const auto& [axes, seconds] : waiting) waited += seconds;
   const bool by_axes = waited > 0 && waited + each * reading < each * all;
   if (!by_axes) waiting = {{"waiting for other ranks", each * (all - working)}};
+  // What is measured of a bucket begins when its last rank has come.
+  const double for_slower = by_axes ? std::max(0.0, each * (all - working) - waited) : 0;
   std::vector<std::pair<std::string, double>> parts = {
-      {"compute", by_axes ? each * (all - reading) - waited : each * (working - reading)},
+      {"compute",
+       by_axes ? each * (all - reading) - waited - for_slower : each * (working - reading)},
       {"reading data", each * reading}};
   parts.insert(parts.end(), waiting.begin(), waiting.end());
+  if (by_axes) parts.emplace_back("waiting for slower ranks", for_slower);
   parts.emplace_back("saving", each * saving);
   page.section("step" + which,
                "Where the time of a step went" + (which.empty() ? "" : ": " + log.name));
   Json chart =
       bar_chart("a measured step by cause", "s", fmt::format("mean of {} steps", steps), parts);
-  chart["about"] = by_axes ? "Waiting is that of the first rank, as it was profiled."
+  chart["about"] = by_axes ? "Waiting for axes is that of the first rank, as it was profiled, from "
+                             "when the last rank has come. What ranks wait for that one before is "
+                             "apart."
                            : "Waiting is the time in which the median rank did no work of its own; "
                              "with --profile it is shown by axes.";
   page.chart(chart);
@@ -153,7 +158,7 @@ void add_ranks(Page& page, const RunLog& log, const std::string& which) {
        {"y", {{"labels", labels}}},
        {"heat", "%"},
        {"low", 0},
-       {"high", Stragglers::kSlow - 1},  // paler than what `train` warns of
+       {"high", 1},  // the same colours in all reports
        {"names", names},
        {"rects", rects}});
 }
@@ -416,13 +421,15 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   section("memory", "Memory plan");
   add_memory(page, head.value("memory", none));
   section("communication", "Communication of a step");
-  page.table({{"kind", "collective"},
-              {"axes", "axes"},
-              {"tensor", "tensor"},
-              {"rule", "because of"},
-              {"source", "source", "@"},
-              {"bytes", "sent by a rank", "B"}},
-             head.value("communication", empty), "A step has no collectives.");
+  page.table(
+      {{"kind", "collective"},
+       {"axes", "axes"},
+       {"tensor", "tensor"},
+       {"rule", "because of"},
+       {"source", "source", "@"},
+       {"bytes", "sent by a rank", "B"}},
+      head.value("communication", empty),
+      head.contains("communication") ? "A step has no collectives." : "The log has no plan.");
   if (log.buckets.is_array() && !log.buckets.empty()) {
     section("buckets", "Communication of a step, measured on the first rank");
     add_buckets(page, log.buckets);

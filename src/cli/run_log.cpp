@@ -126,7 +126,8 @@ std::vector<RunLog> read_run_logs(const std::string& text, const std::string& pa
     add_record(record, logs.back());
   }
   if (logs[0].head.is_null() && logs[0].steps.empty())
-    fail(ErrorKind::io, "'{}' has no step of a training job; it is not what train --log writes",
+    fail(ErrorKind::io,
+         "'{}' has no step of a training job; it was cut short, or is not what train --log writes",
          path);
   return logs;
 }

@@ -340,25 +340,7 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (!sweep.is_root()) return 0;
   const std::vector<SweepRow> rows = sweep.rows();
   write_sweep_report(with.out, with.model, rows);
-  for (const SweepRow& row : rows) {
-    say("{:<24} {:<16} {:<48} ", row.sets, row.mesh,
-        row.layout.empty() ? "(nothing split)" : row.layout);
-    if (!row.failure.empty()) {
-      say("failed: {}\n", row.failure);
-    } else if (row.measured == 0) {
-      say("not run: the budget was spent\n");
-    } else {
-      say("{:10.3f} ms{}\n", 1e3 * row.measured,
-          row.predicted > 0 ? fmt::format(" (predicted {:.3f})", 1e3 * row.predicted) : "");
-    }
-  }
-  const SweepSummary s = summarize(rows);
-  say("{} layout{} ran as {} Program{}, {} failed", s.ran, s.ran == 1 ? "" : "s", s.programs,
-      s.programs == 1 ? "" : "s", s.failed);
-  if (s.error >= 0)
-    say("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %", 100 * s.error,
-        s.tau, 100 * s.regret);
-  say("; {}\n", with.out);
+  say("{}{} and {}.html\n", sweep_table(rows), with.out, with.out.substr(0, with.out.size() - 4));
   return 0;
 }
 

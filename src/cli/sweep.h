@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +35,23 @@ struct SweepSummary {
   double regret = 0;  ///< of the row predicted best, relative to the best measured
 };
 SweepSummary summarize(const std::vector<SweepRow>& rows);
+
+/// The rows, fastest first; behind them, in their order, those that did not run.
+std::vector<SweepRow> fastest_first(std::vector<SweepRow> rows);
+
+/// The keys of "a=1 b=2" and their values.
+std::map<std::string, std::string> values_of_sets(const std::string& sets);
+
+/// The keys of --set that have several values in a sweep, with them.
+using SweptKeys = std::map<std::string, std::set<std::string>>;
+SweptKeys swept_keys(const std::vector<SweepRow>& rows);
+/// "a=1 b=2": of a row's keys those that are swept, or those that are not.
+std::string sets_of(const SweepRow& row, const SweptKeys& swept, bool is_swept);
+/// What tells a row from the others: "a=1 data:2 batch:data".
+std::string name_of(const SweepRow& row, const SweptKeys& swept);
+
+/// The sweep as lines of a terminal: a row a layout, fastest first, then a sum.
+std::string sweep_table(const std::vector<SweepRow>& rows);
 
 /// Measures a few training steps of the planner's best --tune plans and returns the arguments with
 /// the fastest. Under a launcher all ranks must call it; all get the same result.

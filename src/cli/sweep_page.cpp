@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
-#include <sstream>
 
 #include "base/fail.h"
 #include "pages/page.h"
@@ -11,36 +9,6 @@
 namespace tessera::cli {
 
 namespace {
-
-/// "a=1 b=2" as a map.
-std::map<std::string, std::string> values_of(const std::string& sets) {
-  std::map<std::string, std::string> values;
-  std::istringstream in(sets);
-  for (std::string word; in >> word;)
-    values[word.substr(0, word.find('='))] = word.substr(std::min(word.size(), word.find('=') + 1));
-  return values;
-}
-
-using SweptKeys = std::map<std::string, std::set<std::string>>;
-
-/// The keys of --set that have several values in a sweep, with them.
-SweptKeys swept_keys(const std::vector<SweepRow>& rows) {
-  SweptKeys swept;
-  for (const SweepRow& r : rows) {
-    for (const auto& [key, value] : values_of(r.sets)) swept[key].insert(value);
-  }
-  std::erase_if(swept, [](const auto& key) { return key.second.size() < 2; });
-  return swept;
-}
-
-/// What tells a row from the others.
-std::string name_of(const SweepRow& r, const SweptKeys& swept) {
-  std::string name;
-  for (const auto& [key, value] : values_of(r.sets)) {
-    if (swept.contains(key)) name += fmt::format("{}={} ", key, value);
-  }
-  return name + fmt::format("{} {}", r.mesh, r.layout.empty() ? "nothing split" : r.layout);
-}
 
 /// Measured over predicted, with the diagonal on which both agree.
 pages::Json agreement(const std::vector<SweepRow>& rows, const SweptKeys& swept) {
@@ -76,7 +44,7 @@ pages::Json by_keys(const std::vector<SweepRow>& rows, const SweptKeys& swept) {
   std::map<std::string, std::map<std::string, double>> best;  // by the first, then by the second
   for (const SweepRow& r : rows) {
     if (r.measured == 0) continue;
-    auto values = values_of(r.sets);
+    auto values = values_of_sets(r.sets);
     double& least =
         best[values[first_key]].try_emplace(values[second_key], r.measured).first->second;
     least = std::min(least, r.measured);
@@ -110,12 +78,11 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
   constexpr size_t kMostBars = 40;
   const SweepSummary summary = summarize(rows);
   const SweptKeys swept = swept_keys(rows);
+  const std::string fixed = rows.empty() ? "" : sets_of(rows[0], swept, false);
   pages::Page page("Layouts of " + title,
-                   fmt::format("{} layouts, {} programs", rows.size(), summary.programs));
-  std::vector<SweepRow> sorted = rows;
-  std::stable_sort(sorted.begin(), sorted.end(), [](const SweepRow& a, const SweepRow& b) {
-    return (a.measured > 0) != (b.measured > 0) ? a.measured > 0 : a.measured < b.measured;
-  });
+                   fmt::format("{} layouts, {} programs{}", rows.size(), summary.programs,
+                               fixed.empty() ? "" : "; all with " + fixed));
+  const std::vector<SweepRow> sorted = fastest_first(rows);
   const bool predicted =
       std::any_of(rows.begin(), rows.end(), [](const SweepRow& r) { return r.predicted > 0; });
   std::vector<std::pair<std::string, std::string>> cards = {
@@ -159,7 +126,7 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
   page.section("layouts", "Layouts");
   pages::Json table = pages::Json::array();
   for (const SweepRow& r : sorted) {
-    pages::Json row = {{"set", r.sets},
+    pages::Json row = {{"set", sets_of(r, swept, true)},
                        {"mesh", r.mesh},
                        {"layout", r.layout.empty() ? "nothing split" : r.layout},
                        {"failure", r.failure},
@@ -171,17 +138,18 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
     if (r.memory > 0) row["memory"] = r.memory;
     table.push_back(row);
   }
-  page.table({{"set", "set"},
-              {"mesh", "mesh"},
-              {"layout", "layout"},
-              {"measured", "measured", "s"},
-              {"spread", "above the least", "%"},
-              {"predicted", "predicted", "s"},
-              {"off", "off by", "%"},
-              {"memory", "memory", "B"},
-              {"program", "program"},
-              {"failure", "why it did not run"}},
-             table, "The sweep has no layouts.");
+  std::vector<pages::Column> columns;
+  if (!swept.empty()) columns.push_back({"set", "set"});
+  columns.insert(columns.end(), {{"mesh", "mesh"},
+                                 {"layout", "layout"},
+                                 {"measured", "measured", "s"},
+                                 {"spread", "above the least", "%"},
+                                 {"predicted", "predicted", "s"},
+                                 {"off", "off by", "%"},
+                                 {"memory", "memory", "B"},
+                                 {"program", "program"}});
+  if (summary.failed > 0) columns.push_back({"failure", "why it did not run"});
+  page.table(columns, table, "The sweep has no layouts.");
   return page.html();
 }
 

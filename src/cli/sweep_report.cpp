@@ -111,6 +111,81 @@ SweepSummary summarize(const std::vector<SweepRow>& rows) {
   return s;
 }
 
+std::vector<SweepRow> fastest_first(std::vector<SweepRow> rows) {
+  std::stable_sort(rows.begin(), rows.end(), [](const SweepRow& a, const SweepRow& b) {
+    return (a.measured > 0) != (b.measured > 0) ? a.measured > 0 : a.measured < b.measured;
+  });
+  return rows;
+}
+
+std::map<std::string, std::string> values_of_sets(const std::string& sets) {
+  std::map<std::string, std::string> values;
+  std::istringstream in(sets);
+  for (std::string word; in >> word;)
+    values[word.substr(0, word.find('='))] = word.substr(std::min(word.size(), word.find('=') + 1));
+  return values;
+}
+
+SweptKeys swept_keys(const std::vector<SweepRow>& rows) {
+  SweptKeys swept;
+  for (const SweepRow& r : rows) {
+    for (const auto& [key, value] : values_of_sets(r.sets)) swept[key].insert(value);
+  }
+  std::erase_if(swept, [](const auto& key) { return key.second.size() < 2; });
+  return swept;
+}
+
+std::string sets_of(const SweepRow& row, const SweptKeys& swept, bool is_swept) {
+  std::string text;
+  for (const auto& [key, value] : values_of_sets(row.sets)) {
+    if (swept.contains(key) == is_swept)
+      text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, value);
+  }
+  return text;
+}
+
+std::string name_of(const SweepRow& row, const SweptKeys& swept) {
+  const std::string sets = sets_of(row, swept, true);
+  return fmt::format("{}{}{} {}", sets, sets.empty() ? "" : " ", row.mesh,
+                     row.layout.empty() ? "nothing split" : row.layout);
+}
+
+std::string sweep_table(const std::vector<SweepRow>& rows) {
+  if (rows.empty()) return "the sweep has no layouts; ";
+  const SweptKeys swept = swept_keys(rows);
+  const std::string fixed = sets_of(rows[0], swept, false);
+  const bool predicts =
+      std::any_of(rows.begin(), rows.end(), [](const SweepRow& r) { return r.predicted > 0; });
+  const auto line = [&](const std::string& measured, const std::string& predicted,
+                        const std::string& what) {
+    return fmt::format("  {:>10}{}  {}\n", measured,
+                       predicts ? fmt::format(" {:>10}", predicted) : "", what);
+  };
+  const auto ms = [](double seconds) {
+    return seconds > 0 ? fmt::format("{:.3f}", 1e3 * seconds) : "";
+  };
+  std::string text =
+      line("measured", "predicted",
+           "ms a step, fastest first" + (fixed.empty() ? "" : "; all with " + fixed));
+  for (const SweepRow& r : fastest_first(rows)) {
+    const std::string name = name_of(r, swept);
+    if (r.measured > 0) {
+      text += line(ms(r.measured), ms(r.predicted), name);
+    } else {
+      text += line("-", ms(r.predicted),
+                   name + (r.failure.empty() ? ": not run: the budget was spent"
+                                             : ": failed: " + r.failure));
+    }
+  }
+  const SweepSummary s = summarize(rows);
+  text += fmt::format("{} layout{} ran as {} Program{}, {} failed", s.ran, s.ran == 1 ? "" : "s",
+                      s.programs, s.programs == 1 ? "" : "s", s.failed);
+  if (s.error >= 0)
+    text += fmt::format("; predictions: error {:.1f} %, rank correlation {:.2f}, regret {:.1f} %",
+                        100 * s.error, s.tau, 100 * s.regret);
+  return text + "; ";
+}
+
 std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& path) {
   if (text.empty()) return {};
   std::istringstream file(text);

@@ -86,18 +86,19 @@ std::string banner(Training& t) {
       text += fmt::format(" {}={}", k.name, k.value);
   }
   text += fmt::format("  ({} at their defaults: {} info --keys)\n", others, t.args.program);
+  const auto bytes = [](int64_t n) { return with_unit(static_cast<double>(n), "B"); };
+  const int64_t stored = t.session->program().persistent_bytes(),
+                transient = t.session->program().transient_bytes();
   return text +
          fmt::format(
-             "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; "
-             "{} persistent + {} transient per rank{}{}",
+             "mesh    {} ({} ranks, {})\nlayout  {}\nbatch   {}\nmemory  {} parameters; of a rank: "
+             "{} = "
+             "{} parameters, optimizer state, inputs + {} transient, at the peak{}{}",
              t.job.mesh.to_string(), t.cluster.size(), t.cluster.backend(),
              t.job.layout.rules().empty() ? "(nothing split)" : t.job.layout.to_string(),
-             batch_text(t.job), parameters_of(t),
-             with_unit(static_cast<double>(t.session->program().persistent_bytes()), "B"),
-             with_unit(static_cast<double>(t.session->program().transient_bytes()), "B"),
-             offload_text(t),
-             t.checkpoints ? fmt::format(", {} to save beside the run",
-                                         with_unit(double(staging_bytes(t)), "B"))
+             batch_text(t.job), parameters_of(t), bytes(stored + transient), bytes(stored),
+             bytes(transient), offload_text(t),
+             t.checkpoints ? fmt::format(", {} to save beside the run", bytes(staging_bytes(t)))
                            : "") +
          fallbacks_text(t);
 }
@@ -372,19 +373,30 @@ void summarize(Training& t, int code) {
 }
 
 /// Runs all steps and fills the report of --json. Returns the exit code.
-int train_steps(Training& t, double peak, nlohmann::json& report) {
+/// `peak`: FLOP/s, raised by a step that is faster.
+int train_steps(Training& t, double& peak, nlohmann::json& report) {
   const int64_t steps = t.job.config.integer("train.steps");
   const int64_t every = t.job.config.integer("train.eval_every");
   report["step"] = t.first_step;
   double mean_ms = 0;
   t.told = t.session->fallbacks();
   int64_t saved = t.first_step;
+  bool told_peak = false;
   for (int64_t step = t.first_step; step < steps; ++step) {
     if (ends_early(t, step)) {
       if (t.checkpoints && saved < step) start_save(t, step);
       return end_with_saves(t, step);
     }
     StepRecord r = train_step(t, step, peak);
+    if (const double raised = raised_peak(r, peak); raised > peak) {
+      if (!told_peak && raised > 1.05 * peak)
+        t.progress->note(fmt::format(
+            "step {} reached {}, more than the {} that matmuls reached before the first step: from "
+            "now on the peak is what the fastest step reached",
+            step + 1, with_unit(raised, "FLOP/s"), with_unit(peak, "FLOP/s")));
+      told_peak = told_peak || raised > 1.05 * peak;
+      peak = raised;
+    }
     mean_ms = step == t.first_step ? r.ms : 0.9 * mean_ms + 0.1 * r.ms;
     r.eta_s = mean_ms * 1e-3 * static_cast<double>(steps - step - 1);
     const News news = share_news(t, r, r.ms * 1e-3);
@@ -469,7 +481,7 @@ int run_training(Training& t, StartClock& clock) {
   if (t.cluster.is_root() && t.progress->has_log()) add_plan(t, first_line);
   t.progress->record(first_line.dump());
   const std::string device = t.session->device() != "cpu" ? t.job.device : "cpu";
-  const double peak = [&] {
+  double peak = [&] {
     const Watchdog::Phase phase(t.watchdog, "measuring the peak of matmuls");
     return measured_gemm_peak(t.cluster, t.hosts, threads_of(t.job), device,
                               activations_of(t.job.config));

@@ -81,6 +81,10 @@ double measured_gemm_peak(Cluster& cluster, const std::vector<std::string>& host
 double gemm_peak_of_rank(double peak, const std::vector<std::string>& hosts, int threads,
                          const std::string& device);
 
+/// The peak after a step. A step that computed faster than `peak`, as when other load was there
+/// while that was measured, is the new one, and its share is 1.
+double raised_peak(StepRecord& r, double peak);
+
 /// The newest checkpoint if the job continues from it. Called before anything is written. Throws
 /// usage errors for a directory of another run or job (naming the keys or data that differ).
 std::optional<Checkpoint> open_checkpoints(Training& t);

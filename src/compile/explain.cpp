@@ -5,6 +5,7 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/layer_names.h"
 #include "base/units.h"
 #include "base/words.h"
 #include "compile/buffer_lives.h"
@@ -194,6 +195,28 @@ std::string time_text(const TimeReport& t, const std::string& machine) {
       1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
 }
 
+/// The collectives that layers have alike as one, with the sums of their bytes and times, and the
+/// number of the others; in order of the first.
+std::vector<std::pair<CollectiveReport, int>> by_layers(const std::vector<CollectiveReport>& all) {
+  std::vector<std::pair<CollectiveReport, int>> rows;
+  std::map<std::string, size_t> known;
+  for (const CollectiveReport& c : all) {
+    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", c.kind, c.axes, c.rule,
+                                        c.source, c.bytes, c.times, without_layer(c.tensor));
+    const auto [at, is_new] = known.emplace(key, rows.size());
+    if (is_new) {
+      rows.emplace_back(c, 0);
+      continue;
+    }
+    auto& [sum, more] = rows[at->second];
+    sum.bytes += c.bytes;
+    sum.seconds += c.seconds;
+    sum.exposed += c.exposed;
+    ++more;
+  }
+  return rows;
+}
+
 }  // namespace
 
 Explanation explain(
@@ -251,15 +274,17 @@ std::string to_string(const Explanation& e) {
           x.kind, x.axes, x.buckets, x.buckets == 1 ? "" : "s", bytes(x.most),
           x.seconds > 0 ? 100 * x.started / x.seconds : 0, 1e3 * x.seconds);
     }
-    for (const CollectiveReport& c : f.collectives) {
-      text += fmt::format("  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
-                          fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
-                          e.machine.empty() ? ""
-                                            : fmt::format("{:.3f} ms ({:.3f} exposed)  ",
-                                                          1e3 * c.seconds, 1e3 * c.exposed),
-                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor,
-                          c.source.empty() ? "" : fmt::format("  ({})", c.source),
-                          c.rule.empty() ? "" : "  because " + c.rule);
+    for (const auto& [c, more] : by_layers(f.collectives)) {
+      text += fmt::format(
+          "  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
+          fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
+          e.machine.empty()
+              ? ""
+              : fmt::format("{:.3f} ms ({:.3f} exposed)  ", 1e3 * c.seconds, 1e3 * c.exposed),
+          c.times > 1 ? fmt::format("{} times ", c.times) : "",
+          more > 0 ? fmt::format("{} ({} tensors)", without_layer(c.tensor), more + 1) : c.tensor,
+          c.source.empty() ? "" : fmt::format("  ({})", c.source),
+          c.rule.empty() ? "" : "  because " + c.rule);
     }
     for (const RedundantReport& r : f.redundant) {
       text += fmt::format(

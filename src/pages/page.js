@@ -6,7 +6,7 @@
 //   bars   unit, rows: [{label, parts: [[name, value], ...], range: [low, high], dot}]
 //   rects  x: {label, unit, to (the axis goes on to there)} or {label, labels: [...]}, xlog, y: {label, unit} or {labels: [...], room: letters that labels have at least}, names: [...], classes: [name, ...],
 //          rects: [[x0, x1, y0, y1, class, name], ...], texts: [what stands in a rect, ...]; for a heat map `heat`: its unit, a value for the class, and
-//          `low` where its colours begin, `high` where they end at least
+//          `low` and `high` where its colours begin and end
 //   mesh   mesh: [[axis, size], ...], hosts: [[name, ranks], ...] in order of their ranks, links: [name by axis] or none
 //   cut    mesh: [[axis, size], ...], tensors: [{name, kind, made, source, dtype, bytes, partial, combiner,
 //          dims: [[name, size, padded, [axis, ...]], ...]}]
@@ -172,7 +172,7 @@ class Chart {
     }
     this.add("line", {class: "axis", x1: left, x2: w - right, y1: h - bottom, y2: h - bottom});
     if (xLabel) this.text(w - right, h - 3, xLabel, {class: "tick", "text-anchor": "end"});
-    if (yLabel) this.text(2, 12, yLabel, {class: "tick"});
+    if (yLabel && yLabel !== this.spec.title) this.text(2, 12, yLabel, {class: "tick"});
   }
   clip(left, right, top, bottom) {
     const id = "clip" + (Chart.count = (Chart.count || 0) + 1);
@@ -232,7 +232,7 @@ class XY extends Chart {
     const s = this.spec, xs = s.xs.find(x => x.key === this.xkey);
     this.begin(s.square ? Math.min(460, Math.max(260, this.width() * 0.7)) : 250);
     const shown = s.series.map((c, i) => Object.assign({i, xv: c.x[this.xkey] || []}, c)).filter(c => !this.hidden.has(c.i) && c.xv.length);
-    const okX = v => v !== null && (!s.xlog || v > 0), okY = v => v !== null && (!this.ylog || v > 0);
+    const okX = v => v != null && (!s.xlog || v > 0), okY = v => v != null && (!this.ylog || v > 0);
     let x0 = Infinity, x1 = -Infinity, y0 = Infinity, y1 = -Infinity;
     for (const c of shown) for (const v of c.xv) if (okX(v)) { if (v < x0) x0 = v; if (v > x1) x1 = v; }
     if (this.zoom) [x0, x1] = this.zoom;
@@ -399,10 +399,11 @@ class Rects extends Chart {
     const s = this.spec;
     this.zoomable();
     if (s.heat !== undefined) {
-      // The scale ends at the 98th percentile: one hiccup must not make all else pale.
+      // The scale ends where it is told, or at the 98th percentile: one hiccup must not make all else pale.
       const values = s.rects.map(r => r[4]).sort((a, b) => a - b);
-      this.low = s.low ?? values[0] ?? 0; this.high = Math.max(s.high ?? -Infinity, values[Math.ceil(0.98 * (values.length - 1))] ?? 0);
-      this.legend.append(el("span", {}, fmt(this.low, s.heat), el("i", {style: "width:110px;background:linear-gradient(90deg,rgb(var(--low)),rgb(var(--high)))"}), fmt(this.high, s.heat)));
+      this.low = s.low ?? values[0] ?? 0; this.high = s.high ?? values[Math.ceil(0.98 * (values.length - 1))] ?? 0;
+      const most = fmt(this.high, s.heat) + (values.length && values[values.length - 1] > this.high ? " or more" : "");
+      this.legend.append(el("span", {}, fmt(this.low, s.heat), el("i", {style: "width:110px;background:linear-gradient(90deg,rgb(var(--low)),rgb(var(--high)))"}), most));
     } else if (s.classes.length > 1) this.toggles(s.classes.map((name, i) => [name, `background:${color(i)}`, i]));
   }
   draw() {

@@ -40,8 +40,9 @@ std::string bar(double part, double whole) {
 
 void row(std::string& text, const std::string& name, double seconds, double whole,
          const std::string& more = "") {
-  text += fmt::format("  {:<26} {:>11} {:>5.1f} %  {}{}\n", name, time_text(seconds),
-                      whole > 0 ? 100 * seconds / whole : 0.0, bar(seconds, whole), more);
+  const std::string hashes = bar(seconds, whole) + more;
+  text += fmt::format("  {:<26} {:>11} {:>5.1f} %{}{}\n", name, time_text(seconds),
+                      whole > 0 ? 100 * seconds / whole : 0.0, hashes.empty() ? "" : "  ", hashes);
 }
 
 void add_waterfall(std::string& text, const PricedPlan& p) {
@@ -61,10 +62,12 @@ void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
   text += fmt::format("\nmemory of a rank: {}", bytes_text(static_cast<double>(p.memory())));
   if (limit > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(limit)));
   text += "\n";
-  for (const auto& [name, bytes] : memory_parts(p))
-    text += fmt::format(
-        "  {:<26} {:>11}  {}\n", name, bytes_text(static_cast<double>(bytes)),
-        bar(static_cast<double>(bytes), static_cast<double>(std::max(limit, p.memory()))));
+  for (const auto& [name, bytes] : memory_parts(p)) {
+    const std::string hashes =
+        bar(static_cast<double>(bytes), static_cast<double>(std::max(limit, p.memory())));
+    text += fmt::format("  {:<26} {:>11}{}{}\n", name, bytes_text(static_cast<double>(bytes)),
+                        hashes.empty() ? "" : "  ", hashes);
+  }
 }
 
 /// Adds what scoped rules saved. Only the best plans were tried with them, so nothing is proved
@@ -136,7 +139,7 @@ void add_certificate(std::string& text, const Plan& plan) {
 void add_reasons(std::string& text, const Plan& plan) {
   if (!plan.alternatives.empty()) text += "\nif a dim were split otherwise, at best\n";
   for (const DimAlternative& a : plan.alternatives) {
-    text += fmt::format("  {:<12} {:>8} -> {:<12} {:>+9.1f} %  {}{}\n", a.dim, a.now, a.instead,
+    text += fmt::format("  {:<13} {:>8} -> {:<8} {:>+7.1f} %  {:>10}{}\n", a.dim, a.now, a.instead,
                         100 * a.penalty / plan.table_seconds,
                         bytes_text(static_cast<double>(a.memory)), a.fits ? "" : ", does not fit");
   }
@@ -154,6 +157,7 @@ void add_reasons(std::string& text, const Plan& plan) {
 }
 
 void add_transfers(std::string& text, const PricedPlan& p) {
+  if (p.transfers.empty()) text += "    nothing is sent between ranks\n";
   for (const PlanTransfer& t : p.transfers) {
     text += fmt::format("    {:<14} over {:<12} {:>11}  {}\n", t.kind, t.axes,
                         bytes_text(static_cast<double>(t.bytes)), t.tensor);

@@ -115,6 +115,21 @@ CODE = r"""
 })()
 """
 
+# A curve of one value is a dot; a heat map says if values lie beyond its colours.
+CURVES = r"""
+(() => {
+  const bad = [];
+  for (const f of document.querySelectorAll("figure")) {
+    const s = JSON.parse(f.querySelector("script").textContent), dots = f.querySelectorAll("svg.plot circle:not([fill='var(--ink)'])").length;
+    const single = s.kind === "xy" ? s.series.filter(c => !c.points && c.y.filter(v => v !== null).length === 1).length : 0;
+    if (dots < single) bad.push(`${single} curves of one value, ${dots} dots: ${s.title}`);
+    const beyond = s.heat !== undefined && s.high !== undefined && s.rects.some(r => r[4] > s.high);
+    if (beyond !== / or more/.test(f.querySelector(".legend")?.textContent || "")) bad.push(`what is beyond the colours: ${s.title}`);
+  }
+  return bad;
+})()
+"""
+
 PLOTS = "[...document.querySelectorAll('svg.plot')]"
 FRAME = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -215,7 +230,7 @@ def check_page(b, path):
             yield from (f"{where}: {line}" for line in b.problems)
     b.open(path, 1000)
     b.evaluate(FRAME)
-    yield from (f"{path}: {line}" for line in b.evaluate(TABLES) + b.evaluate(CODE) + use_charts(b) + b.evaluate(CONTROLS))
+    yield from (f"{path}: {line}" for line in b.evaluate(TABLES) + b.evaluate(CODE) + b.evaluate(CURVES) + use_charts(b) + b.evaluate(CONTROLS))
     yield from (f"{path}: {line}" for line in b.problems)
 
 

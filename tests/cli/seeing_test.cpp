@@ -10,6 +10,7 @@
 #include "cli/profile.h"
 #include "cli/report_page.h"
 #include "cli/tensorboard.h"
+#include "cli/training.h"
 #include "tessera/ops.h"
 #include "tessera/safetensors.h"
 #include "tessera/session.h"
@@ -244,6 +245,43 @@ TEST_CASE("profile rows: steps of one op and line are added up", "[seeing]") {
   CHECK(contains(table, "50.0 kFLOP/s"));
   CHECK(contains(table, "50%"));
   CHECK(contains(table, "8.000 in all"));
+  CHECK(table.ends_with("; the peak is 100 kFLOP/s"));
+  // No share is above 100 %: an op that is faster than the measured peak raises it.
+  const std::string raised = cli::profile_table(rows, 1e4);
+  CHECK(contains(raised, "  100% "));
+  CHECK(contains(raised,
+                 "; the peak is 50.0 kFLOP/s of the fastest op, more than the 10.0 kFLOP/s "
+                 "of a matmul before the first step"));
+}
+
+TEST_CASE("a step that is faster than the peak is the peak", "[seeing]") {
+  tessera::cli::StepRecord r;
+  r.flops_per_s = 150;
+  r.peak_share = 1.5;
+  CHECK(tessera::cli::raised_peak(r, 100) == 150);
+  CHECK(r.peak_share == 1);
+  r.flops_per_s = 50;
+  r.peak_share = 0.5;
+  CHECK(tessera::cli::raised_peak(r, 100) == 100);
+  CHECK(r.peak_share == 0.5);
+}
+
+TEST_CASE("buckets of a profile: predictions have columns only if there are any", "[seeing]") {
+  using namespace tessera;
+  BucketTime bucket{};
+  bucket.kind = "all_reduce";
+  bucket.axes = "data";
+  bucket.tensor = "w";
+  bucket.source = "x.cpp:1";
+  bucket.collectives = 1;
+  bucket.bytes = 2000;
+  bucket.exposed = 0.001;
+  bucket.predicted_exposed = 0.004;
+  CHECK(cli::bucket_table({bucket}, "") ==
+        "exposed ms  hidden ms      bytes  collective\n"
+        "     1.000      0.000    2.00 kB  all_reduce over data: w, x.cpp:1\n"
+        "     1.000      0.000    2.00 kB  in all; exposed from when the last rank has come");
+  CHECK(contains(cli::bucket_table({bucket}, "m"), "     1.000      0.000      4.000      0.000"));
 }
 
 TEST_CASE("reports: records that make no sense are left out", "[seeing]") {

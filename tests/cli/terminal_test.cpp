@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/layer_names.h"
 #include "cli/cli_background.h"
 #include "cli/columns.h"
 #include "cli/excerpt.h"
@@ -113,9 +114,12 @@ TEST_CASE("terminal: lines are broken between words", "[seeing]") {
   const std::string long_line = "  all_reduce over model  65.5 kB  gpt.block0.add because ff:model";
   CHECK(wrapped(long_line, 70) == long_line);
   CHECK(wrapped(long_line, 30) ==
-        "  all_reduce over model  65.5\n"
-        "    kB  gpt.block0.add because\n"
-        "    ff:model");
+        "  all_reduce over model\n"
+        "    65.5 kB  gpt.block0.add\n"
+        "    because ff:model");
+  // A number stays with its unit, if both fit.
+  CHECK(wrapped("takes 1.25 ms of 1,250 kilogramme", 20) == "takes 1.25 ms of\n  1,250 kilogramme");
+  CHECK(wrapped("12 words_that_are_too_long", 20) == "12\n  words_that_are_too_long");
   CHECK(wrapped("layout  batch:data; heads:model\nend\n", 24) ==
         "layout  batch:data;\n        heads:model\nend\n");
   CHECK(wrapped("a word_that_is_longer_than_the_line and more", 20) ==
@@ -167,6 +171,56 @@ TEST_CASE("terminal: explain, plan, diff and errors at any width say what a pipe
   const std::string wrong = on_terminal(f, cli + " explain gpt --layout batch:dat" + job, 40, 1);
   CHECK(words(wrong).find("tessera: ") == 0);
   CHECK(wrong.find('\n') < 60);  // with its colours
+}
+
+TEST_CASE("terminal: tensors of all layers are one row, with their sums", "[cli]") {
+  CHECK(without_layer("gpt.block12.mlp.up.w") == "gpt.block*.mlp.up.w");
+  CHECK(without_layer("a.b_3.c4.d5.e") == "a.b_3.c*.d5.e");
+  CHECK(without_layer("gpt.add_1") == "gpt.add_1");
+  CHECK(without_layer("3.x") == "3.x");
+  const Folder f;
+  const std::string job =
+      " --machine h100 --mesh \"data:2;model:2\" --set layers=3 d_model=16 heads=2 ff=32 length=8 "
+      "batch=4 ";
+  const CliResult explained =
+      run_cli_in(f, "explain gpt --layout \"batch:data;ff:model\" --json e.json" + job);
+  expect_success(explained);
+  int64_t sum = 0;
+  const nlohmann::json report = nlohmann::json::parse(f.read("e.json"));
+  for (const auto& function : report["functions"]) {
+    for (const auto& c : function["collectives"]) {
+      if (c["tensor"].get<std::string>().ends_with(".mlp.down.w.grad"))
+        sum += c["bytes"].get<int64_t>();
+    }
+  }
+  REQUIRE(sum == 3 * 16 * 16 * 4);
+  INFO(explained.out);
+  CHECK(explained.out.find("  3.1 kB  ") != std::string::npos);
+  CHECK(explained.out.find("gpt.block*.mlp.down.w.grad (3 tensors)") != std::string::npos);
+  const CliResult differ =
+      run_cli_in(f, "diff gpt \"batch:data\" \"batch:data;ff:model\" --json d.json" + job);
+  expect_success(differ);
+  INFO(differ.out);
+  CHECK(differ.out.find("gpt.block*.mlp.einsum.grad.einsum (3 nodes)") != std::string::npos);
+  CHECK(f.read("d.json").find("gpt.block2.mlp.einsum") != std::string::npos);  // JSON has all
+}
+
+TEST_CASE("terminal: train, explain and plan call the memory of a rank the same", "[cli]") {
+  const TextFolder f;
+  const std::string model =
+      " gpt --mesh data:2 --layout batch:data --set layers=1 d_model=16 "
+      "heads=2 ff=32 length=8 batch=4 ";
+  const CliResult trained = run_cli_in(f, "train --data text.txt --steps 1" + model),
+                  explained = run_cli_in(f, "explain" + model),
+                  planned = run_cli_in(f, "plan --machine h100 --time 1" + model);
+  for (const CliResult& result : {trained, explained, planned}) {
+    expect_success(result);
+    INFO(result.out);
+    for (const char* part :
+         {"of a rank: ", "parameters", "optimizer state", "inputs", "transient, at the peak"})
+      CHECK(result.out.find(part) != std::string::npos);
+    CHECK(result.out.find("persistent") == std::string::npos);
+  }
 }
 
 TEST_CASE("terminal: lines stay above a bar that is never wider than the terminal", "[cli]") {
