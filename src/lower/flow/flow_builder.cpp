@@ -99,17 +99,17 @@ int FlowBuilder::counts_for(int value, const Move& m, const Origin& origin, Resh
   for (int axis : m.axes) ranks *= rule_layouts_.mesh().axes()[axis].size;
   const Shape& counts = flow_.values[v.counts.value].shape;
   const int rows = v.shape.find(v.counts.dim);
+  if (counts.rank() != 2 || rows < m.from || rows < m.to) return -1;
   TensorLayout own;
   for (const Dim& d : counts) {
-    if (d.name != v.shape[m.from].name && d.name != v.shape[m.to].name) return -1;
-    own.dims.push_back(d.name == v.shape[m.from].name ? m.axes : std::vector<int>{});
+    const int of_rows = v.shape.find(d.name);
+    if (of_rows != m.from && of_rows != m.to) return -1;
+    own.dims.push_back(v.layout.dims[static_cast<size_t>(of_rows)]);
   }
-  if (counts.rank() != 2 || rows < m.from || rows < m.to) return -1;
-  for (int d = 0; d < rows; ++d) {
-    const bool is_block = d == m.from || d == m.to;
-    if (is_block ? v.shape[d].size != ranks : v.shape[d].size != 1) return -1;
+  for (int d = 0; d < rows; ++d) {  // a block for each rank of the group
+    const int64_t here = rule_layouts_.local(v.shape[d], v.layout.dims[static_cast<size_t>(d)]);
+    if (here != (d == m.to ? ranks : 1)) return -1;
   }
-  if (v.layout.dims[static_cast<size_t>(m.from)] != m.axes) return -1;
   return move(v.counts.value, own, origin, resharder);
 }
 
