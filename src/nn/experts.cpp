@@ -148,7 +148,7 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const RowSlices& tok
 /// further slices of the dim before if it is large enough, else of a dim without slices.
 void add_slices(const Shape& tokens, RowSlices& rows, size_t at) {
   const int64_t copies = rows.slices[at];
-  if (at > 0) {
+  if (at > 0 && !rows.dims[at - 1].empty()) {
     const int64_t all = rows.slices[at - 1] * copies;
     if (tokens.dim(rows.dims[at - 1]).size % all == 0) {
       rows.slices[at - 1] = all;
@@ -180,13 +180,22 @@ std::optional<RowSlices> exchanged(const OpCall& call, const std::string& like, 
   if (most > slices || (most == slices && slices == 2)) return {};
   RowSlices rows{like, {like}, {slices}};
   if (call.attrs.has("row_dims")) {
-    rows.dims = call.attrs.get<std::vector<std::string>>("row_dims");
-    rows.slices = call.attrs.get<std::vector<int64_t>>("row_slices");
-    for (size_t i = rows.dims.size(); i-- > 0;) {
-      if (rows.dims[i].empty()) add_slices(indices.without(choices.names()), rows, i);
+    const auto names = [&](const char* key) {
+      return call.attrs.get<std::vector<std::string>>(key);
+    };
+    const auto numbers = [&](const char* key) { return call.attrs.get<std::vector<int64_t>>(key); };
+    rows.dims = names("row_dims");
+    rows.slices = numbers("row_slices");
+    rows.name = rows.dims.size() == 1 ? rows.dims[0] : call.attrs.get<std::string>("dim") + "/rows";
+    const Shape tokens = indices.without(choices.names());
+    for (size_t i = 0; i < names("group_dims").size(); ++i) {
+      const std::string dim = names("group_dims")[i];
+      if (tokens.has(dim)) rows.groups.emplace_back(dim, numbers("group_slices")[i]);
     }
-    const bool is_more = rows.count() > slices;  // of one dim, which has more axes
-    rows.name = is_more ? rows.dims[0] : call.attrs.get<std::string>("dim") + "/rows";
+    const Shape free = tokens.without(Shape(rows.groups).names());
+    for (size_t i = rows.dims.size(); i-- > 0;) {
+      if (rows.dims[i].empty()) add_slices(free, rows, i);
+    }
   }
   const auto is_token = [&](const std::string& dim) { return indices.has(dim); };
   if (!std::all_of(rows.dims.begin(), rows.dims.end(), is_token)) return {};

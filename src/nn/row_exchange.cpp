@@ -26,6 +26,13 @@ Shape with_first(const Shape& shape, const std::vector<std::string>& names) {
   return Shape(dims);
 }
 
+/// The dims in slices, and those in groups.
+std::vector<std::string> fronts(const RowSlices& tokens) {
+  std::vector<std::string> names = tokens.dims;
+  for (const Dim& d : tokens.groups) names.push_back(d.name);
+  return names;
+}
+
 }  // namespace
 
 int64_t RowSlices::count() const {
@@ -36,7 +43,8 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
                          const RowSlices& tokens, int64_t owners, double bound)
     : choices_(indices.dim(choices)),
       experts_(experts),
-      tokens_(with_first(indices.shape().without({choices}), tokens.dims)),
+      tokens_(with_first(indices.shape().without({choices}), fronts(tokens))),
+      groups_(tokens.groups),
       slice_(tokens.name, tokens.count()),
       owner_(experts.name, owners),
       inner_(experts.name + "/inner", (experts.size + owners - 1) / owners),
@@ -45,11 +53,12 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
       place_(tokens.name + "/place", 1) {
   Graph& g = indices.graph();
   int64_t here = tokens_.elements();
-  for (size_t i = 0; i < tokens.dims.size(); ++i) {
+  for (size_t i = 0; i < tokens.dims.size(); ++i)
+    slices_.emplace_back(tokens.dims[i], tokens.slices[i]);
+  slices_.insert(slices_.end(), groups_.begin(), groups_.end());
+  for (size_t i = 0; i < slices_.size(); ++i) {
     const Dim& d = tokens_[static_cast<int>(i)];
-    const int64_t slices = tokens.slices[i];
-    slices_.emplace_back(d.name, slices);
-    parts_.emplace_back(d.name + "/part", (d.size + slices - 1) / slices);
+    parts_.emplace_back(d.name + "/part", (d.size + slices_[i].size - 1) / slices_[i].size);
     here = here / d.size * parts_[i].size;
   }
   token_ = Dim(token_.name, here);
@@ -69,7 +78,8 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   const Tensor owner = where(is_row, floor_div(index, number(g, inner_.size)), none);
   local_ = index - owner * number(g, inner_.size) + one;
 
-  const Tensor at_owner = one_hot(owner, owner_, 1, 0, DType::int32);  // [slice, row, owner]
+  const Tensor at_owner =
+      one_hot(owner, owner_, 1, 0, DType::int32);  // [slice, groups, row, owner]
   const Tensor before = cumsum(at_owner, row_.name, true);
   counts_ = reduce_sum(at_owner, row_.name);
   if (place_.size < row_.size) counts_ = within_bound(counts_, place_.size);
@@ -77,11 +87,19 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   const Tensor fits = logical_and(is_row, less(place, number(g, place_.size)));
   const Dim slot(tokens.name + "/slot", owners * place_.size);
   const Tensor slot_of = where(fits, owner * number(g, place_.size) + place, none);
-  const Tensor rows = broadcast(iota(g, row_) + one, {slice_, row_});
-  row_of_ = reshape(scatter_add(slot_of, rows, {slice_, slot}, slot.name, OutOfRange::drop),
-                    {slice_, owner_, place_}) -
+  const Tensor rows = broadcast(iota(g, row_) + one, on_ranks({row_}));
+  row_of_ = reshape(scatter_add(slot_of, rows, on_ranks({slot}), slot.name, OutOfRange::drop),
+                    on_ranks({owner_, place_})) -
             one;
   token_of_ = where(less(row_of_, zero), none, floor_div(row_of_, number(g, choices_.size)));
+}
+
+/// [slice, groups, last].
+Shape RowExchange::on_ranks(std::initializer_list<Dim> last) const {
+  std::vector<Dim> dims = {slice_};
+  dims.insert(dims.end(), groups_.begin(), groups_.end());
+  dims.insert(dims.end(), last);
+  return Shape(dims);
 }
 
 /// The token dims with their padding, as slices and parts of them where there are several in
@@ -107,7 +125,8 @@ Shape RowExchange::in_order(const Dim& last) const {
   return slices_.size() == 1 ? shape : with_first(shape, Shape(slices_).names());
 }
 
-/// [slice, token, last], or [slice, row] for the choices: x [token dims..., last] with its padding.
+/// [slice, groups, token, last], or [slice, groups, row] for the choices: x [token dims..., last]
+/// with its padding.
 Tensor RowExchange::by_slices(Tensor x, const Dim& last, double fill) const {
   const PreferScope prefer(x.graph(), like_);
   std::vector<Dim> dims = tokens_.dims();
@@ -119,11 +138,12 @@ Tensor RowExchange::by_slices(Tensor x, const Dim& last, double fill) const {
     if (room > d.size) x = pad(x, d.name, 0, room - d.size, fill);
   }
   if (slices_.size() > 1) x = transpose(reshape(x, of_slices(last)), in_order(last));
-  return last.name == choices_.name ? reshape(x, {slice_, row_})
-                                    : reshape(x, {slice_, token_, last});
+  return last.name == choices_.name ? reshape(x, on_ranks({row_}))
+                                    : reshape(x, on_ranks({token_, last}));
 }
 
-/// [slice, owner, place, rest of x]: elements of x [slice, dim, rest], at the owners.
+/// [slice, groups, owner, place, rest of x]: elements of x [slice, groups, dim, rest], at the
+/// owners.
 Tensor RowExchange::to_owners(Tensor x, Tensor indices, const Dim& dim) const {
   Tensor blocks;
   {
@@ -155,7 +175,8 @@ Tensor RowExchange::sums_at_tokens(Tensor y, const Shape& to) const {
   const Tensor back = ragged(y, counts_, place_.name, used_).prefer(slice_.name);
   const PreferScope prefer(y.graph(), like_);
   const Dim rest = y.shape()[y.shape().rank() - 1];
-  Tensor sums = scatter_add(token_of_, back, {slice_, token_, rest}, token_.name, OutOfRange::drop);
+  Tensor sums =
+      scatter_add(token_of_, back, on_ranks({token_, rest}), token_.name, OutOfRange::drop);
   sums = reshape(sums, in_order(rest));
   if (slices_.size() > 1) {
     std::vector<Dim> dims;

@@ -10,11 +10,12 @@
 namespace tessera::nn {
 
 /// How the ranks have slices of tokens: of `dims`, in the order of the ranks, so many `slices`. All
-/// slices together are a dim called `name`.
+/// slices together are a dim called `name`. Ranks that exchange no rows have slices of `groups`.
 struct RowSlices {
   std::string name;
   std::vector<std::string> dims;
   std::vector<int64_t> slices;
+  std::vector<Dim> groups = {};  ///< the dims, and how many slices as size
   int64_t count() const;
 };
 
@@ -24,7 +25,7 @@ struct RowSlices {
 /// with `places` places, and all_to_alls with counts move blocks to the owners and results back.
 ///
 /// Dims: `tokens` [slices] of the tokens, `owners` [slices] of the experts, a place in a block. The
-/// first is called as RowSlices says, the second like the experts.
+/// first is called as RowSlices says, the second like the experts. Behind the first are the groups.
 /// What is made for tokens prefers `tokens`, and what arrives prefers `owners`.
 class RowExchange {
  public:
@@ -56,18 +57,20 @@ class RowExchange {
   Tensor by_slices(Tensor x, const Dim& last, double fill) const;
   Tensor to_owners(Tensor x, Tensor indices, const Dim& dim) const;
 
+  Shape on_ranks(std::initializer_list<Dim> last) const;
   Shape of_slices(const Dim& last) const;
   Shape in_order(const Dim& last) const;
 
   Dim choices_, experts_;
-  Shape tokens_;                     ///< token dims, those in slices first
-  std::vector<Dim> slices_, parts_;  ///< of those: how many, and what is in one, with padding
+  Shape tokens_;                     ///< token dims, first those in slices, those in groups next
+  std::vector<Dim> slices_, parts_;  ///< of both: how many, and what is in one, with padding
+  std::vector<Dim> groups_;
   Dim slice_, owner_, inner_, token_, row_, place_;
   double used_ = 1;
   Tensor like_;               ///< [slice], which it prefers
-  Tensor local_;              ///< [slice, row]: 1 + the expert in its slice
-  Tensor row_of_, token_of_;  ///< [slice, owner, place]; -1: none
-  Tensor counts_;             ///< [slice, owner]
+  Tensor local_;              ///< [slice, groups, row]: 1 + the expert in its slice
+  Tensor row_of_, token_of_;  ///< [slice, groups, owner, place]; -1: none
+  Tensor counts_;             ///< [slice, groups, owner]
 };
 
 }  // namespace tessera::nn

@@ -99,11 +99,11 @@ int FlowBuilder::counts_for(int value, const Move& m, const Origin& origin, Resh
   for (int axis : m.axes) ranks *= rule_layouts_.mesh().axes()[axis].size;
   const Shape& counts = flow_.values[v.counts.value].shape;
   const int rows = v.shape.find(v.counts.dim);
-  if (counts.rank() != 2 || rows < m.from || rows < m.to) return -1;
+  if (!counts.has(v.shape[m.from].name) || !counts.has(v.shape[m.to].name)) return -1;
   TensorLayout own;
   for (const Dim& d : counts) {
     const int of_rows = v.shape.find(d.name);
-    if (of_rows != m.from && of_rows != m.to) return -1;
+    if (of_rows >= rows) return -1;
     own.dims.push_back(v.layout.dims[static_cast<size_t>(of_rows)]);
   }
   for (int d = 0; d < rows; ++d) {  // a block for each rank of the group
@@ -159,6 +159,14 @@ int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resh
 
 int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
   const FlowValue from = flow_.values[value];
+  const std::string key = MemoKey()
+                              .add(std::string_view("renumber"))
+                              .add(value)
+                              .add(recompute_group_)
+                              .add(to.shape)
+                              .add(to.layout)
+                              .text();
+  if (const auto known = moved_.find(key); known != moved_.end()) return known->second;
   FlowNode node;
   node.kind = FlowKind::exchange;
   node.in = {value};
@@ -176,6 +184,7 @@ int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
   const int result = add_value(std::move(to));
   node.out = {result};
   add_node(std::move(node));
+  moved_.emplace(key, result);
   return result;
 }
 

@@ -114,7 +114,7 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       const int64_t slices = slices_of(axes);
       if (!is_split_once(dim.name, slices) || (!like.empty() && !is_split_once(like, slices)))
         continue;
-      if (attrs.has("row_bound") && i > 0 && like.empty()) note_rows(call, first, axes, attrs);
+      if (attrs.has("row_bound") && i > 0) note_rows(call, first, axes, attrs);
       Body body = body_by_slices(bounded, dim.name, like, slices);
       if (!body.out.empty()) return body;
     }
@@ -126,7 +126,8 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
 /// `axes` have slices of, in the order of the ranks, and how many. One dim may have more slices
 /// than there are ranks along `axes`: then those with equal other coordinates have consecutive
 /// ones. A dim "" is for ranks that have the same slices. Nothing if they are in another order, or
-/// if no dim is in slices.
+/// if no dim is in slices. "group_dims" and "group_slices": the dims that only other ranks have
+/// slices of.
 void CompositeExpander::note_rows(const OpCall& call, const std::vector<std::vector<int>>& first,
                                   const std::vector<int>& axes, Attrs& attrs) const {
   std::vector<std::string> dims;
@@ -168,6 +169,16 @@ void CompositeExpander::note_rows(const OpCall& call, const std::vector<std::vec
   if (!any) return;
   attrs.set("row_dims", dims);
   attrs.set("row_slices", slices);
+  dims.clear();
+  slices.clear();
+  for (size_t d = 0; d < first.size(); ++d) {
+    const std::string& dim = shape[static_cast<int>(d)].name;
+    const bool meets = std::find_first_of(first[d].begin(), first[d].end(), axes.begin(),
+                                          axes.end()) != first[d].end();
+    if (!first[d].empty() && !meets && is_split_once(dim, slices_of(first[d]))) add(dim, first[d]);
+  }
+  attrs.set("group_dims", dims);
+  attrs.set("group_slices", slices);
 }
 
 /// The form with equal work, if a rule asks for it on a dim of the first operand. A dim of another
