@@ -199,6 +199,10 @@ struct AttentionOptions {
   /// some of the query's dims except length and key_dim. The scale and the soft cap do not count
   /// for it.
   Tensor sinks = {};
+  /// ALiBi (Press et al. 2022): the logit of query i and key j loses slopes * |i - j|, behind the
+  /// soft cap. Floating, with some of the query's dims except length and key_dim. They are
+  /// constants: no gradient flows to them.
+  Tensor slopes = {};
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
 /// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; others match by name.

@@ -140,7 +140,7 @@ class Attention final : public Kernel {
     for (Copy& c : copies_) c.offset = -1;
     segments_at_ = {-1, -1};
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
-      const size_t starts = args_in_ - plan_.starts - (plan_.segments ? 2 : 0);
+      const size_t starts = slopes() - plan_.starts;
       first_query_ = query + (plan_.starts > 0 ? start(starts) : 0);
       first_key_ = key + (plan_.starts > 1 ? start(starts + 1) : 0);
       if (plan_.segments) find_spans();
@@ -244,13 +244,17 @@ class Attention final : public Kernel {
     return static_cast<const int32_t*>(operand(i).data)[offsets_[i]];
   }
 
+  /// The operand of slopes, or the one behind the positions.
+  size_t slopes() const { return args_in_ - (plan_.segments ? 2 : 0) - (plan_.slopes ? 1 : 0); }
+
   template <class T, class W>
   void run_index(int64_t sharer) {
     const Matrix<W> q = matrix<T, W>(0), k = matrix<T, W>(1), v = matrix<T, W>(2);
     if (plan_.backward) return run_backward<T, W>(q, k, v, sharer);
     const Matrix<W> out = matrix<T, W>(args_in_);
     const Matrix<W> log_sum = row<W>(args_in_ + 1);
-    const W factor = this->factor<W>(), hidden = hidden_product(factor);
+    const W factor = this->factor<W>(), hidden = hidden_product(factor),
+            slope = this->slope(factor);
     for (Block b; b.first < plan_.length; b.first += b.rows) {
       b = block(b.first);
       const int64_t i = b.first;
@@ -258,6 +262,7 @@ class Attention final : public Kernel {
       for (int64_t r = 0; r < b.rows; ++r) {
         const Row<W> row = this->row_of(p, b, r);
         if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
+        if (plan_.slopes) lower(p.at(r), row.keys, i + r, b.keys.begin, slope);
         hide(row, hidden);
         *log_sum.at(i + r) = row.n > 0 ? softmax(row.x, row.n, factor) : W(kNothing);
         clear_rest(row, p.at(r), p.row);
@@ -343,6 +348,21 @@ class Attention final : public Kernel {
       gradient[j] *= scale * (W(1) - kept[j] * kept[j]);
   }
 
+  /// What a product loses for each position between query and key.
+  template <class W>
+  W slope(W factor) const {
+    if (!plan_.slopes) return 0;
+    return static_cast<const W*>(operand(slopes()).data)[offsets_[slopes()]] / factor;
+  }
+  /// Products x of query `query` with these keys lose their distance times `slope`. Key 0 of x is
+  /// the key `first` of this rank.
+  template <class W>
+  void lower(W* x, const Span& keys, int64_t query, int64_t first, W slope) const {
+    const W ahead = static_cast<W>(first_key_ + first - first_query_ - query);
+    for (int64_t j = keys.begin; j < keys.end; ++j)
+      x[j] -= slope * std::abs(ahead + static_cast<W>(j));
+  }
+
   float softmax(float* x, int64_t n, float s) const { return ops_.softmax_float(x, n, s); }
   double softmax(double* x, int64_t n, double s) const { return ops_.softmax_double(x, n, s); }
   void weigh(float* x, float* g, int64_t n, float s, float log_sum, float inner) const {
@@ -369,7 +389,8 @@ class Attention final : public Kernel {
       clear(dk, plan_.width);
       clear(dv, plan_.value_width);
     }
-    const W factor = this->factor<W>(), hidden = hidden_product(factor);
+    const W factor = this->factor<W>(), hidden = hidden_product(factor),
+            slope = this->slope(factor);
     for (Block b; b.first < plan_.length; b.first += b.rows) {
       b = block(b.first);
       const int64_t i = b.first, rows = b.rows, first = b.keys.begin, keys = b.keys.size();
@@ -379,6 +400,7 @@ class Attention final : public Kernel {
       for (int64_t r = 0; r < rows; ++r) {
         const Row<W> row = this->row_of(p, b, r);
         if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
+        if (plan_.slopes) lower(p.at(r), row.keys, i + r, first, slope);
         hide(row, hidden);
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
         if (row.n > 0)

@@ -28,7 +28,8 @@ AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
       memory(attention.sight.keys),
       sight(attention.sight),
       soft_cap(attention.soft_cap),
-      segments(attention.has_segments) {
+      segments(attention.has_segments),
+      slopes(attention.has_slopes) {
   const View& q = step.in.at(0);
   width = q.sizes[key_dim];
   value_width = step.in.at(2).sizes[value_dim];
@@ -62,6 +63,7 @@ void AttentionPlan::list_operands() {
   operands = {by_length, by_memory, by_memory};
   if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
   operands.insert(operands.end(), starts, start);
+  if (slopes) operands.push_back(start);
   if (segments) operands.insert(operands.end(), kSegmentInputs, ids);
   first_result = operands.size();
   operands.push_back(by_length);

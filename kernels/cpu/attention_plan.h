@@ -56,14 +56,16 @@ struct AttentionPlan {
   Sight sight;                         ///< what positions hide
   double soft_cap = 0;                 ///< 0: none
   bool segments = false;               ///< the last two operands are ids of queries and keys
+  bool slopes = false;                 ///< the one before them is the slope of distances
   int64_t most_rows = 1;               ///< of a block of queries that see few keys
   int64_t capacity = 0;                ///< logits of a block
   int64_t logits = 0, back = 0, workspace = 0;
   int64_t squashed = 0;  ///< with a soft cap: one row of logits
   int64_t spans = 0;     ///< with segments: for each query its first key, and the end of its keys
   /// Query, key, value; for a gradient also the result's gradient, the result, log_sum and
-  /// (gradient times result); perhaps the positions of first query and first key; perhaps the
-  /// segments. Then the results: output and log_sum, or the gradients of query, key and value.
+  /// (gradient times result); perhaps the positions of first query and first key; perhaps
+  /// slopes; perhaps the segments. Then the results: output and log_sum, or the gradients of query,
+  /// key and value.
   std::vector<Operand> operands;
   size_t first_result = 0;
   std::vector<Used> matrices;  ///< one per operand; for a gradient also the keys transposed

@@ -33,7 +33,8 @@ struct Positions {
 
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
 /// kLength and kMemory (queries and keys on this rank), kCausal, kWindow and kAllKeys as in Sight,
-/// kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale() / soft_cap().
+/// kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale() / soft_cap();
+/// kSloped: logits lose a slope times the distance of query and key.
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -137,6 +138,15 @@ struct Sees {
 
   long long first_query, first_key;  ///< positions in the whole sequence
   const Span* spans;                 ///< of the rows, by segments; null without kSegments
+  typename C::Wide slope;            ///< of the rows, if they are queries, with kSloped
+
+  /// What a logit loses.
+  __device__ __forceinline__ typename C::Wide loss(typename C::Wide by, long long query,
+                                                   long long key) const {
+    if constexpr (!C::kSloped) return 0;
+    const long long behind = first_query + query - first_key - key;
+    return by * static_cast<typename C::Wide>(behind < 0 ? -behind : behind);
+  }
 
   /// What a row sees; nothing: {kOther, 0}.
   __device__ __forceinline__ Span of(long long row) const {
@@ -180,12 +190,13 @@ struct Softmax {
 
   /// Turns a row's scores with keys from `key` on into weights relative to the maximum so far.
   /// Returns the factor for earlier sums.
-  __device__ __forceinline__ W add(AttentionScores<C>& scores, int key, const Span& seen) {
+  __device__ __forceinline__ W add(AttentionScores<C>& scores, int key, const Span& seen,
+                                   const Sees<C, Side::queries>& sees, long long row) {
     using R = RowSums<C>;
     W top = Max::identity<W>();
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
-      score = Logit<C>(score).x;
+      score = Logit<C>(score).x - sees.loss(sees.slope, row, key + c);
       if (key + c >= seen.begin && key + c < seen.end) top = Max::apply(top, score);
     }
     top = Max::apply(greatest, R::template over_row<Max>(top));
@@ -232,7 +243,7 @@ __device__ __forceinline__ void attend(long long first, const Sees<C, Side::quer
     multiply_rows<C>(queries, other, scores);
     __syncthreads();
     load_tile<C>(v, j, C::kMemory, other);
-    sums.scale(softmax.add(scores, j, seen));
+    sums.scale(softmax.add(scores, j, seen, sees, first + RowSums<C>::row()));
     __syncthreads();
     sums.add(scores, other);
   }
@@ -305,7 +316,8 @@ __device__ __forceinline__ void attention_grad_queries(long long block,
       W& score = scores.x[R::row()][c];
       const Logit<C> logit(score);
       const bool is_seen = j + c >= seen.begin && j + c < seen.end;
-      const W p = is_seen ? formula::Exp::apply(logit.x - logarithm) : W(0);
+      const W x = logit.x - sees.loss(sees.slope, row, j + c);
+      const W p = is_seen ? formula::Exp::apply(x - logarithm) : W(0);
       score = p * (back.x[R::row()][c] - inner) * logit.slope * C::scale();
     }
     __syncthreads();
@@ -315,12 +327,13 @@ __device__ __forceinline__ void attention_grad_queries(long long block,
 }
 
 /// The queries of one head, with their numbers per row. Several heads may share keys.
-template <class Q, class G, class L, class P>
+template <class Q, class G, class L, class P, class W>
 struct Queries {
   Q q;
   G g;
   L log_sum;
   P dot;
+  W slope;
 };
 
 /// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s.
@@ -356,7 +369,8 @@ __device__ __forceinline__ void attention_grad_keys(long long block,
         const bool is_seen = query >= seen.begin && query < seen.end;
         W &score = scores.x[R::row()][c], &gradient = back.x[R::row()][c];
         const Logit<C> logit(score);
-        const W p = is_seen ? formula::Exp::apply(logit.x - queries.log_sum.at(query)) : W(0);
+        const W x = logit.x - sees.loss(queries.slope, query, first + R::row());
+        const W p = is_seen ? formula::Exp::apply(x - queries.log_sum.at(query)) : W(0);
         score = p;
         gradient =
             is_seen ? p * (gradient - queries.dot.at(query)) * logit.slope * C::scale() : W(0);

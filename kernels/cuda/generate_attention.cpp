@@ -174,20 +174,24 @@ class Text {
     kept.merge();
     shared.merge();
     std::string body = by_block(memory_, kept);
-    constexpr std::array<size_t, 4> kOfQueries = {0, kGrad, kLogSum, kProduct};
+    std::vector<size_t> of_queries = {0, kGrad, kLogSum, kProduct};
+    if (attention_.has_slopes) of_queries.push_back(attention_.slopes());
     std::string places, of;
-    for (size_t i = 0; i < kOfQueries.size(); ++i) {
-      const auto x = static_cast<int>(kOfQueries[i]);
+    for (size_t i = 0; i < of_queries.size(); ++i) {
+      const auto x = static_cast<int>(of_queries[i]);
       places += fmt::format("      shared_at[{}] = {};\n", i, offset_text(shared, x, 1, true));
-      of += fmt::format("{}{}{{{} + ({}) + shared_at[{}]}}", i > 0 ? ", " : "",
-                        i < 2 ? type(kOfQueries[i]) : numbers_type(kOfQueries[i]), arguments_.in(x),
-                        offset_text(kept, x, 1, true), i);
+      const std::string at = fmt::format("({}) + shared_at[{}]", offset_text(kept, x, 1, true), i);
+      of += i == 4 ? fmt::format(", {}[{}]", arguments_.in(x), at)
+                   : fmt::format("{}{}{{{} + {}}}", i > 0 ? ", " : "",
+                                 i < 2 ? type(of_queries[i]) : numbers_type(of_queries[i]),
+                                 arguments_.in(x), at);
     }
+    if (!attention_.has_slopes) of += ", 0";
     body += fmt::format(
-        "  auto of = [&](long long s) {{\n    long long shared_at[4];\n    {{\n{}{}    }}\n",
+        "  auto of = [&](long long s) {{\n    long long shared_at[5];\n    {{\n{}{}    }}\n",
         dims_text(shared, "s", "long long", 1), places);
-    body += fmt::format("    return Queries<{}, {}, {}, {}>{{{}}};\n  }};\n", type(0), type(kGrad),
-                        numbers_type(kLogSum), numbers_type(kProduct), of);
+    body += fmt::format("    return Queries<{}, {}, {}, {}, {}>{{{}}};\n  }};\n", type(0),
+                        type(kGrad), numbers_type(kLogSum), numbers_type(kProduct), wide(), of);
     body += fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}ll, of, {}, {});\n",
                         kind(), sees("keys", kept), matrix(1, kept), matrix(2, kept),
                         shared.elements(), matrix(dk, kept), matrix(dv, kept));
@@ -223,7 +227,7 @@ class Text {
     block_ = tensor_ ? plan_.warps * 16 : block_of(width_, args_.in[0].dtype);
   }
   /// One decision for both kernels of a gradient, which share the workspace. Scores are only scaled
-  /// when they are exponentiated, so the maximum needs a positive scale.
+  /// when they are exponentiated, so the maximum needs a positive scale, and no slopes.
   bool fits_tensor_cores() const {
     const DType dtype = args_.in[0].dtype;
     for (const std::vector<size_t>& all :
@@ -235,7 +239,8 @@ class Text {
       }
     }
     return is_narrow(dtype) && width_ <= (backward_ ? kTensorGradWidth : kTensorWidth) &&
-           std::max(length_, memory_) < (int64_t{1} << 30) && attention_.scale > 0;
+           std::max(length_, memory_) < (int64_t{1} << 30) && attention_.scale > 0 &&
+           !attention_.has_slopes;
   }
   const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
@@ -257,8 +262,10 @@ class Text {
           "{} + {}ll + ({}) * {}ll", spans_address(), is_queries ? 0 : rows_.first_of_keys(),
           offset_text(nest, row_operand(), 1, true), is_queries ? length_ : memory_);
     }
-    return fmt::format("Sees<C, Side::{}>{{{}, {}, {}}}", side, first_query(nest), first_key(nest),
-                       spans);
+    const std::string slope =
+        attention_.has_slopes && side == "queries" ? start(attention_.slopes(), nest) : "0";
+    return fmt::format("Sees<C, Side::{}>{{{}, {}, {}, {}}}", side, first_query(nest),
+                       first_key(nest), spans, slope);
   }
   std::string ids(size_t x, size_t positions, const kernels::Nest& nest) {
     const auto in = static_cast<int>(x);
@@ -345,9 +352,10 @@ class Text {
     std::string text = fmt::format(
         "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
         "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {}, kWindow = {};\n"
-        "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {};\n",
+        "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {}, "
+        "kSloped = {};\n",
         wide(), own, width_, length_, memory_, sight.all_keys, sight.window, sight.causal,
-        has_spans(), attention_.soft_cap > 0);
+        has_spans(), attention_.soft_cap > 0, attention_.has_slopes);
     text += number("scale", attention_.scale);
     if (attention_.soft_cap > 0) {
       text += number("soft_cap", attention_.soft_cap);

@@ -27,7 +27,7 @@ void require_spelt(Tensor query, Tensor key, Tensor value, Tensor mask, const At
   if (!value.empty()) require_no_misspelling(query.shape(), value.shape(), meant);
   const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
   if (!mask.empty()) require_no_misspelling(logits, mask.shape(), meant);
-  for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks}) {
+  for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes}) {
     if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
   }
 }
@@ -96,6 +96,15 @@ Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
   require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
           "a soft cap of {}; it is positive and finite, or 0 for none", o.soft_cap);
   return o.soft_cap == 0 ? logits : tanh(logits / o.soft_cap, at) * o.soft_cap;
+}
+
+/// With AttentionOptions::slopes.
+Tensor lowered_by_distance(Tensor logits, const AttentionOptions& o, Loc at) {
+  Graph& g = logits.graph();
+  Tensor behind = sub(iota(g, logits.dim(o.length), DType::int32, at),
+                      iota(g, logits.dim(o.memory_length), DType::int32, at), at);
+  Tensor slopes = read_as(stop_gradient(o.slopes), logits.dtype(), at);
+  return sub(logits, mul(slopes, cast(abs(behind, at), logits.dtype(), at), at), at);
 }
 
 /// With sinks s the softmax's normalizer is log(sum exp x + exp s) = s + softplus(lse - s).
@@ -176,6 +185,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
       }
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
+    if (!o.slopes.empty()) logits = lowered_by_distance(logits, o, at);
     Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.sinks, at);
     weights = without_hidden(weights, o, at);
     if (!kept.empty()) {
@@ -247,6 +257,8 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
     require_rate("talking_heads", o.dropout, at);
     require(o.sinks.empty(), "heads that are mixed have no sinks; they are {}",
             o.sinks.empty() ? "" : o.sinks.shape().to_string());
+    require(o.slopes.empty(), "heads that are mixed have no slopes; they are {}",
+            o.slopes.empty() ? "" : o.slopes.shape().to_string());
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());
       require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,

@@ -131,7 +131,7 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
 }
 
 /// Each slice of the experts computes the rows that come from the slices of the tokens.
-Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& tokens,
+Operands in_exchange(const Tensors& in, const Attrs& attrs, const RowSlices& tokens,
                      int64_t slices) {
   const auto& dim = attrs.get<std::string>("dim");
   Operands all = sliced_matrices(in, attrs, slices);
@@ -144,17 +144,62 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const std::string& t
   return all;
 }
 
-/// True if it sends less to exchange rows than to gather tokens: if a token chooses fewer experts
-/// than there are slices, `tokens` is in slices too, and no dim has a size of the run. With as many
-/// choices as slices it sends as much, and of more than two slices needs room for fewer rows.
-bool exchanges(const OpCall& call, const std::string& tokens, int64_t slices) {
+/// Gives slices of a token dim to ranks that have the same slices, of which there are `copies`:
+/// further slices of the dim before if it is large enough, else of a dim without slices.
+void add_slices(const Shape& tokens, RowSlices& rows, size_t at) {
+  const int64_t copies = rows.slices[at];
+  if (at > 0 && !rows.dims[at - 1].empty()) {
+    const int64_t all = rows.slices[at - 1] * copies;
+    if (tokens.dim(rows.dims[at - 1]).size % all == 0) {
+      rows.slices[at - 1] = all;
+      rows.dims.erase(rows.dims.begin() + static_cast<std::ptrdiff_t>(at));
+      rows.slices.erase(rows.slices.begin() + static_cast<std::ptrdiff_t>(at));
+      return;
+    }
+  }
+  Dim best("", 0);
+  const auto is_even = [&](const Dim& d) { return d.size % copies == 0; };
+  for (const Dim& d : tokens.without(rows.dims)) {
+    if (best.size == 0 || std::pair(is_even(d), d.size) > std::pair(is_even(best), best.size))
+      best = d;
+  }
+  rows.dims[at] = best.name;
+}
+
+/// How the ranks of `slices` slices of the experts have slices of the tokens, if it sends less to
+/// exchange rows than to gather tokens. It does if a token chooses fewer experts than there are
+/// slices. With as many it sends as much, and of more than two slices needs room for fewer rows.
+/// Nothing where a dim has a size of the run. `like`: the dim of x with the same ranks, or "".
+std::optional<RowSlices> exchanged(const OpCall& call, const std::string& like, int64_t slices) {
   const Shape &x = call.in[0].shape, &indices = call.in[1].shape;
   const Shape choices = indices.without(x.names());
-  const bool alike = choices.rank() == 1 && x.rank() == indices.rank();  // a choice for each token
-  if (tokens.empty() || !indices.has(tokens) || !alike) return false;
+  if (choices.rank() != 1 || x.rank() != indices.rank()) return {};  // no choice for each token
   if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
-    return false;
-  return choices.elements() < slices || (choices.elements() == slices && slices > 2);
+    return {};
+  const int64_t most = choices.elements();
+  if (most > slices || (most == slices && slices == 2)) return {};
+  RowSlices rows{like, {like}, {slices}};
+  if (call.attrs.has("row_dims")) {
+    const auto names = [&](const char* key) {
+      return call.attrs.get<std::vector<std::string>>(key);
+    };
+    const auto numbers = [&](const char* key) { return call.attrs.get<std::vector<int64_t>>(key); };
+    rows.dims = names("row_dims");
+    rows.slices = numbers("row_slices");
+    rows.name = rows.dims.size() == 1 ? rows.dims[0] : call.attrs.get<std::string>("dim") + "/rows";
+    const Shape tokens = indices.without(choices.names());
+    for (size_t i = 0; i < names("group_dims").size(); ++i) {
+      const std::string dim = names("group_dims")[i];
+      if (tokens.has(dim)) rows.groups.emplace_back(dim, numbers("group_slices")[i]);
+    }
+    const Shape free = tokens.without(Shape(rows.groups).names());
+    for (size_t i = rows.dims.size(); i-- > 0;) {
+      if (rows.dims[i].empty()) add_slices(free, rows, i);
+    }
+  }
+  const auto is_token = [&](const std::string& dim) { return indices.has(dim); };
+  if (!std::all_of(rows.dims.begin(), rows.dims.end(), is_token)) return {};
+  return rows;
 }
 
 /// The inverse for the gradient of a matrix.
@@ -188,7 +233,8 @@ bool is_of_experts(const OpCall& call, const std::string& dim) {
 template <class Make>
 Tensors in_form(const OpCall& call, const Tensors& in, const std::string& tokens, int64_t slices,
                 const Make& make) {
-  if (exchanges(call, tokens, slices)) return make(in_exchange(in, call.attrs, tokens, slices));
+  if (const auto rows = exchanged(call, tokens, slices))
+    return make(in_exchange(in, call.attrs, *rows, slices));
   const Operands all = in_slices(in, call.attrs, slices);
   const PreferScope prefer(in[0].graph(), all.indices);
   return make(all);

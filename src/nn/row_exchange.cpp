@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 namespace tessera::nn {
 
@@ -16,35 +18,53 @@ Tensor number(Graph& g, int64_t value) {
   return constant(g, static_cast<double>(value), DType::int32);
 }
 
-/// `shape` without `names`, `first` in front.
-Shape with_first(const Shape& shape, const std::string& first) {
-  std::vector<Dim> dims = {shape.dim(first)};
-  for (const Dim& d : shape) {
-    if (d.name != first) dims.push_back(d);
-  }
+/// `shape` with the dims `names` in front.
+Shape with_first(const Shape& shape, const std::vector<std::string>& names) {
+  std::vector<Dim> dims;
+  for (const std::string& name : names) dims.push_back(shape.dim(name));
+  for (const Dim& d : shape.without(names)) dims.push_back(d);
   return Shape(dims);
+}
+
+/// The dims in slices, and those in groups.
+std::vector<std::string> fronts(const RowSlices& tokens) {
+  std::vector<std::string> names = tokens.dims;
+  for (const Dim& d : tokens.groups) names.push_back(d.name);
+  return names;
 }
 
 }  // namespace
 
+int64_t RowSlices::count() const {
+  return std::accumulate(slices.begin(), slices.end(), int64_t{1}, std::multiplies<>());
+}
+
 RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
-                         const std::string& tokens, int64_t slices, double bound)
+                         const RowSlices& tokens, int64_t owners, double bound)
     : choices_(indices.dim(choices)),
       experts_(experts),
-      tokens_(with_first(indices.shape().without({choices}), tokens)),
-      slice_(tokens, slices),
-      owner_(experts.name, slices),
-      inner_(experts.name + "/inner", (experts.size + slices - 1) / slices),
-      token_(tokens + "/token", 1),
-      row_(tokens + "/row", 1),
-      place_(tokens + "/place", 1),
-      room_((tokens_[0].size + slices - 1) / slices * slices) {
+      tokens_(with_first(indices.shape().without({choices}), fronts(tokens))),
+      groups_(tokens.groups),
+      slice_(tokens.name, tokens.count()),
+      owner_(experts.name, owners),
+      inner_(experts.name + "/inner", (experts.size + owners - 1) / owners),
+      token_(tokens.name + "/token", 1),
+      row_(tokens.name + "/row", 1),
+      place_(tokens.name + "/place", 1) {
   Graph& g = indices.graph();
-  const int64_t here = room_ / slices * (tokens_.elements() / tokens_[0].size);
+  int64_t here = tokens_.elements();
+  for (size_t i = 0; i < tokens.dims.size(); ++i)
+    slices_.emplace_back(tokens.dims[i], tokens.slices[i]);
+  slices_.insert(slices_.end(), groups_.begin(), groups_.end());
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const Dim& d = tokens_[static_cast<int>(i)];
+    parts_.emplace_back(d.name + "/part", (d.size + slices_[i].size - 1) / slices_[i].size);
+    here = here / d.size * parts_[i].size;
+  }
   token_ = Dim(token_.name, here);
   row_ = Dim(row_.name, here * choices_.size);
   place_ = Dim(place_.name, row_.size);
-  const double mean = static_cast<double>(row_.size) / static_cast<double>(slices);
+  const double mean = static_cast<double>(row_.size) / static_cast<double>(owners);
   const double all = static_cast<double>(row_.size),
                places = std::max(kFewPlaces, std::ceil(bound * mean));
   if (bound > 0) place_.size = static_cast<int64_t>(std::min(places, all));
@@ -58,33 +78,72 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   const Tensor owner = where(is_row, floor_div(index, number(g, inner_.size)), none);
   local_ = index - owner * number(g, inner_.size) + one;
 
-  const Tensor at_owner = one_hot(owner, owner_, 1, 0, DType::int32);  // [slice, row, owner]
+  const Tensor at_owner =
+      one_hot(owner, owner_, 1, 0, DType::int32);  // [slice, groups, row, owner]
   const Tensor before = cumsum(at_owner, row_.name, true);
   counts_ = reduce_sum(at_owner, row_.name);
   if (place_.size < row_.size) counts_ = within_bound(counts_, place_.size);
   const Tensor place = reduce_sum(before * at_owner, owner_.name);
   const Tensor fits = logical_and(is_row, less(place, number(g, place_.size)));
-  const Dim slot(tokens + "/slot", slices * place_.size);
+  const Dim slot(tokens.name + "/slot", owners * place_.size);
   const Tensor slot_of = where(fits, owner * number(g, place_.size) + place, none);
-  const Tensor rows = broadcast(iota(g, row_) + one, {slice_, row_});
-  row_of_ = reshape(scatter_add(slot_of, rows, {slice_, slot}, slot.name, OutOfRange::drop),
-                    {slice_, owner_, place_}) -
+  const Tensor rows = broadcast(iota(g, row_) + one, on_ranks({row_}));
+  row_of_ = reshape(scatter_add(slot_of, rows, on_ranks({slot}), slot.name, OutOfRange::drop),
+                    on_ranks({owner_, place_})) -
             one;
   token_of_ = where(less(row_of_, zero), none, floor_div(row_of_, number(g, choices_.size)));
 }
 
-/// [slice, token, last], or [slice, row] for the choices: x [token dims..., last] with its padding.
+/// [slice, groups, last].
+Shape RowExchange::on_ranks(std::initializer_list<Dim> last) const {
+  std::vector<Dim> dims = {slice_};
+  dims.insert(dims.end(), groups_.begin(), groups_.end());
+  dims.insert(dims.end(), last);
+  return Shape(dims);
+}
+
+/// The token dims with their padding, as slices and parts of them where there are several in
+/// slices, and `last`.
+Shape RowExchange::of_slices(const Dim& last) const {
+  std::vector<Dim> dims;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    if (slices_.size() == 1) {
+      dims.emplace_back(slices_[i].name, slices_[i].size * parts_[i].size);
+    } else {
+      dims.insert(dims.end(), {slices_[i], parts_[i]});
+    }
+  }
+  for (int d = static_cast<int>(slices_.size()); d < tokens_.rank(); ++d)
+    dims.push_back(tokens_[d]);
+  dims.push_back(last);
+  return Shape(dims);
+}
+
+/// The same dims with the slices in front, if there are several.
+Shape RowExchange::in_order(const Dim& last) const {
+  const Shape shape = of_slices(last);
+  return slices_.size() == 1 ? shape : with_first(shape, Shape(slices_).names());
+}
+
+/// [slice, groups, token, last], or [slice, groups, row] for the choices: x [token dims..., last]
+/// with its padding.
 Tensor RowExchange::by_slices(Tensor x, const Dim& last, double fill) const {
   const PreferScope prefer(x.graph(), like_);
   std::vector<Dim> dims = tokens_.dims();
   dims.push_back(last);
   if (x.shape() != Shape(dims)) x = transpose(x, Shape(dims));
-  if (room_ > tokens_[0].size) x = pad(x, tokens_[0].name, 0, room_ - tokens_[0].size, fill);
-  return last.name == choices_.name ? reshape(x, {slice_, row_})
-                                    : reshape(x, {slice_, token_, last});
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const Dim& d = tokens_[static_cast<int>(i)];
+    const int64_t room = slices_[i].size * parts_[i].size;
+    if (room > d.size) x = pad(x, d.name, 0, room - d.size, fill);
+  }
+  if (slices_.size() > 1) x = transpose(reshape(x, of_slices(last)), in_order(last));
+  return last.name == choices_.name ? reshape(x, on_ranks({row_}))
+                                    : reshape(x, on_ranks({token_, last}));
 }
 
-/// [slice, owner, place, rest of x]: elements of x [slice, dim, rest], at the owners.
+/// [slice, groups, owner, place, rest of x]: elements of x [slice, groups, dim, rest], at the
+/// owners.
 Tensor RowExchange::to_owners(Tensor x, Tensor indices, const Dim& dim) const {
   Tensor blocks;
   {
@@ -116,12 +175,22 @@ Tensor RowExchange::sums_at_tokens(Tensor y, const Shape& to) const {
   const Tensor back = ragged(y, counts_, place_.name, used_).prefer(slice_.name);
   const PreferScope prefer(y.graph(), like_);
   const Dim rest = y.shape()[y.shape().rank() - 1];
-  Tensor sums = scatter_add(token_of_, back, {slice_, token_, rest}, token_.name, OutOfRange::drop);
-  std::vector<Dim> dims = {Dim(tokens_[0].name, room_)};
-  for (int d = 1; d < tokens_.rank(); ++d) dims.push_back(tokens_[d]);
-  dims.push_back(rest);
-  sums = reshape(sums, Shape(dims));
-  if (room_ > tokens_[0].size) sums = slice(sums, tokens_[0].name, 0, tokens_[0].size);
+  Tensor sums =
+      scatter_add(token_of_, back, on_ranks({token_, rest}), token_.name, OutOfRange::drop);
+  sums = reshape(sums, in_order(rest));
+  if (slices_.size() > 1) {
+    std::vector<Dim> dims;
+    for (size_t i = 0; i < slices_.size(); ++i)
+      dims.emplace_back(slices_[i].name, slices_[i].size * parts_[i].size);
+    for (int d = static_cast<int>(slices_.size()); d < tokens_.rank(); ++d)
+      dims.push_back(tokens_[d]);
+    dims.push_back(rest);
+    sums = reshape(transpose(sums, of_slices(rest)), Shape(dims));
+  }
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    const Dim& d = tokens_[static_cast<int>(i)];
+    if (sums.dim(d.name).size > d.size) sums = slice(sums, d.name, 0, d.size);
+  }
   return sums.shape() == to ? sums : transpose(sums, to);
 }
 

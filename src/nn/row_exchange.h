@@ -2,26 +2,39 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tessera/ops.h"
 #include "tessera/ragged.h"
 
 namespace tessera::nn {
 
-/// Tokens and experts are both in slices, one of each for a rank. A row is one choice of a token.
-/// Each rank puts its rows for each owner, in the order of tokens and choices, into a block with
-/// `places` places, and all_to_alls with counts move blocks to the owners and results back.
+/// How the ranks have slices of tokens: of `dims`, in the order of the ranks, so many `slices`. All
+/// slices together are a dim called `name`. Ranks that exchange no rows have slices of `groups`.
+struct RowSlices {
+  std::string name;
+  std::vector<std::string> dims;
+  std::vector<int64_t> slices;
+  std::vector<Dim> groups = {};  ///< the dims, and how many slices as size
+  int64_t count() const;
+};
+
+/// Tokens and experts are both in slices, one of each for a rank. Or ranks are in groups with all
+/// slices of the experts each, and a rank has one slice of all tokens. A row is one choice of a
+/// token. Each rank puts its rows for each owner, in the order of tokens and choices, into a block
+/// with `places` places, and all_to_alls with counts move blocks to the owners and results back.
 ///
-/// Dims: `tokens` [slices] of the tokens, `owners` [slices] of the experts, a place in a block.
+/// Dims: `tokens` [slices] of the tokens, `owners` [slices] of the experts, a place in a block. The
+/// first is called as RowSlices says, the second like the experts. Behind the first are the groups.
 /// What is made for tokens prefers `tokens`, and what arrives prefers `owners`.
 class RowExchange {
  public:
   /// indices [tokens..., choices], int32, without bounded dims; an index outside of `experts` is no
-  /// row. `tokens`: the dim of the indices that is in slices. `bound`: the places of a block, as a
+  /// row. `owners`: the number of slices of the experts. `bound`: the places of a block, as a
   /// multiple of the mean number of rows (Experts::row_bound, raised); 0: as many as a rank has
   /// rows, so that all of them may go to one owner.
   RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
-              const std::string& tokens, int64_t slices, double bound = 0);
+              const RowSlices& tokens, int64_t owners, double bound = 0);
 
   /// The share of places that has a row if all owners get as many.
   double used() const { return used_; }
@@ -44,15 +57,20 @@ class RowExchange {
   Tensor by_slices(Tensor x, const Dim& last, double fill) const;
   Tensor to_owners(Tensor x, Tensor indices, const Dim& dim) const;
 
+  Shape on_ranks(std::initializer_list<Dim> last) const;
+  Shape of_slices(const Dim& last) const;
+  Shape in_order(const Dim& last) const;
+
   Dim choices_, experts_;
-  Shape tokens_;  ///< token dims, the one in slices first
+  Shape tokens_;                     ///< token dims, first those in slices, those in groups next
+  std::vector<Dim> slices_, parts_;  ///< of both: how many, and what is in one, with padding
+  std::vector<Dim> groups_;
   Dim slice_, owner_, inner_, token_, row_, place_;
-  int64_t room_;  ///< of the dim in slices, with padding
   double used_ = 1;
   Tensor like_;               ///< [slice], which it prefers
-  Tensor local_;              ///< [slice, row]: 1 + the expert in its slice
-  Tensor row_of_, token_of_;  ///< [slice, owner, place]; -1: none
-  Tensor counts_;             ///< [slice, owner]
+  Tensor local_;              ///< [slice, groups, row]: 1 + the expert in its slice
+  Tensor row_of_, token_of_;  ///< [slice, groups, owner, place]; -1: none
+  Tensor counts_;             ///< [slice, groups, owner]
 };
 
 }  // namespace tessera::nn

@@ -22,7 +22,7 @@ namespace {
 using Tensors = std::vector<Tensor>;
 
 bool has_mask(size_t operands, const Attrs& attrs) {
-  return operands - segment_operands(attrs) - attrs.has("prefix") - attrs.has("sinks") > 3;
+  return operands - structure_operands(attrs) - attrs.has("prefix") - attrs.has("sinks") > 3;
 }
 
 /// With sinks s: exp(x - log(sum exp x + exp s)), where that log is s + softplus(log_sum - s).
@@ -42,7 +42,7 @@ std::vector<ValueType> infer_masked_attention(const OpCall& call) {
 
 Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
   const Tensor seen = visible(in, attrs);
-  Tensor logits = attention_logits(in, attrs, seen);
+  Tensor logits = attention_logits(in, attrs, bias_of_slopes(in, attrs), seen);
   if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
@@ -69,8 +69,9 @@ std::vector<ValueType> infer_plain_attention(const OpCall& call) {
 }
 
 Tensors attention_body(const Tensors& in, const Attrs& attrs) {
-  if (may_hide_all(attrs)) return attention_where(visible(in, attrs), in, attrs);
-  const Tensor logits = attention_logits(in, attrs, visible(in, attrs));
+  const Tensor bias = bias_of_slopes(in, attrs);
+  if (may_hide_all(attrs)) return attention_where(visible(in, attrs), bias, in, attrs);
+  const Tensor logits = attention_logits(in, attrs, bias, visible(in, attrs));
   const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
   const Tensor weights = exp(logits - log_sum);
   return {einsum({narrow(weights, in[0].dtype()), in[2]},
@@ -117,7 +118,7 @@ void set_stream(Graph& g, Attrs& attrs) {
 
 extern const Op kAttention = {.name = "attention",
                               .infer = infer_plain_attention,
-                              .zero_padding = 0b11000,
+                              .zero_padding = 0b111000,
                               .gradient = attention_gradient,
                               .flops = attention_flops<1, 1>,
                               .body = attention_body,
@@ -135,7 +136,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
       const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
       require_no_misspelling(query.shape(), key.shape(), meant);
       require_no_misspelling(query.shape(), value.shape(), meant);
-      for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks}) {
+      for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes}) {
         if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
       }
       if (!mask.empty()) {
@@ -158,7 +159,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
       attrs.set(name, int64_t{1});
       in.push_back(t);
     }
-    for (const Tensor& t : segments_of(o)) in.push_back(t);
+    for (const Tensor& t : structure_of(query, o)) in.push_back(t);
     const std::string own = attrs.has("value_dim") ? value_dim_of(attrs) : "";
     query = for_all(query, in, own, o, at);
     in.insert(in.begin(), query);

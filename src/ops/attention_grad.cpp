@@ -21,7 +21,7 @@ std::vector<ValueType> infer_attention_grad(const OpCall& call) {
     require(call.in[i] == sums, "{} is {}; of the query {} it is {}",
             i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
             describe(sums));
-  const size_t end = call.in.size() - segment_operands(call.attrs);
+  const size_t end = call.in.size() - structure_operands(call.attrs);
   if (end > 7) require_positions(call, 7, "query_start");
   if (end > 8) require_positions(call, 8, "key_start");
   return {call.in[0], call.in[1], call.in[2]};
@@ -33,12 +33,16 @@ std::vector<ValueType> infer_attention_grad(const OpCall& call) {
 Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const Shape shape = logit_shape(in, attrs);
   const DType dtype = in[0].dtype();
-  const size_t end = in.size() - segment_operands(attrs);
-  const Tensor seen = visible(in, attrs, end > 7 ? in[7] : Tensor(), end > 8 ? in[8] : Tensor());
+  const size_t end = in.size() - structure_operands(attrs);
+  const Tensor first_query = end > 7 ? in[7] : Tensor(), first_key = end > 8 ? in[8] : Tensor();
+  const Tensor seen = visible(in, attrs, first_query, first_key);
   const Tensor products = scaled_products(in, attrs);
   const bool capped = attrs.has("soft_cap");
   const Tensor t = capped ? squashed(products, attrs) : Tensor();
-  Tensor weights = exp((capped ? t * attrs.get<double>("soft_cap") : products) - in[5]);
+  Tensor logits = capped ? t * attrs.get<double>("soft_cap") : products;
+  if (const Tensor bias = bias_of_slopes(in, attrs, first_query, first_key); !bias.empty())
+    logits = logits + bias;
+  Tensor weights = exp(logits - in[5]);
   if (!seen.empty()) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   const Tensor back = wide(einsum({with_range(in[3]), with_range(in[2])}, shape));
   Tensor of_logits = weights * (back - in[6]);
@@ -59,14 +63,14 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   if (!c.grads[1].empty()) products = products - c.grads[1];
   Tensors in = {c.in[0], c.in[1], c.in[2], grad, c.out[0], c.out[1], products};
   in.insert(in.end(), starts.begin(), starts.end());
-  in.insert(in.end(), c.in.end() - static_cast<std::ptrdiff_t>(segment_operands(c.attrs)),
+  in.insert(in.end(), c.in.end() - static_cast<std::ptrdiff_t>(structure_operands(c.attrs)),
             c.in.end());
   return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
 }
 
 extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .infer = infer_attention_grad,
-                                  .zero_padding = 0b11110000000,
+                                  .zero_padding = 0b111110000000,
                                   .flops = attention_flops<3, 2>,
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,

@@ -11,7 +11,7 @@ namespace {
 AttentionPart whole(const Tensor& query, const Tensor& key, const Tensor& value,
                     const AttentionOptions& o, Loc at) {
   std::vector<Tensor> in = {query, key, value};
-  for (const Tensor& t : segments_of(o)) in.push_back(t);
+  for (const Tensor& t : structure_of(query, o)) in.push_back(t);
   const std::vector<Tensor> out =
       query.graph().add(kAttention, in, attention_attrs(query, key, value, o), at);
   return {out[0], out[1]};

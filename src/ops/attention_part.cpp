@@ -89,6 +89,7 @@ Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& valu
   if (o.window) attrs.set("window", *o.window);
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
   if (!o.segments.empty()) attrs.set("segments", int64_t{1});
+  if (!o.slopes.empty()) attrs.set("slopes", int64_t{1});
   const std::string own = own_dim(query.shape(), key.shape(), value.shape(), o);
   if (!own.empty()) attrs.set("value_dim", own);
   return attrs;
@@ -113,6 +114,7 @@ void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
   };
   require_of_query(o.prefix, "the sizes of prefixes are", true);
   require_of_query(o.sinks, "the sinks are", false);
+  require_of_query(o.slopes, "the slopes are", false);
   require(
       o.prefix.empty() || o.causal,
       "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
@@ -134,10 +136,28 @@ size_t segment_operands(const Attrs& attrs) {
   return attrs.get<int64_t>("segments", 0) != 0 ? 2 : 0;
 }
 
+size_t structure_operands(const Attrs& attrs) {
+  return segment_operands(attrs) + attrs.has("slopes");
+}
+
+Tensors structure_of(const Tensor& query, const AttentionOptions& o) {
+  Tensors all;
+  const DType dtype = is_narrow(query.dtype()) ? DType::float32 : query.dtype();
+  if (!o.slopes.empty()) {
+    const Tensor slopes = stop_gradient(o.slopes);
+    all.push_back(slopes.dtype() == dtype ? slopes : cast(slopes, dtype));
+  }
+  for (const Tensor& t : segments_of(o)) all.push_back(t);
+  return all;
+}
+
 Tensor operand_of(const Tensors& in, const Attrs& attrs, const std::string& name) {
-  if (!attrs.has(name)) return {};
-  const size_t end = in.size() - segment_operands(attrs);
-  return in[end - (name == "prefix" && attrs.has("sinks") ? 2 : 1)];
+  size_t at = in.size() - segment_operands(attrs);
+  for (const char* known : {"slopes", "sinks", "prefix"}) {
+    at -= attrs.has(known);
+    if (name == known) return attrs.has(known) ? in[at] : Tensor();
+  }
+  return {};
 }
 
 bool may_hide_all(const Attrs& attrs) { return attrs.has("window") || segment_operands(attrs) > 0; }
@@ -211,9 +231,23 @@ Tensor squashed(const Tensor& products, const Attrs& attrs) {
   return tanh(products / attrs.get<double>("soft_cap"));
 }
 
-Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& seen) {
+Tensor bias_of_slopes(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
+                      const Tensor& key_start) {
+  const Tensor slopes = operand_of(in, attrs, "slopes");
+  if (slopes.empty()) return {};
+  Graph& g = in[0].graph();
+  Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length"))),
+         key = iota(g, in[1].dim(attrs.get<std::string>("memory_length")));
+  if (!query_start.empty()) query = query_start + query;
+  if (!key_start.empty()) key = key_start + key;
+  return neg(slopes * abs(cast(query - key, slopes.dtype())));
+}
+
+Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& bias,
+                        const Tensor& seen) {
   Tensor logits = scaled_products(in, attrs);
   if (attrs.has("soft_cap")) logits = squashed(logits, attrs) * attrs.get<double>("soft_cap");
+  if (!bias.empty()) logits = logits + bias;
   return seen.empty() ? logits : only_where(seen, logits);
 }
 
@@ -226,7 +260,7 @@ void emit_attention(EmitCall& call) {
     call.step.attrs.set("value_dim", int64_t{call.factor(value_dim_of(attrs))});
   call.step.attrs.set("causal", attrs.get<int64_t>("causal"));
   call.step.attrs.set("scale", attrs.get<double>("scale"));
-  for (const char* known : {"memory", "window", "segments"}) {
+  for (const char* known : {"memory", "window", "segments", "slopes"}) {
     if (attrs.has(known)) call.step.attrs.set(known, attrs.get<int64_t>(known));
   }
   for (const char* known : {"soft_cap", "visible"}) {
@@ -248,7 +282,8 @@ std::vector<ValueType> infer_part(const OpCall& call) {
 }
 
 Tensors part_body(const Tensors& in, const Attrs& attrs) {
-  return attention_where(visible(in, attrs, in[3], in[4]), in, attrs);
+  return attention_where(visible(in, attrs, in[3], in[4]), bias_of_slopes(in, attrs, in[3], in[4]),
+                         in, attrs);
 }
 
 Tensors part_gradient(const GradCall& call) {
@@ -260,10 +295,12 @@ Tensors part_gradient(const GradCall& call) {
 
 }  // namespace
 
-Tensors attention_where(const Tensor& sees, const Tensors& in, const Attrs& attrs) {
+Tensors attention_where(const Tensor& sees, const Tensor& bias, const Tensors& in,
+                        const Attrs& attrs) {
   const auto& memory = attrs.get<std::string>("memory_length");
   const Tensor seen = broadcast(sees, logit_shape(in, attrs)),
-               x = attention_logits(in, attrs, seen), zero = constant(x.graph(), 0, x.dtype());
+               x = attention_logits(in, attrs, bias, seen),
+               zero = constant(x.graph(), 0, x.dtype());
   const Tensor most = reduce_max(x, memory);
   const Tensor weights = where(seen, exp(x - most), zero);
   const Tensor sum = reduce_sum(weights, memory);
@@ -277,7 +314,7 @@ Tensors attention_where(const Tensor& sees, const Tensors& in, const Attrs& attr
 
 extern const Op kAttentionPart = {.name = "attention_part",
                                   .infer = infer_part,
-                                  .zero_padding = 0b1100000,
+                                  .zero_padding = 0b11100000,
                                   .gradient = part_gradient,
                                   .flops = attention_flops<1, 1>,
                                   .body = part_body,
@@ -297,7 +334,7 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
     Attrs attrs = attention_attrs(query, key, value, o);
     attrs.set("memory", memory_size);
     Tensors in = {query, key, value, query_start, key_start};
-    for (const Tensor& t : segments_of(o)) in.push_back(t);
+    for (const Tensor& t : structure_of(query, o)) in.push_back(t);
     const Tensors out = query.graph().add(kAttentionPart, in, std::move(attrs), at);
     return {out[0], out[1]};
   });

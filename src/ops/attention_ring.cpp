@@ -24,6 +24,7 @@ class Ring {
         queries_(in[0].dim(slices_.name), slices_, balanced),
         keys_(in[1].dim(attrs_.get<std::string>("memory_length")), slices_, balanced),
         query_(queries_.of(in[0])),
+        slopes_(operand_of(in, attrs_, "slopes")),
         g_(in[0].graph()) {
     const Dim& all = in[1].dim(attrs_.get<std::string>("memory_length"));
     if (all.is_bounded) absent_ = whole_number(all.size) - dim_size(g_, all, DType::int32);
@@ -90,6 +91,7 @@ class Ring {
   Tensors operands(const Tensors& keys, size_t query, const Tensors& rest) const {
     Tensors in = {query_[query], keys[0], keys[1]};
     in.insert(in.end(), rest.begin(), rest.end());
+    if (!slopes_.empty()) in.push_back(slopes_);
     if (keys.size() > 2) in.insert(in.end(), {segments_[query], keys[2]});
     return in;
   }
@@ -99,6 +101,7 @@ class Ring {
   Dim slices_;
   AttentionCut queries_, keys_;
   Tensors query_, segments_;  ///< by interval
+  Tensor slopes_;
   std::vector<Tensors> key_;
   Graph& g_;
   /// Of a bounded length: how many keys the run lacks. All positions are moved on by it, so that
@@ -136,7 +139,7 @@ Tensors ring_attention(const OpCall& call, const Tensors& in, int64_t slices, bo
 Tensors ring_attention_grad(const OpCall& call, const Tensors& in, int64_t slices, bool balanced) {
   const Ring ring(call, in, slices, balanced);
   std::vector<Tensors> of_queries(ring.queries().intervals());
-  for (size_t i = 3; i < in.size() - segment_operands(call.attrs); ++i) {
+  for (size_t i = 3; i < in.size() - structure_operands(call.attrs); ++i) {
     const Tensors intervals = ring.queries().of(in[i]);
     for (size_t q = 0; q < intervals.size(); ++q) of_queries[q].push_back(intervals[q]);
   }

@@ -17,7 +17,8 @@ class ByQueries {
         g_(in[0].graph()),
         slices_(attrs_.get<std::string>("length"), slices),
         cut_(in[0].dim(slices_.name), slices_, balanced),
-        query_(cut_.of(in[0])) {
+        query_(cut_.of(in[0])),
+        slopes_(operand_of(in, attrs_, "slopes")) {
     attrs_.set("length", cut_.inner());
     if (segment_operands(attrs_) > 0) segments_ = cut_.of(in[in.size() - 2]);
     if (attrs_.get<int64_t>("causal") != 0 && !balanced)
@@ -33,6 +34,7 @@ class ByQueries {
     for (size_t i = 0; i < intervals(); ++i) {
       Tensors operands = {query_[i], in_[1], in_[2], cut_.start(g_, i, 0),
                           constant(g_, 0, DType::int32)};
+      if (!slopes_.empty()) operands.push_back(slopes_);
       if (!segments_.empty()) operands.insert(operands.end(), {segments_[i], in_.back()});
       const Tensors part = g_.add(kAttentionPart, operands, attrs, Loc::current());
       out.push_back(part[0]);
@@ -54,6 +56,7 @@ class ByQueries {
       Tensors operands = {query_[i], key, value};
       for (const Tensors& x : of_queries) operands.push_back(x[i]);
       operands.push_back(cut_.start(g_, i, 0));
+      if (!slopes_.empty()) operands.push_back(slopes_);
       if (!segments_.empty())
         operands.insert(operands.end(), {segments_[i], with_slices(in_.back())});
       const Tensors d = g_.add(kAttentionGrad, operands, attrs_, Loc::current());
@@ -79,6 +82,7 @@ class ByQueries {
   Dim slices_;
   AttentionCut cut_;
   Tensors query_, segments_;
+  Tensor slopes_;
 };
 
 bool is_length(const OpCall& call, const std::string& dim) {
@@ -88,7 +92,9 @@ bool is_memory(const OpCall& call, const std::string& dim) {
   return dim == call.attrs.get<std::string>("memory_length");
 }
 /// True for the gradient of attention over all queries and keys, not over a part of them.
-bool is_of_whole(const OpCall& call) { return call.in.size() - segment_operands(call.attrs) <= 7; }
+bool is_of_whole(const OpCall& call) {
+  return call.in.size() - structure_operands(call.attrs) <= 7;
+}
 /// See Op::by_slices. Of other dims that are split like the queries only the keys' one matters.
 bool wants_equal_work(const OpCall& call, const std::string& dim, const std::string& like) {
   return is_length(call, dim) && (is_length(call, like) || is_memory(call, like));

@@ -23,7 +23,9 @@ AttentionStep::AttentionStep(const Step& step)
       scale(step.attrs.get<double>("scale")),
       soft_cap(step.attrs.get<double>("soft_cap", 0)),
       has_segments(step.attrs.get<int64_t>("segments", 0) != 0),
+      has_slopes(step.attrs.get<int64_t>("slopes", 0) != 0),
       starts(backward ? kGradInputs : kInputs),
-      start_inputs(step.in.size() - starts - (has_segments ? kSegmentInputs : 0)) {}
+      start_inputs(step.in.size() - starts - (has_segments ? kSegmentInputs : 0) -
+                   (has_slopes ? 1 : 0)) {}
 
 }  // namespace tessera

@@ -17,8 +17,10 @@ struct AttentionStep {
   double scale;
   double soft_cap;      ///< 0: none
   bool has_segments;    ///< the last two inputs are the segments of queries and keys
+  bool has_slopes;      ///< the input before them is that of the slopes of distances
   size_t starts;        ///< the first input that is a position
   size_t start_inputs;  ///< 0: none; 1: that of the first query; 2: and that of the first key
+  size_t slopes() const { return starts + start_inputs; }  ///< the input
 };
 
 }  // namespace tessera

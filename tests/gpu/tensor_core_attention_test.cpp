@@ -26,7 +26,7 @@ std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) 
     runs.push_back(std::make_unique<AttentionRun>(c));
     const bool as_ptx = has_ptx() && (runs.size() - 1) % step == 0;
     for (const cuda::Source& s : runs.back()->sources()) {
-      const bool is_scalar = runs.back()->type() == DType::float32,
+      const bool is_scalar = runs.back()->type() == DType::float32 || c.slope > 0,
                  finds_spans = s.text.find("find_spans") != std::string::npos;
       CHECK((s.text.find("tensor_attention") != std::string::npos) == (!is_scalar && !finds_spans));
       announce_host_kernel(s.text, KernelsAs::cpp);
@@ -78,6 +78,14 @@ std::vector<AttentionCase> structured_cases() {
     c.all_keys = 300;
     add(c, 40, 0, 0);
     add(c, 1000, 1, 0);
+    c = {type, 40, 70, 90, false, 2, 2, Lie::rows_first};  // slopes, whole and of a part
+    c.slope = 0.25;
+    add(c, 0, 0, 0);
+    c.first_query = 50;
+    c.first_key = 30;
+    c.all_keys = 110;
+    c.causal = true;
+    add(c, 60, 3, 0.8);
     AttentionCase decode{type, 64, 1, 200, true, 2, 2};  // one query behind a cache
     decode.first_query = 180;
     add(decode, 50, 0, 0);

@@ -47,9 +47,9 @@ double unit_of(DType type) {
 std::string AttentionCase::name() const {
   return fmt::format(
       "{} width {} length {} memory {} causal {} heads {} group {} lie {} from {}, {} of {} "
-      "window {} segments {} soft cap {}",
+      "window {} segments {} soft cap {} slope {}",
       to_string(type), width, length, memory, causal, heads, group, static_cast<int>(lie),
-      first_query, first_key, all_keys, window, segments, soft_cap);
+      first_query, first_key, all_keys, window, segments, soft_cap, slope);
 }
 
 AttentionRun::AttentionRun(const AttentionCase& c)
@@ -186,6 +186,15 @@ void AttentionRun::add(KernelArgs& args, bool backward) {
     args.in.push_back(
         {&start_[i], DType::int32, {case_.heads, case_.group, 1, 1, 1}, {0, 0, 0, 0, 0}});
   }
+  if (case_.slope > 0) {
+    slopes_.clear();
+    for (int64_t i = 1; i <= case_.heads * case_.group; ++i)
+      slopes_.push_back(static_cast<float>(case_.slope * static_cast<double>(i)));
+    args.in.push_back({slopes_.data(),
+                       DType::float32,
+                       {case_.heads, case_.group, 1, 1, 1},
+                       {case_.group, 1, 0, 0, 0}});
+  }
   if (case_.segments > 0)
     args.in.insert(args.in.end(), {argument(query_ids_, true), argument(key_ids_, false)});
   if (backward)
@@ -209,6 +218,7 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
   if (case_.window > 0) s.attrs.set("window", case_.window);
   if (case_.segments > 0) s.attrs.set("segments", int64_t{1});
   if (case_.soft_cap > 0) s.attrs.set("soft_cap", case_.soft_cap);
+  if (case_.slope > 0) s.attrs.set("slopes", int64_t{1});
   s.exprs.resize(2);
   if (!part) {
     s.exprs[0].constant = case_.first_query;
@@ -234,6 +244,8 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
     }
     const double t = c.soft_cap > 0 ? std::tanh(logit / c.soft_cap) : 0;
     if (c.soft_cap > 0) logit = c.soft_cap * t;
+    logit -= c.slope * static_cast<double>(h * c.group + g + 1) *
+             static_cast<double>(std::abs(c.first_query + query - c.first_key - key));
     keys.push_back(key);
     logits.push_back(logit);
     slopes.push_back(1 - t * t);

@@ -29,6 +29,7 @@ struct AttentionCase {
   int64_t window = 0;    ///< 0: none
   int64_t segments = 0;  ///< documents in a row, between padding; 0: there are none
   double soft_cap = 0;   ///< 0: none
+  double slope = 0;      ///< of the first head and group, a multiple of it of the others; 0: none
   std::string name() const;
 };
 
@@ -74,6 +75,7 @@ class AttentionRun {
   std::vector<float> log_sum_, given_log_sum_, product_;
   int32_t start_[2] = {0, 0};
   std::vector<int32_t> query_ids_, key_ids_;
+  std::vector<float> slopes_;  ///< by head and group
   Step forward_, backward_;
   KernelArgs forward_args_, backward_args_;
   std::vector<cuda::Source> sources_;

@@ -18,6 +18,7 @@ struct Case {
   int segments = 0;  ///< documents in a row, the last tenth of which is padding
   double soft_cap = 0;
   int64_t value_width = 0;  ///< 0: that of the keys, and their dim
+  bool slopes = false;      ///< another for each head
 };
 
 std::vector<Case> cases() {
@@ -45,7 +46,10 @@ std::vector<Case> cases() {
           {70, 130, 24, apart, keys_apart, true, 0, 0, 0, 16},
           {97, 97, 9, dense, keys_across, true, 0, 0, 0, 33},
           {80, 65, 16, across, keys_apart, false, 0, 0, 0, 1},
-          {70, 600, 24, apart, shared, true, 30, 3, 0.7, 40}};
+          {70, 600, 24, apart, shared, true, 30, 3, 0.7, 40},
+          {150, 150, 16, apart, shared, true, 0, 0, 0, 0, true},
+          {130, 170, 16, dense, keys_across, false, 0, 0, 0, 0, true},
+          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3, 0, true}};
 }
 
 Shape shape_of(const Case& c, const std::vector<std::string>& order) {
@@ -84,6 +88,11 @@ std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
     };
     o.segments = ids("length", c.queries);
     o.memory_segments = ids("memory_length", c.keys);
+  }
+  if (c.slopes) {
+    Array array(DType::float64, {"heads"}, {2});
+    array.data<double>()[0] = 0.125, array.data<double>()[1] = 0.5;
+    o.slopes = constant(g, array);
   }
   if (by_formula) o.bias = constant(g, 0, in[0].dtype(), Shape{in[0].dim("length")});
   Tensor out = nn::biased_attention(in[0], in[1], in[2], {}, o);

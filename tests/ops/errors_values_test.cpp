@@ -174,7 +174,18 @@ TEST_CASE("the structure of attention", "[errors]") {
                 "[batch=3, length=4, d_head=2] besides 'length' and 'd_head'",
                 kHere},
                causal({}, in.of({kBatch, kLength})));
+  expect_usage({"[attention] the slopes are int32; they must be floating", kHere},
+               attended([&](AttentionOptions& o) { o.slopes = prefix; }));
+  expect_usage(
+      {"[attention] the slopes are [batch=3, length=4]: they have dims of the query", kHere},
+      attended([&](AttentionOptions& o) {
+        o.slopes = in.of({kBatch, kLength});
+      }));
   AttentionOptions of_part;
+  of_part.slopes = sinks;
+  expect_usage({"[talking_heads] heads that are mixed have no slopes; they are [batch=3]", kHere},
+               [&] { nn::talking_heads(in.q, in.k, in.k, in.q, in.q, {}, of_part); });
+  of_part.slopes = {};
   of_part.sinks = sinks;
   const Tensor zero = constant(in.g, 0, DType::int32);
   expect_usage({"[attention_part] a part has no sinks of its own; attention() has them", kHere},

@@ -17,6 +17,7 @@ namespace tessera::test {
 namespace {
 
 using nn::Gating, nn::MoeOptions, nn::Overflow, nn::RoutingOptions;
+using Types = std::vector<ValueType>;
 
 struct Layer {
   Graph graph;
@@ -112,7 +113,14 @@ const Mapping kMappings[] = {{"x:4", "batch,experts:x"},
                              {"x:3", "length,experts:x"},
                              {"x:2;y:2", "batch:x;ff:y"},
                              {"x:2;y:2", "batch,experts:x;d_model:y"},
-                             {"x:2;y:2", "batch,experts:x;@params d_model:y"}};
+                             {"x:2;y:2", "batch,experts:x;@params d_model:y"},
+                             {"x:2;y:2", "batch:x;length:y;experts:x+y"},
+                             {"x:2;y:2", "batch:y;length:x;experts:x+y"},
+                             {"x:2;y:2", "batch:x;experts:y+x"},
+                             {"x:3;y:2", "batch:x;experts:x+y"},
+                             {"x:2;y:3", "batch:x+y;experts:y"},
+                             {"x:2;y:3", "batch:x;length,experts:y"},
+                             {"x:2;y:3", "batch,experts:y;length:x"}};
 
 /// How many collectives of each kind move tokens or what was made of them: all but those of
 /// parameters, the loss and statistics without a dim of tokens, which send little.
@@ -321,39 +329,74 @@ TEST_CASE("tokens that choose as many experts as there are ranks travel once") {
   CHECK(forward(4) - forward(2) == 48 / 2 * 2 * (4 + 8));
 }
 
+/// Ranks of a mesh x, y (4 or 6 ranks), their tokens and experts.
+struct Travel {
+  const char *mesh, *layout;
+  int (*holder)(int64_t batch, int64_t token);  ///< the rank with a token of [16, 4]
+  int (*owner)(int holder, int64_t slice);      ///< the rank to which that rank sends its rows
+  int64_t slices;                               ///< of the experts
+  int gathers;  ///< where ranks had the same tokens: of y, and the gradients of x and the gates
+};
+const Travel kTravels[] = {
+    {"x:4", "batch,experts:x", [](int64_t b, int64_t) { return static_cast<int>(b / 4); },
+     [](int, int64_t e) { return static_cast<int>(e); }, 4, 0},
+    {"x:2;y:2", "batch,experts:x+y", [](int64_t b, int64_t) { return static_cast<int>(b / 4); },
+     [](int, int64_t e) { return static_cast<int>(e); }, 4, 0},
+    {"x:2;y:2", "batch:x;experts:x+y", [](int64_t b, int64_t) { return static_cast<int>(b / 4); },
+     [](int, int64_t e) { return static_cast<int>(e); }, 4, 3},
+    {"x:2;y:2", "batch:x;length:y;experts:x+y",
+     [](int64_t b, int64_t t) { return static_cast<int>(b / 8 * 2 + t / 2); },
+     [](int, int64_t e) { return static_cast<int>(e); }, 4, 0},
+    {"x:2;y:2", "batch:y;length:x;experts:x+y",
+     [](int64_t b, int64_t t) { return static_cast<int>(t / 2 * 2 + b / 8); },
+     [](int, int64_t e) { return static_cast<int>(e); }, 4, 0},
+    {"x:2;y:3", "batch:x+y;experts:y", [](int64_t b, int64_t) { return static_cast<int>(b / 3); },
+     [](int from, int64_t e) { return from / 3 * 3 + static_cast<int>(e); }, 3, 0},
+    {"x:2;y:3", "batch,experts:y;length:x",
+     [](int64_t b, int64_t t) { return static_cast<int>(t / 2 * 3 + b / 6); },
+     [](int from, int64_t e) { return from / 3 * 3 + static_cast<int>(e); }, 3, 0},
+};
+
 TEST_CASE("rows travel to the owners of their experts, as many as there are") {
   const int64_t experts = 6, rows = 4;
-  for (const double share : {0.0, 0.6}) {
-    FedExperts model(experts, rows);
-    CountedWorld world(4);
-    Cluster ranks = Cluster::adopt(world.communicators());
-    Session session(model.g, ranks, model.options("x:4", "batch,experts:x"));
-    const Choices choices(experts, rows, 4, share, 8);
-    session.feed("x", wave(rows));
-    session.feed("indices", choices.array);
-    world.clear();
-    session.run("train");
-    int64_t to_others = 0, from_others = 0, all = 0;  // rows of rank 0, and of all ranks
-    for (size_t r = 0; r < 4; ++r) {
-      for (size_t q = 0; q < 4; ++q) all += r == q ? 0 : choices.sent[r][q];
-      to_others += r == 0 ? 0 : choices.sent[0][r];
-      from_others += r == 0 ? 0 : choices.sent[r][0];
+  for (const Travel& t : kTravels) {
+    for (const double share : {0.0, 0.6}) {
+      INFO(t.layout << " " << share);
+      FedExperts model(experts, rows);
+      const int count = Mesh::parse(t.mesh).size();
+      CountedWorld world(count);
+      Cluster ranks = Cluster::adopt(world.communicators());
+      Session session(model.g, ranks, model.options(t.mesh, t.layout));
+      const Choices choices(experts, rows, 4, share, 8);
+      session.feed("x", wave(rows));
+      session.feed("indices", choices.array);
+      world.clear();
+      session.run("train");
+      int64_t to_others = 0, from_others = 0, all = 0;  // rows of rank 0, and of all ranks
+      for (int64_t i = 0; i < choices.array.elements(); ++i) {
+        const int64_t each = (experts + t.slices - 1) / t.slices,
+                      slice = choices.array.data<int32_t>()[i] / each;
+        const int from = t.holder(i / (2 * rows), i / 2 % rows), to = t.owner(from, slice);
+        to_others += from == 0 && to != 0;
+        from_others += from != 0 && to == 0;
+        all += from != to;
+      }
+      REQUIRE(to_others != from_others);
+      const int64_t row = 8 * sizeof(double);
+      int64_t there = 0, back = 0, gathered = 0, moved = 0;
+      for (const StepTime& step : session.profile()) {
+        if (step.function != "train" || !step.collective) continue;
+        there += step.bytes == to_others * row;
+        back += step.bytes == from_others * row;
+        gathered += *step.collective == CollectiveKind::all_gather;
+      }
+      CHECK(there == 2);  // x, the gradient of y
+      CHECK(back == 2);   // y, the gradient of x
+      CHECK(gathered == t.gathers);
+      for (const auto& [call, counted] : world.counted())
+        moved += call.kind == CollectiveKind::all_to_all && counted.bytes[0] == all * row;
+      CHECK(moved == 4);
     }
-    REQUIRE(to_others != from_others);
-    const int64_t row = 8 * sizeof(double);
-    int64_t there = 0, back = 0, gathered = 0, moved = 0;
-    for (const StepTime& step : session.profile()) {
-      if (step.function != "train" || !step.collective) continue;
-      there += step.bytes == to_others * row;
-      back += step.bytes == from_others * row;
-      gathered += *step.collective == CollectiveKind::all_gather;
-    }
-    CHECK(there == 2);  // x, the gradient of y
-    CHECK(back == 2);   // y, the gradient of x
-    CHECK(gathered == 0);
-    for (const auto& [call, counted] : world.counted())
-      moved += call.kind == CollectiveKind::all_to_all && counted.bytes[0] == all * row;
-    CHECK(moved == 4);
   }
 }
 
@@ -427,6 +470,52 @@ TEST_CASE("row_bound says how many rows have places, and changes no result", "[r
   for (const auto& [places, bytes] : transient) {
     CHECK(bytes > less);
     less = bytes;
+  }
+}
+
+Types type_of_rows(const OpCall& call) { return {call.in[0]}; }
+constinit const Op kCounted = {.name = "counted", .infer = type_of_rows, .counts_rows = true};
+
+TEST_CASE("an op of a user's own that counts rows moves only those, as ragged() does", "[ragged]") {
+  const Dim from("from", 4), to("to", 4), place("place", 8), width("width", 5);
+  Graph g;
+  const Tensor x = g.input("x", {from, to, place, width}, DType::float64).prefer("from"),
+               counts = g.input("counts", {from, to}, DType::int32).prefer("from");
+  Tensor moved, y;
+  {
+    const PreferScope prefer(g, x);
+    const Tensor rows = where(greater(counts, iota(g, place)), x, zeros_like(x));
+    const Attrs attrs = {{"dim", std::string("place")}, {"used", 0.5}};
+    moved = g.add(kCounted, {rows, counts}, attrs, Loc::current())[0].prefer("to");
+  }
+  {
+    const PreferScope prefer(g, moved);
+    y = (moved * 2.0).named("y");
+  }
+  CompileOptions options{Mesh::parse("m:4"), Layout::parse("from,to:m"), {{"f", {y}, false}}};
+  options.profile = true;
+  Cluster ranks = Cluster::threads(4);
+  Session session(g, ranks, options);
+  Array values(DType::float64, {"from", "to", "place", "width"}, {4, 4, 8, 5}),
+      counted(DType::int32, {"from", "to"}, {4, 4});
+  for (int64_t i = 0; i < values.elements(); ++i) values.data<double>()[i] = std::sin(i);
+  int64_t to_others = 0;  // rows of rank 0
+  for (int i = 0; i < 16; ++i) {
+    counted.data<int32_t>()[i] = (5 * i + 2) % 9;
+    if (i > 0 && i < 4) to_others += counted.data<int32_t>()[i];
+  }
+  session.feed("x", values);
+  session.feed("counts", counted);
+  session.run("f");
+  int64_t sent = 0;
+  for (const StepTime& step : session.profile()) {
+    if (step.collective && *step.collective == CollectiveKind::all_to_all) sent += step.bytes;
+  }
+  CHECK(sent == to_others * 5 * static_cast<int64_t>(sizeof(double)));
+  const Array found = session.fetch("y");
+  for (int64_t i = 0; i < found.elements(); ++i) {
+    const bool is_there = i / 5 % 8 < counted.data<int32_t>()[i / 40];
+    CHECK(found.at(i) == (is_there ? 2 * std::sin(i) : 0));
   }
 }
 

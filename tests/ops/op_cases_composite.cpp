@@ -205,6 +205,7 @@ struct Extra {
   size_t segments = 0;  ///< the operand that says where segments begin; 0: none
   size_t prefix = 0;    ///< sizes of prefixes [batch]
   size_t sinks = 0;     ///< [heads]
+  size_t slopes = 0;    ///< [heads], int32, in quarters
 };
 
 /// Attention with the structure of `o`.
@@ -230,6 +231,8 @@ Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOpt
     }
     double logit = weights.data[i] / std::sqrt(3.0);
     if (o.soft_cap > 0) logit = o.soft_cap * std::tanh(logit / o.soft_cap);
+    if (extra.slopes > 0)
+      logit -= 0.25 * in[extra.slopes].data[at[1]] * static_cast<double>(std::abs(query - key));
     weights.data[i] = seen ? std::exp(logit) : 0;
     const double sink = extra.sinks > 0 ? std::exp(in[extra.sinks].data[at[1]]) : 0;
     sum = (key == 0 ? sink : sum) + weights.data[i];
@@ -253,6 +256,7 @@ AttentionOptions with(const AttentionOptions& options, const Extra& extra, const
   if (extra.segments > 0) o.segments = segments_from(x[extra.segments]);
   if (extra.prefix > 0) o.prefix = x[extra.prefix];
   if (extra.sinks > 0) o.sinks = x[extra.sinks];
+  if (extra.slopes > 0) o.slopes = cast(x[extra.slopes], x[0].dtype()) * 0.25;
   return o;
 }
 
@@ -324,6 +328,16 @@ void add_structured_attention(std::vector<OpCase>& rows) {
   add_joined_attention(rows, "attention_prefix", {q, k, v, prefix}, causal, {.prefix = 3});
   add_joined_attention(rows, "attention_prefix_structure", {q, k, v, begins, prefix, sinks}, all,
                        {.segments = 3, .prefix = 4, .sinks = 5});
+  const CaseInput slopes = integers("slopes", {heads}, 0, 4);
+  const Extra sloped{.slopes = 3};
+  add_joined_attention(rows, "attention_slopes", {q, k, v, slopes}, causal, sloped);
+  rows.push_back(structured("attention_slopes_both_ways", {q, k, v, slopes}, {}, sloped));
+  rows.push_back(structured("attention_slopes_few_keys", {q, few_k, few_v, slopes}, {}, sloped));
+  rows.push_back(
+      structured("attention_slopes_value_dim", {q, k, narrow_v, slopes}, causal, sloped));
+  rows.push_back(structured("attention_slopes_soft_cap", {q, k, v, slopes}, cap, sloped));
+  add_joined_attention(rows, "attention_slopes_structure", {q, k, v, begins, prefix, sinks, slopes},
+                       all, {.segments = 3, .prefix = 4, .sinks = 5, .slopes = 6});
   rows.push_back({"attention_structure_mask",
                   {q, k, v, begins, flags("mask", {batch, square})},
                   kAttentionSplits,

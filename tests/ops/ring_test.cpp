@@ -22,6 +22,7 @@ struct Sizes {
   int64_t length = 8, memory = 8;
   bool causal = true, shared = false;
   bool structured = false;  ///< with window, segments and soft cap
+  bool sloped = false;      ///< with a slope of distances for each head
 };
 
 /// Weights of every element, so that no gradient is zero by symmetry.
@@ -59,6 +60,7 @@ struct Model {
       options.segments = ids(length);
       options.memory_segments = ids(memory);
     }
+    if (sizes.sloped) options.slopes = cast(iota(g, heads), dtype) * 0.5 + 0.25;
     const Tensor out = attention(inputs[0], inputs[1], inputs[2], {}, options).named("out");
     std::vector<Tensor> results = gradients(weighted(out), inputs);
     for (size_t i = 0; i < results.size(); ++i)
@@ -121,10 +123,18 @@ const char* const kBalancedRing = "length?,memory_length?:a*2";
 }  // namespace
 
 TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
-  const std::vector<Sizes> cases = {
-      {8, 8, true, false},       {8, 8, false, false},      {9, 9, true, true},
-      {7, 10, false, true},      {5, 3, true, false},       {3, 12, true, false},
-      {8, 8, true, false, true}, {9, 9, false, true, true}, {7, 10, true, true, true}};
+  const std::vector<Sizes> cases = {{8, 8, true, false},
+                                    {8, 8, false, false},
+                                    {9, 9, true, true},
+                                    {7, 10, false, true},
+                                    {5, 3, true, false},
+                                    {3, 12, true, false},
+                                    {8, 8, true, false, true},
+                                    {9, 9, false, true, true},
+                                    {7, 10, true, true, true},
+                                    {8, 8, true, false, false, true},
+                                    {7, 10, false, true, false, true},
+                                    {9, 9, true, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
     const Values whole = model.run("a:1", "");
@@ -151,7 +161,7 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
              {"a:2", "memory_length:a"}}) {
       INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
                         << ", shared " << sizes.shared << ", structured " << sizes.structured
-                        << ", " << mesh << ", " << layout);
+                        << ", sloped " << sizes.sloped << ", " << mesh << ", " << layout);
       CHECK(difference(model.run(mesh, layout), whole) < 1e-13);
     }
   }

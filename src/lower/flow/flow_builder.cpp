@@ -99,17 +99,17 @@ int FlowBuilder::counts_for(int value, const Move& m, const Origin& origin, Resh
   for (int axis : m.axes) ranks *= rule_layouts_.mesh().axes()[axis].size;
   const Shape& counts = flow_.values[v.counts.value].shape;
   const int rows = v.shape.find(v.counts.dim);
+  if (!counts.has(v.shape[m.from].name) || !counts.has(v.shape[m.to].name)) return -1;
   TensorLayout own;
   for (const Dim& d : counts) {
-    if (d.name != v.shape[m.from].name && d.name != v.shape[m.to].name) return -1;
-    own.dims.push_back(d.name == v.shape[m.from].name ? m.axes : std::vector<int>{});
+    const int of_rows = v.shape.find(d.name);
+    if (of_rows >= rows) return -1;
+    own.dims.push_back(v.layout.dims[static_cast<size_t>(of_rows)]);
   }
-  if (counts.rank() != 2 || rows < m.from || rows < m.to) return -1;
-  for (int d = 0; d < rows; ++d) {
-    const bool is_block = d == m.from || d == m.to;
-    if (is_block ? v.shape[d].size != ranks : v.shape[d].size != 1) return -1;
+  for (int d = 0; d < rows; ++d) {  // a block for each rank of the group
+    const int64_t here = rule_layouts_.local(v.shape[d], v.layout.dims[static_cast<size_t>(d)]);
+    if (here != (d == m.to ? ranks : 1)) return -1;
   }
-  if (v.layout.dims[static_cast<size_t>(m.from)] != m.axes) return -1;
   return move(v.counts.value, own, origin, resharder);
 }
 
@@ -159,6 +159,14 @@ int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resh
 
 int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
   const FlowValue from = flow_.values[value];
+  const std::string key = MemoKey()
+                              .add(std::string_view("renumber"))
+                              .add(value)
+                              .add(recompute_group_)
+                              .add(to.shape)
+                              .add(to.layout)
+                              .text();
+  if (const auto known = moved_.find(key); known != moved_.end()) return known->second;
   FlowNode node;
   node.kind = FlowKind::exchange;
   node.in = {value};
@@ -176,6 +184,7 @@ int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
   const int result = add_value(std::move(to));
   node.out = {result};
   add_node(std::move(node));
+  moved_.emplace(key, result);
   return result;
 }
 

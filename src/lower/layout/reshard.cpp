@@ -108,6 +108,30 @@ void Resharder::add_all_gathers(int64_t bytes, const TensorLayout& at, const Ten
   }
 }
 
+/// Adds the all_to_all of the last axis of another dim, which dim d has next, then of that and
+/// earlier axes, in mesh order.
+void Resharder::add_all_to_alls(int64_t bytes, const TensorLayout& at, const TensorLayout& to,
+                                size_t d, std::vector<Move>& moves) const {
+  for (size_t e = 0; e < at.dims.size(); ++e) {
+    if (e == d) continue;
+    Move move{FlowKind::all_to_all, {}, static_cast<int>(e), static_cast<int>(d), at, 0};
+    std::vector<int>& left = move.after.dims[e];
+    int ranks = 1;
+    while (!left.empty() && !is_prefix(left, to.dims[e])) {
+      if (!move.axes.empty() && left.back() > move.axes.front()) break;
+      move.axes.insert(move.axes.begin(), left.back());
+      ranks *= rule_layouts_.mesh().axes()[left.back()].size;
+      left.pop_back();
+      std::vector<int>& gains = move.after.dims[d];
+      gains = at.dims[d];
+      gains.insert(gains.end(), move.axes.begin(), move.axes.end());
+      if (!is_prefix(gains, to.dims[d])) continue;
+      move.bytes = bytes_sent(CollectiveKind::all_to_all, bytes, ranks);
+      moves.push_back(move);
+    }
+  }
+}
+
 void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLayout& at,
                                 const TensorLayout& to, std::vector<Move>& moves) const {
   const int64_t bytes = rule_layouts_.local_elements(shape, at) * size_of(dtype);
@@ -118,17 +142,7 @@ void Resharder::add_split_moves(const Shape& shape, DType dtype, const TensorLay
         move.after.dims[d].push_back(axis);
         moves.push_back(std::move(move));
       }
-      for (size_t e = 0; e < at.dims.size(); ++e) {
-        if (e == d || at.dims[e].empty() || at.dims[e].back() != axis ||
-            is_prefix(at.dims[e], to.dims[e]))
-          continue;
-        Move move{FlowKind::all_to_all, {axis}, static_cast<int>(e), static_cast<int>(d), at, 0};
-        move.after.dims[e].pop_back();
-        move.after.dims[d].push_back(axis);
-        move.bytes =
-            bytes_sent(CollectiveKind::all_to_all, bytes, rule_layouts_.mesh().axes()[axis].size);
-        moves.push_back(std::move(move));
-      }
+      add_all_to_alls(bytes, at, to, d, moves);
     }
     add_all_gathers(bytes, at, to, d, moves);
   }

@@ -48,6 +48,8 @@ class Resharder {
                            std::vector<Move>&) const;
   void add_all_gathers(int64_t bytes, const TensorLayout& at, const TensorLayout& to, size_t d,
                        std::vector<Move>&) const;
+  void add_all_to_alls(int64_t bytes, const TensorLayout& at, const TensorLayout& to, size_t d,
+                       std::vector<Move>&) const;
   int64_t received(const Shape&, DType, const TensorLayout& at, const TensorLayout& to) const;
   Path search(const Shape& shape, DType dtype, const TensorLayout& from,
               const TensorLayout& to) const;

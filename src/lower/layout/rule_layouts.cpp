@@ -97,6 +97,24 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
     }
     rules_.push_back(std::move(rule));
   }
+  add_rules_of_rows(graph);
+}
+
+/// Rows that travel to the owners of experts have two dims on the axes of the experts: the ranks
+/// that they come from, called like the experts with "/rows" behind, and the owners
+/// (nn/row_exchange.h).
+void RuleLayouts::add_rules_of_rows(const Graph& graph) {
+  std::set<std::string> owners;
+  for (const Node& node : graph.nodes()) {
+    if (node.attrs.has("row_bound")) owners.insert(node.attrs.get<std::string>("dim"));
+  }
+  for (size_t i = 0, n = rules_.size(); i < n; ++i) {
+    if (!owners.count(rules_[i].source.dim) || rules_[i].source.purpose != Purpose::none) continue;
+    Rule rows = rules_[i];
+    rows.source.dim += "/rows";
+    rows.source.intervals = 1;
+    rules_.push_back(std::move(rows));
+  }
 }
 
 void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) const {

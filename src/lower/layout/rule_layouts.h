@@ -66,6 +66,7 @@ class RuleLayouts {
   };
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
+  void add_rules_of_rows(const Graph& graph);
   void require_growing_work(const Graph& graph, const Rule& rule) const;
   void check_intervals(const Graph& graph) const;
   void tie_sizes(const Graph& graph);

@@ -114,11 +114,71 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
       const int64_t slices = slices_of(axes);
       if (!is_split_once(dim.name, slices) || (!like.empty() && !is_split_once(like, slices)))
         continue;
+      if (attrs.has("row_bound") && i > 0) note_rows(call, first, axes, attrs);
       Body body = body_by_slices(bounded, dim.name, like, slices);
       if (!body.out.empty()) return body;
     }
   }
   return std::nullopt;
+}
+
+/// Sets "row_dims" and "row_slices" of the form: which dims of the first operand the ranks along
+/// `axes` have slices of, in the order of the ranks, and how many. One dim may have more slices
+/// than there are ranks along `axes`: then those with equal other coordinates have consecutive
+/// ones. A dim "" is for ranks that have the same slices. Nothing if they are in another order, or
+/// if no dim is in slices. "group_dims" and "group_slices": the dims that only other ranks have
+/// slices of.
+void CompositeExpander::note_rows(const OpCall& call, const std::vector<std::vector<int>>& first,
+                                  const std::vector<int>& axes, Attrs& attrs) const {
+  std::vector<std::string> dims;
+  std::vector<int64_t> slices;
+  const Shape& shape = call.in[0].shape;
+  const auto add = [&](const std::string& dim, const std::vector<int>& own) {
+    dims.push_back(dim);
+    slices.push_back(slices_of(own));
+  };
+  size_t done = 0;
+  for (size_t d = 0; d < first.size() && done == 0; ++d) {
+    if (first[d].size() <= axes.size() ||
+        !std::equal(axes.rbegin(), axes.rend(), first[d].rbegin()))
+      continue;
+    add(shape[static_cast<int>(d)].name, first[d]);
+    done = axes.size();
+  }
+  while (done < axes.size()) {
+    const auto has = [&](const std::vector<int>& own) {
+      return std::find(own.begin(), own.end(), axes[done]) != own.end();
+    };
+    const auto dim = std::find_if(first.begin(), first.end(), has);
+    if (dim == first.end()) {
+      add("", {axes[done]});
+      ++done;
+      continue;
+    }
+    const auto next = axes.begin() + static_cast<std::ptrdiff_t>(done);
+    if (dim->size() > axes.size() - done || !std::equal(dim->begin(), dim->end(), next)) return;
+    add(shape[static_cast<int>(dim - first.begin())].name, *dim);
+    done += dim->size();
+  }
+  bool any = false;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i].empty()) continue;
+    any = true;
+    if (!is_split_once(dims[i], slices[i])) return;
+  }
+  if (!any) return;
+  attrs.set("row_dims", dims);
+  attrs.set("row_slices", slices);
+  dims.clear();
+  slices.clear();
+  for (size_t d = 0; d < first.size(); ++d) {
+    const std::string& dim = shape[static_cast<int>(d)].name;
+    const bool meets = std::find_first_of(first[d].begin(), first[d].end(), axes.begin(),
+                                          axes.end()) != first[d].end();
+    if (!first[d].empty() && !meets && is_split_once(dim, slices_of(first[d]))) add(dim, first[d]);
+  }
+  attrs.set("group_dims", dims);
+  attrs.set("group_slices", slices);
 }
 
 /// The form with equal work, if a rule asks for it on a dim of the first operand. A dim of another

@@ -18,7 +18,8 @@ class CompositeExpander {
  public:
   /// Keeps references. `kernels`: composites that the device computes as one op. `row_bounds`: see
   /// LowerOptions; it multiplies the attribute "row_bound" of the blockwise form of an op that has
-  /// one. `walk`: visits the nodes of a frame.
+  /// one. Such a form may also get "row_dims" and "row_slices" (note_rows). `walk`: visits the
+  /// nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
                     double row_bounds, FlowEmitter& emit, LayoutChooser& layouts,
                     std::function<void(Frame&)> walk)
@@ -37,6 +38,8 @@ class CompositeExpander {
   bool stays_whole(const Frame& frame, const Node& node, const OpCall& call,
                    const std::vector<int>& in);
   std::optional<Body> by_slices(const OpCall& call, const std::vector<int>& in);
+  void note_rows(const OpCall& call, const std::vector<std::vector<int>>& first,
+                 const std::vector<int>& axes, Attrs& attrs) const;
   std::optional<Body> balanced(const OpCall& call, const std::vector<int>& in);
   int64_t slices_of(const std::vector<int>& axes) const;
   bool is_split_once(const std::string& dim, int64_t slices) const;
