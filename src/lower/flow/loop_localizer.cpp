@@ -444,7 +444,10 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   share.exprs = {first, begin, end};
   share.attrs.set("turns", pipeline.iterations);
   const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
-  if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
+  if (is_passed_on) {
+    share.attrs.set("microbatches", loop.iterations);
+    share.attrs.set("stages", int64_t{stages_of(pipeline.pipeline_axis)});
+  }
   build_.add_step(std::move(share));
 }
 

@@ -6,6 +6,11 @@
 // parts take no turns of their own: all stages run them together, at the start of the turn behind
 // the layers that they read.
 //
+// No stage waits for all others there. In a turn some stages run forward and others backward, which
+// takes longer, so what is ready on one stage may be late for another one that could go on. What
+// follows the last layers, nobody waits for: it comes so many turns later that the slowest stage
+// has made it, also if forward takes no time. With P stages, these are P / 2 turns.
+//
 // Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
 // Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
 // sends in a turn, to which place, and which place a stage takes.
@@ -75,6 +80,7 @@ class MicrobatchPipeline {
     Results stacks, sums;
     std::set<int> read = {};
     std::vector<std::vector<int64_t>> turns = {};  ///< by stage and microbatch
+    bool is_late = false;  ///< runs some turns after the layers that it reads
 
     int64_t first_turn() const { return std::min(turns.front()[0], turns.back()[0]); }
     int64_t last_turn() const { return std::max(turns.front()[0], turns.back()[0]); }
@@ -148,16 +154,20 @@ class MicrobatchPipeline {
     const PipelineTurns turns =
         pipeline_turns(schedule_, passes, stages_,
                        is_interleaved_ ? loop_.iterations : std::max<int64_t>(2, loop_.iterations));
+    const int64_t later = passes.is_forward.size() > 1 ? stages_ / 2 : 0;
     size_t pass = 0;
     for (Part& part : parts_) {
       if (part.layers() != nullptr) {
         part.turns = turns.of[pass++];
       } else if (is_1f1b_) {
-        part.turns.assign(static_cast<size_t>(stages_), turns_between(turns, passes, pass));
+        std::vector<int64_t> together = turns_between(turns, passes, pass);
+        part.is_late = later > 0 && pass == passes.is_forward.size();
+        for (int64_t& turn : together) turn += part.is_late ? later : 0;
+        part.turns.assign(static_cast<size_t>(stages_), together);
       } else {
         continue;
       }
-      is_interleaved_ ? set_table(part, turns.count) : set_distances(part);
+      is_interleaved_ ? set_table(part, turns.count + later) : set_distances(part);
     }
   }
 
@@ -217,7 +227,7 @@ class MicrobatchPipeline {
                        [&](const Part& p) { return p.read.contains(value); }))
         continue;
       part.loop.begin_to_all.push_back(move);
-      if (!is_1f1b_) part.read.insert(move.in[1]);
+      if (!is_1f1b_ || part.is_late) part.read.insert(move.in[1]);
     }
   }
 
@@ -231,13 +241,25 @@ class MicrobatchPipeline {
       if (source != sources_.end()) {
         sources.push_back(*source->second);
       } else if (made != part_of_.end() && made->second < p) {
-        part.loop.slices.push_back({kept(v, made->second), v, 0});
+        part.loop.slices.push_back({kept(v, made->second), value_for(part, v), 0});
       }
     }
     for (const FlowLoop::Slice& s : loop_.slices) {
       if (part.read.contains(s.value)) part.loop.slices.push_back(s);
     }
     part.loop.body.insert(part.loop.body.begin(), sources.begin(), sources.end());
+  }
+
+  /// The value as which a part reads the slice of an earlier part's value. What layers make is read
+  /// in a turn in which they go on with its buffer, so the late part has a name of its own for it.
+  int value_for(Part& part, int value) {
+    int other = value;
+    for (FlowNode& move : part.loop.begin_to_all) {
+      if (!part.is_late || move.in[1] != value) continue;
+      other = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(value)]));
+      move.in[1] = other;
+    }
+    return other;
   }
 
   /// The stack of a value of part `p`.
@@ -256,14 +278,23 @@ class MicrobatchPipeline {
     return kept_[value] = stack;
   }
 
+  /// True for what layers make: only the stage where they end has to keep it.
+  bool is_of_last_stage(int value) const {
+    return std::any_of(to_all_.begin(), to_all_.end(),
+                       [&](const FlowNode& move) { return move.in[1] == value; });
+  }
+
   /// For how many microbatches a value of part `p` is kept: on every stage, until its last reader
   /// has run.
   int64_t microbatches_kept(int value, size_t p) const {
     if (!is_1f1b_) return loop_.iterations;
+    const size_t last =
+        parts_[p].layers() == nullptr || parts_[p].is_forward() ? parts_[p].turns.size() - 1 : 0;
     int64_t most = 1;
     for (size_t reader = p + 1; reader < parts_.size(); ++reader) {
       if (!parts_[reader].read.contains(value)) continue;
       for (size_t s = 0; s < parts_[p].turns.size(); ++s) {
+        if (is_of_last_stage(value) && s != last) continue;
         const auto &made = parts_[p].turns[s], &read = parts_[reader].turns[s];
         int64_t next = 0;  // the first microbatch that is made when this one has been read
         for (int64_t m = 0; m < loop_.iterations; ++m) {
