@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <unordered_map>
 
@@ -106,8 +107,10 @@ class Player {
       const int mine = number;
       number += 1 + steps_inside(step);
       if (step.kind == StepKind::wait) {
-        if (auto it = under_way_.find({step.number, odd_}); it != under_way_.end())
-          lanes_.wait(it->second);
+        std::deque<int>& started = under_way_[{step.number, odd_}];
+        if (started.empty()) continue;
+        lanes_.wait(started.front());
+        started.pop_front();
       } else if (!step.body.empty()) {
         play_loop(step, mine + 1);
       } else if (step.kind == StepKind::compute) {
@@ -293,8 +296,8 @@ class Player {
     for (const Step& member : members) row.bytes += member.bytes;
     const size_t lane = lane_of(row.axes);
     if (lane == time_.by_axes.size()) time_.by_axes.push_back({row.axes, 0, 0, 0});
-    under_way_[{members[0].number, odd_}] =
-        lanes_.start(row.seconds, static_cast<int>(lane) + 1, first);
+    under_way_[{members[0].number, odd_}].push_back(
+        lanes_.start(row.seconds, static_cast<int>(lane) + 1, first));
     time_.collectives.push_back(std::move(row));
   }
 
@@ -305,8 +308,8 @@ class Player {
   FunctionTime moved_;    ///< from the other figures to the bubble
   std::map<const Step*, Share>* shares_ = nullptr;  ///< of the loop over turns that is played
   Share* share_ = nullptr;                          ///< that which is played
-  std::map<std::pair<int, bool>, int>
-      under_way_;  ///< (bucket number, iteration is odd) -> transfer
+  std::map<std::pair<int, bool>, std::deque<int>>
+      under_way_;  ///< (bucket number, iteration is odd) -> transfers, in order
   bool odd_ = false;
   int64_t turn_ = 0;   ///< the iteration of the innermost loop
   int64_t stage_ = 0;  ///< of those with tables, the stage that is played in this turn

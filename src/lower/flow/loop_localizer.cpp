@@ -443,6 +443,8 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   }
   share.exprs = {first, begin, end};
   share.attrs.set("turns", pipeline.iterations);
+  if (turns.sends) share.attrs.set("sends", int64_t{1});
+  if (turns.takes) share.attrs.set("takes", int64_t{1});
   const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
   if (is_passed_on) {
     share.attrs.set("microbatches", loop.iterations);
@@ -456,7 +458,12 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
 void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
   const int from = move.in[0], to = move.out[0], value = move.out[1];
   build_.view(from) = with_dim_in_front(build_.view(move.in[1]));
-  if (is_next) build_.set_place(to, with_dim_in_front(build_.view(value)));
+  const auto place = build_.places().find(value);
+  if (is_next) {
+    build_.set_place(to, with_dim_in_front(build_.view(value)));
+  } else if (place != build_.places().end()) {
+    build_.set_place(to, with_dim_in_front(View(place->second)));
+  }
   add_nodes_({move});
   build_.view(value) = without_dim_in_front(build_.view(to));
 }

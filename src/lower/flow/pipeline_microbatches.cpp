@@ -7,9 +7,10 @@
 // the layers that they read.
 //
 // No stage waits for all others there. In a turn some stages run forward and others backward, which
-// takes longer, so what is ready on one stage may be late for another one that could go on. What
-// follows the last layers, nobody waits for: it comes so many turns later that the slowest stage
-// has made it, also if forward takes no time. With P stages, these are P / 2 turns.
+// takes longer, so what is ready on one stage may be late for another one that could go on. Nobody
+// waits for what follows the last layers. So these are two parts. In the first one what the layers
+// made is on its way to all stages; the second one takes it so many turns later that the slowest
+// stage has sent it, also if forward takes no time. With P stages, these are P / 2 turns.
 //
 // Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
 // Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
@@ -80,7 +81,8 @@ class MicrobatchPipeline {
     Results stacks, sums;
     std::set<int> read = {};
     std::vector<std::vector<int64_t>> turns = {};  ///< by stage and microbatch
-    bool is_late = false;  ///< runs some turns after the layers that it reads
+    bool sends = false;    ///< only sends to all stages what the last layers made
+    bool is_late = false;  ///< takes what the part before sends
 
     int64_t first_turn() const { return std::min(turns.front()[0], turns.back()[0]); }
     int64_t last_turn() const { return std::max(turns.front()[0], turns.back()[0]); }
@@ -112,6 +114,7 @@ class MicrobatchPipeline {
       size_t& last = part_of_[dealt.value];
       for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
     }
+    if (is_1f1b_ && passes_ > 1) add_sender();
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
       part.loop.name = loop_.name;
@@ -120,12 +123,26 @@ class MicrobatchPipeline {
     }
   }
 
+  /// Lets a part of its own send what the last part takes.
+  void add_sender() {
+    const size_t last = parts_.size() - 1;
+    for (auto& [value, part] : part_of_) {
+      const bool is_sent = std::any_of(to_all_.begin(), to_all_.end(),
+                                       [&](const FlowNode& move) { return move.out[1] == value; });
+      if (part == last && !is_sent) ++part;
+    }
+    parts_.insert(parts_.end() - 1, Part{});
+    parts_[last].sends = true;
+    parts_.back().is_late = true;
+  }
+
   /// Only the last stage has what layers make. The next part moves it to all stages, and counts as
   /// the part that makes it. What a chunk makes goes to the next chunk only.
   void divide_layers(FlowNode& node) {
     node.loop = std::make_shared<FlowLoop>(*node.loop);
     FlowLoop& layers = *node.loop;
     axis_ = layers.stage_axis;
+    ++passes_;
     stages_ = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
     is_interleaved_ = is_interleaved_ || layers.chunk >= 0;
     require(is_1f1b_ || layers.chunk < 0,
@@ -154,20 +171,21 @@ class MicrobatchPipeline {
     const PipelineTurns turns =
         pipeline_turns(schedule_, passes, stages_,
                        is_interleaved_ ? loop_.iterations : std::max<int64_t>(2, loop_.iterations));
-    const int64_t later = passes.is_forward.size() > 1 ? stages_ / 2 : 0;
+    const int64_t later = parts_.back().is_late ? stages_ / 2 : 0;
     size_t pass = 0;
     for (Part& part : parts_) {
       if (part.layers() != nullptr) {
         part.turns = turns.of[pass++];
       } else if (is_1f1b_) {
         std::vector<int64_t> together = turns_between(turns, passes, pass);
-        part.is_late = later > 0 && pass == passes.is_forward.size();
         for (int64_t& turn : together) turn += part.is_late ? later : 0;
         part.turns.assign(static_cast<size_t>(stages_), together);
       } else {
         continue;
       }
       is_interleaved_ ? set_table(part, turns.count + later) : set_distances(part);
+      part.loop.turns.sends = part.sends;
+      part.loop.turns.takes = part.is_late;
     }
   }
 
@@ -227,7 +245,7 @@ class MicrobatchPipeline {
                        [&](const Part& p) { return p.read.contains(value); }))
         continue;
       part.loop.begin_to_all.push_back(move);
-      if (!is_1f1b_ || part.is_late) part.read.insert(move.in[1]);
+      if (!is_1f1b_ || part.sends) part.read.insert(move.in[1]);
     }
   }
 
@@ -251,11 +269,11 @@ class MicrobatchPipeline {
   }
 
   /// The value as which a part reads the slice of an earlier part's value. What layers make is read
-  /// in a turn in which they go on with its buffer, so the late part has a name of its own for it.
+  /// while they go on with its buffer, so the sender has a name of its own for it.
   int value_for(Part& part, int value) {
     int other = value;
     for (FlowNode& move : part.loop.begin_to_all) {
-      if (!part.is_late || move.in[1] != value) continue;
+      if (!part.sends || move.in[1] != value) continue;
       other = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(value)]));
       move.in[1] = other;
     }
@@ -295,7 +313,9 @@ class MicrobatchPipeline {
       if (!parts_[reader].read.contains(value)) continue;
       for (size_t s = 0; s < parts_[p].turns.size(); ++s) {
         if (is_of_last_stage(value) && s != last) continue;
-        const auto &made = parts_[p].turns[s], &read = parts_[reader].turns[s];
+        // What is sent stays until it has been taken.
+        const auto &made = parts_[p].turns[s],
+                   &read = parts_[reader + (parts_[reader].sends ? 1 : 0)].turns[s];
         int64_t next = 0;  // the first microbatch that is made when this one has been read
         for (int64_t m = 0; m < loop_.iterations; ++m) {
           while (next < loop_.iterations &&
@@ -559,6 +579,7 @@ class MicrobatchPipeline {
   bool is_interleaved_ = false;
   int axis_ = -1;
   int64_t stages_ = 1;
+  int64_t passes_ = 0;  ///< of layers
   std::vector<Part> parts_;
   std::map<int, size_t> part_of_;            ///< by value: the part that computes it
   std::map<int, const FlowNode*> sources_;   ///< by value
