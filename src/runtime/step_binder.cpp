@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 
@@ -19,9 +20,19 @@ bool plans_differ(const Function& body, int counter) {
   });
 }
 
+/// True if a body waits for what another loop has started.
+bool awaits_others(const Function& body) {
+  std::set<int> started;
+  for (const Step& step : body.steps) {
+    if (step.kind == StepKind::collective) started.insert(step.number);
+    if (step.kind == StepKind::wait && !started.contains(step.number)) return true;
+  }
+  return false;
+}
+
 /// True if the iterations of a loop touch different addresses, or have other plans.
 bool moves(const Step& step) {
-  bool any = plans_differ(step.body[0], step.loop.counter);
+  bool any = plans_differ(step.body[0], step.loop.counter) || awaits_others(step.body[0]);
   visit_views(step, [&](const View& v) { any = any || v.shift.scalar == step.loop.counter; });
   return any;
 }

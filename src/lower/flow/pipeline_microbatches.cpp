@@ -14,7 +14,9 @@
 //
 // Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
 // Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
-// sends in a turn, to which place, and which place a stage takes.
+// sends in a turn, to which place, and which place a stage takes. What the first stage sends back
+// to the last one, for its chunk before, is awaited some turns after it is sent, as late as it is
+// taken at the earliest.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
@@ -415,12 +417,18 @@ class MicrobatchPipeline {
     out.name = first.loop->name + ".taken";
     out.iterations = places;
     out.turns.table.assign(entries, -1);
+    std::vector<Arrival> back;
     for (const Arrival& a : arrivals) {
+      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
+      if (first.loop->reverse && a.from == 0) {
+        back.push_back(a);
+        continue;
+      }
       const auto arrives = static_cast<size_t>(a.turn * stages_ + a.to);
       in.senders[arrives] = a.from;
       in.places[arrives] = a.place;
-      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
     }
+    std::vector<FlowNode> sent_back = sending_back(arriving, back, std::ssize(in.senders));
     for (size_t i = 0; i < first.loop->carries.size(); ++i) {
       const FlowValue& carry = flow_.values[static_cast<size_t>(first.out[i])];
       const int waiting = flow_.add_value(in_front(carry, Dim("_places", places)));
@@ -429,8 +437,12 @@ class MicrobatchPipeline {
       FlowValue to = flow_.values[static_cast<size_t>(move.out[0])];
       to.intervals[0].wraps = false;
       move.in.push_back(first.out[i]);
-      move.out = {flow_.add_value(std::move(to)), waiting};
-      in.begin_to_next.push_back(std::move(move));
+      move.out = {flow_.add_value(FlowValue(to)), waiting};
+      in.begin_to_next.push_back(move);
+      if (!sent_back.empty()) {
+        move.out[0] = flow_.add_value(std::move(to));
+        send_copy(sent_back[0], std::move(move), most_sent_back(back));
+      }
       out.slices.push_back({waiting, next, 0});
       out.copies.emplace_back(next, first.out[i]);
       for (size_t c : chunks) parts_[c].layers()->arrivals[i] = waiting;
@@ -440,7 +452,75 @@ class MicrobatchPipeline {
       if (layers.chunk < 0) layers.chunk = 0;
     }
     arriving_.push_back(std::move(arriving));
+    std::move(sent_back.begin(), sent_back.end(), std::back_inserter(arriving_));
     taking_.push_back(std::move(taking));
+  }
+
+  /// The turn in which each of what is sent back is awaited: P / 2 turns later, and not after it is
+  /// taken. No two in a turn.
+  std::vector<int64_t> turns_awaited(const std::vector<Arrival>& arrivals) const {
+    std::vector<int64_t> turns(arrivals.size());
+    for (size_t k = arrivals.size(); k-- > 0;) {
+      turns[k] = std::min(arrivals[k].turn + stages_ / 2, arrivals[k].taken);
+      if (k + 1 < turns.size()) turns[k] = std::min(turns[k], turns[k + 1] - 1);
+    }
+    return turns;
+  }
+
+  /// The most that is under way at a time.
+  int64_t most_sent_back(const std::vector<Arrival>& arrivals) const {
+    const std::vector<int64_t> awaited = turns_awaited(arrivals);
+    int64_t most = 0;
+    for (size_t k = 0; k < arrivals.size(); ++k) {
+      most = std::max(most, std::count_if(arrivals.begin(), arrivals.end(), [&](const Arrival& a) {
+                        return a.turn >= arrivals[k].turn && a.turn <= awaited[k];
+                      }));
+    }
+    return most;
+  }
+
+  /// Adds a move to a loop that sends, of a copy: layers go on with what they have made.
+  void send_copy(FlowNode& sending, FlowNode move, int64_t copies) {
+    const int made = move.in[1];
+    const FlowValue value = flow_.values[static_cast<size_t>(made)];
+    const int stack = flow_.add_value(in_front(value, Dim("_sent", copies)));
+    const int copy = flow_.add_value(FlowValue(value));
+    FlowLoop& loop = *sending.loop;
+    sending.out.push_back(stack);
+    loop.stacked.push_back(copy);
+    loop.slices.push_back({stack, copy, 0});
+    loop.copies.emplace_back(made, copy);
+    move.in[1] = copy;
+    loop.begin_to_next.push_back(std::move(move));
+  }
+
+  /// The loops that send what arrives at the last stage for its chunk before, and that await it.
+  /// `like`: the loop of other arrivals. entries: turns times stages.
+  std::vector<FlowNode> sending_back(const FlowNode& like, const std::vector<Arrival>& arrivals,
+                                     int64_t entries) const {
+    if (arrivals.empty()) return {};
+    FlowNode sending = like, awaiting = like;
+    sending.loop = std::make_shared<FlowLoop>();
+    awaiting.loop = std::make_shared<FlowLoop>();
+    FlowLoop &from = *sending.loop, &to = *awaiting.loop;
+    from.name = like.loop->name + ".back";
+    to.name = like.loop->name + ".awaited";
+    from.iterations = to.iterations = std::ssize(arrivals);  // no two in a turn
+    from.turns.sends = to.turns.takes = true;
+    from.turns.by_turn = to.turns.by_turn = true;
+    from.turns.table.assign(static_cast<size_t>(entries / stages_), -1);
+    to.turns.table = from.turns.table;
+    from.senders.assign(arrivals.size() * static_cast<size_t>(stages_), stages_);
+    from.places.assign(from.senders.size(), 0);
+    const std::vector<int64_t> awaited = turns_awaited(arrivals);
+    for (size_t k = 0; k < arrivals.size(); ++k) {
+      const Arrival& a = arrivals[k];
+      from.turns.table[static_cast<size_t>(a.turn)] = static_cast<int64_t>(k);
+      to.turns.table[static_cast<size_t>(awaited[k])] = static_cast<int64_t>(k);
+      from.senders[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.from;
+      from.places[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.place;
+    }
+    return {std::move(sending), std::move(awaiting)};
   }
 
   // ------------------------------------------------------------------------------- what is kept

@@ -8,11 +8,13 @@ namespace tessera {
 
 namespace {
 
-/// Takes the waits of a share that has collectives and waits only.
+/// Takes the waits of a share, unless it computes with what it has awaited.
 std::vector<Step> take_waits(Function& share) {
   std::vector<Step> waits;
+  const auto is_wait = [](const Step& step) { return step.kind == StepKind::wait; };
   const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
-  if (std::any_of(share.steps.begin(), share.steps.end(), computes)) return waits;
+  const auto first_wait = std::find_if(share.steps.begin(), share.steps.end(), is_wait);
+  if (std::any_of(first_wait, share.steps.end(), computes)) return waits;
   const auto is_start = [](const Step& step) { return step.kind != StepKind::wait; };
   const auto first = std::stable_partition(share.steps.begin(), share.steps.end(), is_start);
   waits.assign(std::make_move_iterator(first), std::make_move_iterator(share.steps.end()));
