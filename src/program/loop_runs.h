@@ -52,17 +52,18 @@ inline bool runs_in_turn(const Step& loop, int64_t turn, int64_t stage) {
   return nth > (goes_back ? -across : 0) && nth <= loop.loop.iterations + (goes_back ? 0 : across);
 }
 
-/// In a turn, the first stage that has work by the tables of the loops in `body`; 0 without tables.
+/// In a turn, the last stage that has work by the tables of the loops in `body`; 0 without tables.
+/// The last stage is idle at the start, when others run forward, and at the end, when they run
+/// backward: so all turns of a step are counted as they are.
 inline int64_t working_stage(const Function& body, int64_t turn) {
-  for (int64_t stage = 0;; ++stage) {
-    bool has_tables = false;
-    for (const Step& loop : body.steps) {
-      if (!has_table_of_stages(loop) || stage >= loop.exprs[1].scalar_factor) continue;
-      has_tables = true;
-      if (entry_of(loop, turn, stage) >= 0) return stage;
+  int64_t last = 0;
+  for (const Step& loop : body.steps) {
+    if (!has_table_of_stages(loop)) continue;
+    for (int64_t stage = loop.exprs[1].scalar_factor - 1; stage > last; --stage) {
+      if (entry_of(loop, turn, stage) >= 0) last = stage;
     }
-    if (!has_tables) return 0;
   }
+  return last;
 }
 
 /// How often the body runs if the loop is run `times` times.
