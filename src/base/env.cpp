@@ -103,6 +103,11 @@ bool may_use_graphs() { return !is_off("TESSERA_GRAPHS"); }
 bool may_use_nccl() { return !is_off("TESSERA_NCCL"); }
 bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
 
+std::string paced_machine() {
+  const char* value = std::getenv("TESSERA_PACED");
+  return value == nullptr ? "" : value;
+}
+
 std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const char* name :

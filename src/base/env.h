@@ -37,6 +37,8 @@ bool may_use_cudnn();
 bool may_use_graphs();
 /// TESSERA_NCCL is not "off": collectives between GPUs use NCCL if it is installed.
 bool may_use_nccl();
+/// TESSERA_PACED: the machine whose prices the steps of the CPU take as their times; empty: none.
+std::string paced_machine();
 /// TERM is "dumb": a terminal without control sequences.
 bool is_dumb_terminal();
 /// NO_COLOR is unset or empty, and the terminal is not dumb: text on a terminal may have colours.

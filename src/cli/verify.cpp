@@ -76,6 +76,7 @@ Outcome run(const Job& job, const Mesh& mesh, const Layout& layout, int64_t step
   CompileOptions options{mesh, layout, t.functions,
                          static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
   options.device = device;
+  options.pipeline_schedule = options_of(job, t).pipeline_schedule;
   Session session(t.graph, cluster, options);
   start_parameters(job, session);
   Outcome outcome;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <map>
 #include <unordered_map>
 
 #include "cost/stream_simulator.h"
 #include "program/loop_runs.h"
+#include "program/stage_turns.h"
 
 namespace tessera {
 
@@ -26,6 +28,29 @@ int steps_inside(const Step& loop) {
   std::vector<const Step*> steps;
   for (const Function& body : loop.body) add_steps(body, steps);
   return static_cast<int>(steps.size());
+}
+
+/// True if steps, or those of loops in them, wait for all ranks along an axis.
+bool waits_for_all(const Function& function, int axis) {
+  return std::any_of(function.steps.begin(), function.steps.end(), [&](const Step& step) {
+    const bool reduces =
+        step.kind == StepKind::collective && step.collective != CollectiveKind::exchange;
+    return (reduces && std::count(step.axes.begin(), step.axes.end(), axis) > 0) ||
+           (!step.body.empty() && waits_for_all(step.body[0], axis));
+  });
+}
+
+/// True if all stages of a loop over turns wait for each other for every microbatch.
+bool is_in_step(const Function& turn) {
+  int axis = -1;
+  for (const Step& share : turn.steps) {
+    if (share.attrs.has("microbatches") && !share.exprs[1].axis_terms.empty())
+      axis = share.exprs[1].axis_terms[0].first;
+  }
+  return std::any_of(turn.steps.begin(), turn.steps.end(), [&](const Step& share) {
+    return !share.body.empty() && !share.attrs.has("microbatches") &&
+           waits_for_all(share.body[0], axis);
+  });
 }
 
 class Player {
@@ -82,8 +107,10 @@ class Player {
       const int mine = number;
       number += 1 + steps_inside(step);
       if (step.kind == StepKind::wait) {
-        if (auto it = under_way_.find({step.number, odd_}); it != under_way_.end())
-          lanes_.wait(it->second);
+        std::deque<int>& started = under_way_[{step.number, odd_}];
+        if (started.empty()) continue;
+        lanes_.wait(started.front());
+        started.pop_front();
       } else if (!step.body.empty()) {
         play_loop(step, mine + 1);
       } else if (step.kind == StepKind::compute) {
@@ -124,6 +151,7 @@ class Player {
     shares_ = &mine;
     play_iterations(loop, number, true);
     shares_ = outside;
+    FunctionTime forward, backward;
     for (const auto& [step, share] : mine) {
       const auto microbatches = static_cast<double>(step->attrs.get<int64_t>("microbatches"));
       const double own = std::min(1.0, microbatches / static_cast<double>(share.runs));
@@ -138,9 +166,23 @@ class Player {
       moved_.slowed -= (1 - own) * share.slowed;
       moved_.bubble += (1 - own) * seconds;
       moved_.bubble_compute += (1 - own) * (share.computed + share.skipped.compute);
+      FunctionTime& pass = is_backward(*step) ? backward : forward;
+      pass.seconds += seconds;
+      pass.compute += share.computed + share.skipped.compute;
       skipped_.seconds += (1 - own) * share.skipped.seconds;
       add(skipped_, share.skipped, own);
     }
+    if (is_in_step(loop.body[0])) wait_in_step(forward, backward);
+  }
+
+  /// In a turn some stages run forward and others backward. If all wait for each other, each turn
+  /// takes as long as the longer of both.
+  void wait_in_step(const FunctionTime& forward, const FunctionTime& backward) {
+    if (forward.seconds == 0 || backward.seconds == 0) return;
+    const double more = std::abs(backward.seconds - forward.seconds);
+    moved_.seconds += more;
+    moved_.bubble += more;
+    moved_.bubble_compute += std::min(more, std::abs(backward.compute - forward.compute));
   }
 
   /// Simulates what runs in a turn of a pipeline: a microbatch on some stages, or on all.
@@ -254,8 +296,8 @@ class Player {
     for (const Step& member : members) row.bytes += member.bytes;
     const size_t lane = lane_of(row.axes);
     if (lane == time_.by_axes.size()) time_.by_axes.push_back({row.axes, 0, 0, 0});
-    under_way_[{members[0].number, odd_}] =
-        lanes_.start(row.seconds, static_cast<int>(lane) + 1, first);
+    under_way_[{members[0].number, odd_}].push_back(
+        lanes_.start(row.seconds, static_cast<int>(lane) + 1, first));
     time_.collectives.push_back(std::move(row));
   }
 
@@ -266,8 +308,8 @@ class Player {
   FunctionTime moved_;    ///< from the other figures to the bubble
   std::map<const Step*, Share>* shares_ = nullptr;  ///< of the loop over turns that is played
   Share* share_ = nullptr;                          ///< that which is played
-  std::map<std::pair<int, bool>, int>
-      under_way_;  ///< (bucket number, iteration is odd) -> transfer
+  std::map<std::pair<int, bool>, std::deque<int>>
+      under_way_;  ///< (bucket number, iteration is odd) -> transfers, in order
   bool odd_ = false;
   int64_t turn_ = 0;   ///< the iteration of the innermost loop
   int64_t stage_ = 0;  ///< of those with tables, the stage that is played in this turn

@@ -7,6 +7,7 @@
 #include "lower/flow/pipeline_microbatches.h"
 #include "lower/partition/partition.h"
 #include "lower/passes/add_products.h"
+#include "lower/passes/await_late.h"
 #include "lower/passes/batch_products.h"
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
@@ -102,6 +103,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     batch_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
     after("batch_products", [&] { return to_string(program); });
   }
+  if (options.overlap) await_late(program);
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
   after("plan_memory", [&] { return to_string(program); });

@@ -34,14 +34,19 @@ bool may_fault(std::span<const Step> steps) {
   });
 }
 
+std::unique_ptr<Device> device_on_host(Communicator& world, const ExecutorOptions& options) {
+  auto device = make_cpu_device(world, options.threads, options.least_part_ns);
+  if (!options.pace) return device;
+  return std::make_unique<PacedDevice>(std::move(device), options.pace);
+}
+
 }  // namespace
 
 Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
                    const int64_t* scalars, const ExecutorOptions& options,
                    std::unique_ptr<Device> device)
     : world_(std::move(world)),
-      device_(device ? std::move(device)
-                     : make_cpu_device(*world_, options.threads, options.least_part_ns)),
+      device_(device ? std::move(device) : device_on_host(*world_, options)),
       given_scalars_(scalars),
       rank_{program,
             *world_,

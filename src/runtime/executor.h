@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/paced_device.h"
 #include "runtime/region_runner.h"
 
 namespace tessera {
@@ -28,6 +29,8 @@ struct ExecutorOptions {
   std::map<int, void*> lent = {};
   /// By tensor: its line in the model, for messages about one of several results of a step.
   std::shared_ptr<const std::map<std::string, std::string>> sources = {};
+  /// On the CPU: every step takes as long as it says. Empty: as long as it takes.
+  StepPrice pace = {};
 };
 
 class Executor {

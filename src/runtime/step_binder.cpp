@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/fail.h"
 
@@ -19,9 +20,19 @@ bool plans_differ(const Function& body, int counter) {
   });
 }
 
+/// True if a body waits for what another loop has started.
+bool awaits_others(const Function& body) {
+  std::set<int> started;
+  for (const Step& step : body.steps) {
+    if (step.kind == StepKind::collective) started.insert(step.number);
+    if (step.kind == StepKind::wait && !started.contains(step.number)) return true;
+  }
+  return false;
+}
+
 /// True if the iterations of a loop touch different addresses, or have other plans.
 bool moves(const Step& step) {
-  bool any = plans_differ(step.body[0], step.loop.counter);
+  bool any = plans_differ(step.body[0], step.loop.counter) || awaits_others(step.body[0]);
   visit_views(step, [&](const View& v) { any = any || v.shift.scalar == step.loop.counter; });
   return any;
 }
@@ -48,12 +59,14 @@ std::vector<BoundStep> StepBinder::bind(const std::vector<Step>& steps) {
     } else if (step->kind == StepKind::compute) {
       bound.kernel = bind_kernel(*step);
     } else if (step->kind == StepKind::wait) {
-      bound.bucket = open.at(step->number);
+      const auto here = open.find(step->number);
+      bound.bucket = here != open.end() ? here->second : started_.at({step->number, iteration_});
     } else if (open.count(step->number) == 0) {
       const auto end = std::find_if(step, steps.end(), [&](const Step& other) {
         return other.kind != StepKind::collective || other.number != step->number;
       });
       bound.bucket = open[step->number] = &collectives_.bind({step, end});
+      started_[{step->number, iteration_}] = bound.bucket;
     }
     result.push_back(std::move(bound));
   }
@@ -76,15 +89,17 @@ std::unique_ptr<BoundLoop> StepBinder::bind_loop(const Step& step) {
   auto bound = std::make_unique<BoundLoop>();
   const Function& body = step.body[0];
   const int64_t few = body.early + body.late > 0 ? 2 : 1;
-  const int64_t variants = moves(step) ? step.loop.iterations : few;
+  const int64_t variants = moves(step) ? step.loop.iterations : few, outside = iteration_;
   for (int64_t iteration = 0; iteration < variants; ++iteration) {
     rank_.scalars[static_cast<size_t>(step.loop.counter)] =
         counter_of(step, iteration, rank_.coordinates);
     memory_.set_parity(body, iteration);
+    iteration_ = iteration;
     bound->conditions.push_back(
         step.loop.condition.empty() ? nullptr : memory_.address(step.loop.condition[0]));
     bound->iterations.push_back(bind(body.steps));
   }
+  iteration_ = outside;
   return bound;
 }
 

@@ -1,8 +1,10 @@
 // Binds the steps of a Program on one rank: addresses, kernels and collectives, once and for all.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "runtime/collective_runner.h"
@@ -27,6 +29,9 @@ class StepBinder {
   RankMemory& memory_;
   CollectiveRunner& collectives_;
   KernelFaults& faults_;
+  int64_t iteration_ = 0;  ///< of the innermost loop
+  /// Started in a loop, by number and iteration: another loop may wait for it.
+  std::map<std::pair<int, int64_t>, BoundBucket*> started_;
 };
 
 /// The counter of a loop in its iteration `iteration`, on the rank at `coordinates`.

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/env.h"
 #include "base/fail.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
+#include "cost/cost.h"
 #include "ir/source_ops.h"
 #include "session/cluster_internals.h"
 #include "session/devices.h"
@@ -46,6 +48,14 @@ std::shared_ptr<const std::map<std::string, std::string>> sources_of(const Graph
   for (const Value& value : graph.values())
     (*sources)[value.name] = graph.nodes()[static_cast<size_t>(value.node)].at.to_string();
   return sources;
+}
+
+/// The prices that steps take as their times, if TESSERA_PACED asks for it.
+StepPrice pace_on(const Mesh& mesh) {
+  const std::string name = paced_machine();
+  if (name.empty()) return {};
+  const auto machine = std::make_shared<const Machine>(Machine::load(name));
+  return [machine, mesh](const Step& step) { return Costs(*machine, mesh).compute(step); };
 }
 
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
@@ -185,7 +195,8 @@ std::unique_ptr<LocalRanks> Session::State::make_ranks() {
     return std::make_unique<Executor>(
         program(), world.split(0, world.rank()), scalars.values.data(),
         ExecutorOptions{threads, kLeastPartNs, profiles, recorder_of(trace, world.rank()),
-                        &ClusterInternals::activity(cluster, rank), std::move(lent), sources},
+                        &ClusterInternals::activity(cluster, rank), std::move(lent), sources,
+                        pace_on(mesh)},
         std::move(mine));
   });
   return made;

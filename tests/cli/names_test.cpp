@@ -131,6 +131,10 @@ TEST_CASE("cli: a key that was renamed says its name of today", "[cli]") {
   expect_failure(run_cli_in(f, stages + "pipeline_schedule=gpipe --layout layers:pipe*2"), 1,
                  {"layout rule 'layers:pipe*2': 2 chunks of layers a stage need "
                   "pipeline_schedule=1f1b"});
+  expect_failure(run_cli_in(f,
+                            "verify gpt --mesh pipe:2 --set scan=true layers=4 microbatches=2 "
+                            "pipeline_schedule=gpipe --layout layers:pipe*2"),
+                 1, {"2 chunks of layers a stage need pipeline_schedule=1f1b"});
   expect_failure(run_cli_in(f, stages + "layers=6 --layout layers:pipe*2"), 1,
                  {"layout rule 'layers:pipe*2': 6 layers cannot be dealt to 2 stages with 2 chunks "
                   "each",

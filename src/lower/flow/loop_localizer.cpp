@@ -443,8 +443,13 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   }
   share.exprs = {first, begin, end};
   share.attrs.set("turns", pipeline.iterations);
+  if (turns.sends) share.attrs.set("sends", int64_t{1});
+  if (turns.takes) share.attrs.set("takes", int64_t{1});
   const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
-  if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
+  if (is_passed_on) {
+    share.attrs.set("microbatches", loop.iterations);
+    share.attrs.set("stages", int64_t{stages_of(pipeline.pipeline_axis)});
+  }
   build_.add_step(std::move(share));
 }
 
@@ -453,9 +458,27 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
 void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
   const int from = move.in[0], to = move.out[0], value = move.out[1];
   build_.view(from) = with_dim_in_front(build_.view(move.in[1]));
-  if (is_next) build_.set_place(to, with_dim_in_front(build_.view(value)));
+  const auto place = build_.places().find(value);
+  if (is_next) {
+    build_.set_place(to, with_dim_in_front(build_.view(value)));
+  } else if (place != build_.places().end()) {
+    build_.set_place(to, with_dim_in_front(View(place->second)));
+  }
   add_nodes_({move});
   build_.view(value) = without_dim_in_front(build_.view(to));
+  set_most_sent(build_.view(value), is_next ? 1 : stages_of(move.axes[0]) - 1);
+}
+
+/// The last step's exchange takes as long as the rank that sends most: so many copies of a view. In
+/// a turn few ranks send.
+void LoopLocalizer::set_most_sent(const View& view, int64_t copies) {
+  last_exchange().attrs.set("most", copies * view.elements() * size_of(view.dtype));
+}
+
+Step& LoopLocalizer::last_exchange() {
+  std::vector<Step>& steps = build_.function().steps;
+  return *std::find_if(steps.rbegin(), steps.rend(),
+                       [](const Step& s) { return is_collective(s, CollectiveKind::exchange); });
 }
 
 /// An exchange of which each turn has another plan: the tables of the loop say who receives from
@@ -473,10 +496,8 @@ void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int 
   build_.view(from) = with_dim_in_front(build_.view(move.in[1]));
   build_.set_place(to, with_dim_in_front(without_dim_in_front(waiting)));
   add_nodes_({move});
-  std::vector<Step>& steps = build_.function().steps;
-  const auto step = std::find_if(steps.rbegin(), steps.rend(), [](const Step& s) {
-    return is_collective(s, CollectiveKind::exchange);
-  });
+  Step* const step = &last_exchange();
+  set_most_sent(without_dim_in_front(waiting), 1);
   step->exprs = {entry(loop.senders, counter, axis, stages)};
   const int64_t sent =
       std::ssize(loop.senders) - std::count(loop.senders.begin(), loop.senders.end(), stages);

@@ -35,6 +35,8 @@ class LoopLocalizer {
   void add_pipeline(const FlowNode& node);
   void make_passed(const FlowNode& layers);
   void add_share(const FlowNode& node, const FlowLoop& pipeline);
+  void set_most_sent(const View& view, int64_t copies);
+  Step& last_exchange();
   void add_move(const FlowNode& move, bool is_next);
   void add_arrival(const FlowLoop& loop, const FlowNode& move, int counter);
   void add_turns(const Origin& origin, Function& turn, const FlowLoop& loop, int64_t turns,

@@ -6,9 +6,17 @@
 // parts take no turns of their own: all stages run them together, at the start of the turn behind
 // the layers that they read.
 //
+// No stage waits for all others there. In a turn some stages run forward and others backward, which
+// takes longer, so what is ready on one stage may be late for another one that could go on. Nobody
+// waits for what follows the last layers. So these are two parts. In the first one what the layers
+// made is on its way to all stages; the second one takes it so many turns later that the slowest
+// stage has sent it, also if forward takes no time. With P stages, these are P / 2 turns.
+//
 // Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
 // Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
-// sends in a turn, to which place, and which place a stage takes.
+// sends in a turn, to which place, and which place a stage takes. What the first stage sends back
+// to the last one, for its chunk before, is awaited some turns after it is sent, as late as it is
+// taken at the earliest.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
@@ -75,6 +83,8 @@ class MicrobatchPipeline {
     Results stacks, sums;
     std::set<int> read = {};
     std::vector<std::vector<int64_t>> turns = {};  ///< by stage and microbatch
+    bool sends = false;    ///< only sends to all stages what the last layers made
+    bool is_late = false;  ///< takes what the part before sends
 
     int64_t first_turn() const { return std::min(turns.front()[0], turns.back()[0]); }
     int64_t last_turn() const { return std::max(turns.front()[0], turns.back()[0]); }
@@ -106,6 +116,7 @@ class MicrobatchPipeline {
       size_t& last = part_of_[dealt.value];
       for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
     }
+    if (is_1f1b_ && passes_ > 1) add_sender();
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
       part.loop.name = loop_.name;
@@ -114,12 +125,26 @@ class MicrobatchPipeline {
     }
   }
 
+  /// Lets a part of its own send what the last part takes.
+  void add_sender() {
+    const size_t last = parts_.size() - 1;
+    for (auto& [value, part] : part_of_) {
+      const bool is_sent = std::any_of(to_all_.begin(), to_all_.end(),
+                                       [&](const FlowNode& move) { return move.out[1] == value; });
+      if (part == last && !is_sent) ++part;
+    }
+    parts_.insert(parts_.end() - 1, Part{});
+    parts_[last].sends = true;
+    parts_.back().is_late = true;
+  }
+
   /// Only the last stage has what layers make. The next part moves it to all stages, and counts as
   /// the part that makes it. What a chunk makes goes to the next chunk only.
   void divide_layers(FlowNode& node) {
     node.loop = std::make_shared<FlowLoop>(*node.loop);
     FlowLoop& layers = *node.loop;
     axis_ = layers.stage_axis;
+    ++passes_;
     stages_ = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
     is_interleaved_ = is_interleaved_ || layers.chunk >= 0;
     require(is_1f1b_ || layers.chunk < 0,
@@ -148,16 +173,21 @@ class MicrobatchPipeline {
     const PipelineTurns turns =
         pipeline_turns(schedule_, passes, stages_,
                        is_interleaved_ ? loop_.iterations : std::max<int64_t>(2, loop_.iterations));
+    const int64_t later = parts_.back().is_late ? stages_ / 2 : 0;
     size_t pass = 0;
     for (Part& part : parts_) {
       if (part.layers() != nullptr) {
         part.turns = turns.of[pass++];
       } else if (is_1f1b_) {
-        part.turns.assign(static_cast<size_t>(stages_), turns_between(turns, passes, pass));
+        std::vector<int64_t> together = turns_between(turns, passes, pass);
+        for (int64_t& turn : together) turn += part.is_late ? later : 0;
+        part.turns.assign(static_cast<size_t>(stages_), together);
       } else {
         continue;
       }
-      is_interleaved_ ? set_table(part, turns.count) : set_distances(part);
+      is_interleaved_ ? set_table(part, turns.count + later) : set_distances(part);
+      part.loop.turns.sends = part.sends;
+      part.loop.turns.takes = part.is_late;
     }
   }
 
@@ -217,7 +247,7 @@ class MicrobatchPipeline {
                        [&](const Part& p) { return p.read.contains(value); }))
         continue;
       part.loop.begin_to_all.push_back(move);
-      if (!is_1f1b_) part.read.insert(move.in[1]);
+      if (!is_1f1b_ || part.sends) part.read.insert(move.in[1]);
     }
   }
 
@@ -231,13 +261,25 @@ class MicrobatchPipeline {
       if (source != sources_.end()) {
         sources.push_back(*source->second);
       } else if (made != part_of_.end() && made->second < p) {
-        part.loop.slices.push_back({kept(v, made->second), v, 0});
+        part.loop.slices.push_back({kept(v, made->second), value_for(part, v), 0});
       }
     }
     for (const FlowLoop::Slice& s : loop_.slices) {
       if (part.read.contains(s.value)) part.loop.slices.push_back(s);
     }
     part.loop.body.insert(part.loop.body.begin(), sources.begin(), sources.end());
+  }
+
+  /// The value as which a part reads the slice of an earlier part's value. What layers make is read
+  /// while they go on with its buffer, so the sender has a name of its own for it.
+  int value_for(Part& part, int value) {
+    int other = value;
+    for (FlowNode& move : part.loop.begin_to_all) {
+      if (!part.sends || move.in[1] != value) continue;
+      other = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(value)]));
+      move.in[1] = other;
+    }
+    return other;
   }
 
   /// The stack of a value of part `p`.
@@ -256,15 +298,26 @@ class MicrobatchPipeline {
     return kept_[value] = stack;
   }
 
+  /// True for what layers make: only the stage where they end has to keep it.
+  bool is_of_last_stage(int value) const {
+    return std::any_of(to_all_.begin(), to_all_.end(),
+                       [&](const FlowNode& move) { return move.in[1] == value; });
+  }
+
   /// For how many microbatches a value of part `p` is kept: on every stage, until its last reader
   /// has run.
   int64_t microbatches_kept(int value, size_t p) const {
     if (!is_1f1b_) return loop_.iterations;
+    const size_t last =
+        parts_[p].layers() == nullptr || parts_[p].is_forward() ? parts_[p].turns.size() - 1 : 0;
     int64_t most = 1;
     for (size_t reader = p + 1; reader < parts_.size(); ++reader) {
       if (!parts_[reader].read.contains(value)) continue;
       for (size_t s = 0; s < parts_[p].turns.size(); ++s) {
-        const auto &made = parts_[p].turns[s], &read = parts_[reader].turns[s];
+        if (is_of_last_stage(value) && s != last) continue;
+        // What is sent stays until it has been taken.
+        const auto &made = parts_[p].turns[s],
+                   &read = parts_[reader + (parts_[reader].sends ? 1 : 0)].turns[s];
         int64_t next = 0;  // the first microbatch that is made when this one has been read
         for (int64_t m = 0; m < loop_.iterations; ++m) {
           while (next < loop_.iterations &&
@@ -364,12 +417,18 @@ class MicrobatchPipeline {
     out.name = first.loop->name + ".taken";
     out.iterations = places;
     out.turns.table.assign(entries, -1);
+    std::vector<Arrival> back;
     for (const Arrival& a : arrivals) {
+      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
+      if (first.loop->reverse && a.from == 0) {
+        back.push_back(a);
+        continue;
+      }
       const auto arrives = static_cast<size_t>(a.turn * stages_ + a.to);
       in.senders[arrives] = a.from;
       in.places[arrives] = a.place;
-      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
     }
+    std::vector<FlowNode> sent_back = sending_back(arriving, back, std::ssize(in.senders));
     for (size_t i = 0; i < first.loop->carries.size(); ++i) {
       const FlowValue& carry = flow_.values[static_cast<size_t>(first.out[i])];
       const int waiting = flow_.add_value(in_front(carry, Dim("_places", places)));
@@ -378,8 +437,12 @@ class MicrobatchPipeline {
       FlowValue to = flow_.values[static_cast<size_t>(move.out[0])];
       to.intervals[0].wraps = false;
       move.in.push_back(first.out[i]);
-      move.out = {flow_.add_value(std::move(to)), waiting};
-      in.begin_to_next.push_back(std::move(move));
+      move.out = {flow_.add_value(FlowValue(to)), waiting};
+      in.begin_to_next.push_back(move);
+      if (!sent_back.empty()) {
+        move.out[0] = flow_.add_value(std::move(to));
+        send_copy(sent_back[0], std::move(move), most_sent_back(back));
+      }
       out.slices.push_back({waiting, next, 0});
       out.copies.emplace_back(next, first.out[i]);
       for (size_t c : chunks) parts_[c].layers()->arrivals[i] = waiting;
@@ -389,7 +452,75 @@ class MicrobatchPipeline {
       if (layers.chunk < 0) layers.chunk = 0;
     }
     arriving_.push_back(std::move(arriving));
+    std::move(sent_back.begin(), sent_back.end(), std::back_inserter(arriving_));
     taking_.push_back(std::move(taking));
+  }
+
+  /// The turn in which each of what is sent back is awaited: P / 2 turns later, and not after it is
+  /// taken. No two in a turn.
+  std::vector<int64_t> turns_awaited(const std::vector<Arrival>& arrivals) const {
+    std::vector<int64_t> turns(arrivals.size());
+    for (size_t k = arrivals.size(); k-- > 0;) {
+      turns[k] = std::min(arrivals[k].turn + stages_ / 2, arrivals[k].taken);
+      if (k + 1 < turns.size()) turns[k] = std::min(turns[k], turns[k + 1] - 1);
+    }
+    return turns;
+  }
+
+  /// The most that is under way at a time.
+  int64_t most_sent_back(const std::vector<Arrival>& arrivals) const {
+    const std::vector<int64_t> awaited = turns_awaited(arrivals);
+    int64_t most = 0;
+    for (size_t k = 0; k < arrivals.size(); ++k) {
+      most = std::max(most, std::count_if(arrivals.begin(), arrivals.end(), [&](const Arrival& a) {
+                        return a.turn >= arrivals[k].turn && a.turn <= awaited[k];
+                      }));
+    }
+    return most;
+  }
+
+  /// Adds a move to a loop that sends, of a copy: layers go on with what they have made.
+  void send_copy(FlowNode& sending, FlowNode move, int64_t copies) {
+    const int made = move.in[1];
+    const FlowValue value = flow_.values[static_cast<size_t>(made)];
+    const int stack = flow_.add_value(in_front(value, Dim("_sent", copies)));
+    const int copy = flow_.add_value(FlowValue(value));
+    FlowLoop& loop = *sending.loop;
+    sending.out.push_back(stack);
+    loop.stacked.push_back(copy);
+    loop.slices.push_back({stack, copy, 0});
+    loop.copies.emplace_back(made, copy);
+    move.in[1] = copy;
+    loop.begin_to_next.push_back(std::move(move));
+  }
+
+  /// The loops that send what arrives at the last stage for its chunk before, and that await it.
+  /// `like`: the loop of other arrivals. entries: turns times stages.
+  std::vector<FlowNode> sending_back(const FlowNode& like, const std::vector<Arrival>& arrivals,
+                                     int64_t entries) const {
+    if (arrivals.empty()) return {};
+    FlowNode sending = like, awaiting = like;
+    sending.loop = std::make_shared<FlowLoop>();
+    awaiting.loop = std::make_shared<FlowLoop>();
+    FlowLoop &from = *sending.loop, &to = *awaiting.loop;
+    from.name = like.loop->name + ".back";
+    to.name = like.loop->name + ".awaited";
+    from.iterations = to.iterations = std::ssize(arrivals);  // no two in a turn
+    from.turns.sends = to.turns.takes = true;
+    from.turns.by_turn = to.turns.by_turn = true;
+    from.turns.table.assign(static_cast<size_t>(entries / stages_), -1);
+    to.turns.table = from.turns.table;
+    from.senders.assign(arrivals.size() * static_cast<size_t>(stages_), stages_);
+    from.places.assign(from.senders.size(), 0);
+    const std::vector<int64_t> awaited = turns_awaited(arrivals);
+    for (size_t k = 0; k < arrivals.size(); ++k) {
+      const Arrival& a = arrivals[k];
+      from.turns.table[static_cast<size_t>(a.turn)] = static_cast<int64_t>(k);
+      to.turns.table[static_cast<size_t>(awaited[k])] = static_cast<int64_t>(k);
+      from.senders[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.from;
+      from.places[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.place;
+    }
+    return {std::move(sending), std::move(awaiting)};
   }
 
   // ------------------------------------------------------------------------------- what is kept
@@ -528,6 +659,7 @@ class MicrobatchPipeline {
   bool is_interleaved_ = false;
   int axis_ = -1;
   int64_t stages_ = 1;
+  int64_t passes_ = 0;  ///< of layers
   std::vector<Part> parts_;
   std::map<int, size_t> part_of_;            ///< by value: the part that computes it
   std::map<int, const FlowNode*> sources_;   ///< by value

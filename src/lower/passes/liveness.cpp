@@ -27,7 +27,10 @@ std::map<int, LiveRange> live_ranges(const Program& program, const Function& fun
   for (size_t s = 0; s < function.steps.size(); ++s) {
     const Step& step = function.steps[s];
     const int now = static_cast<int>(s);
-    const int end = step.kind == StepKind::collective ? wait_of.at(step.number) : now;
+    // What is awaited elsewhere lies in buffers of the loop around it.
+    const auto wait = wait_of.find(step.number);
+    const bool ends_here = step.kind == StepKind::collective && wait != wait_of.end();
+    const int end = ends_here ? wait->second : now;
     for (const View& v : step.out) touch(v.buffer, now, end);
     for (const View& v : step.in) touch(v.buffer, now, end);
     touch(step.workspace, now, now);

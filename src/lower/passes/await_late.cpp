@@ -1,0 +1,47 @@
+#include "lower/passes/await_late.h"
+
+#include <algorithm>
+#include <iterator>
+#include <vector>
+
+namespace tessera {
+
+namespace {
+
+/// Takes the waits of a share, unless it computes with what it has awaited.
+std::vector<Step> take_waits(Function& share) {
+  std::vector<Step> waits;
+  const auto is_wait = [](const Step& step) { return step.kind == StepKind::wait; };
+  const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
+  const auto first_wait = std::find_if(share.steps.begin(), share.steps.end(), is_wait);
+  if (std::any_of(first_wait, share.steps.end(), computes)) return waits;
+  const auto is_start = [](const Step& step) { return step.kind != StepKind::wait; };
+  const auto first = std::stable_partition(share.steps.begin(), share.steps.end(), is_start);
+  waits.assign(std::make_move_iterator(first), std::make_move_iterator(share.steps.end()));
+  share.steps.erase(first, share.steps.end());
+  share.first_update = static_cast<int>(share.steps.size());
+  return waits;
+}
+
+void await_late(Function& function) {
+  std::vector<Step> waits;
+  for (Step& step : function.steps) {
+    if (step.body.empty()) continue;
+    Function& body = step.body[0];
+    if (step.attrs.has("sends")) waits = take_waits(body);
+    if (step.attrs.has("takes")) {
+      body.steps.insert(body.steps.begin(), waits.begin(), waits.end());
+      body.first_update += static_cast<int>(waits.size());
+      waits.clear();
+    }
+    await_late(body);
+  }
+}
+
+}  // namespace
+
+void await_late(Program& program) {
+  for (Function& function : program.functions) await_late(function);
+}
+
+}  // namespace tessera
