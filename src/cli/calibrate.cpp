@@ -38,9 +38,10 @@ class Calibration {
     std::strftime(date, sizeof date, "%Y-%m-%d", std::gmtime(&now));
     machine_.name = "here";
     machine_.date = date;
-    machine_.device = fmt::format("a rank of {} ({}), {}", mesh_.size(), cluster_.backend(),
-                                  args_.threads > 0 ? fmt::format("{} threads", args_.threads)
-                                                    : std::string("its share of the cores"));
+    machine_.device = fmt::format(
+        "a rank of {} ({}), {}", mesh_.size(), cluster_.backend(),
+        args_.threads > 0 ? fmt::format("{} thread{}", args_.threads, args_.threads == 1 ? "" : "s")
+                          : std::string("its share of the cores"));
     machine_.source = fmt::format("tessera calibrate --mesh \"{}\"", mesh_.to_string());
     machine_.overlap.possible = false;  // the compute cores also move the bytes
     steps();

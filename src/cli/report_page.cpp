@@ -279,10 +279,10 @@ void add_notes(Page& page, const RunLog& log) {
                           log.torn == 1 ? "is" : "are"));
   if (log.cut) page.note(log.name + ": the log ends in the middle of a line");
   if (log.back > 0)
-    page.note(
-        fmt::format("{}: {} steps come after a later one, as if two jobs wrote this log at "
-                    "the same time; of each step the last record is shown",
-                    log.name, log.back));
+    page.note(fmt::format(
+        "{}: {} after a later one, as if two jobs wrote this log at the same time; of "
+        "each step the last record is shown",
+        log.name, log.back == 1 ? "1 step comes" : fmt::format("{} steps come", log.back)));
 }
 
 double median(std::vector<double> values) {

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "cli/stragglers.h"
 
 namespace tessera::cli {
 
@@ -18,9 +19,7 @@ int64_t step_of(const Json& record) {
 }
 
 void add_step(const Json& record, int64_t step, RunLog& log) {
-  if (!log.steps.empty() && step <= log.steps.rbegin()->first &&
-      (log.events.empty() || log.events.back().kind == "save" || log.events.back().kind == "spike"))
-    ++log.back;
+  if (!log.steps.empty() && step <= log.steps.rbegin()->first && step > log.again) ++log.back;
   std::vector<double>& numbers = log.steps[step];
   numbers.clear();
   for (const auto& [name, value] : record.items()) {
@@ -44,11 +43,29 @@ void add_code(const Json& record, Json& code) {
   }
 }
 
+/// An event where a rank begins to be slow: not one for every stretch in which it still is.
+void add_slow_rank(const Json& record, int64_t step, RunLog& log) {
+  const double rank = number_of(record, "slow_rank");
+  if (!(rank >= 0) || !(rank < 1e9)) return;
+  const auto r = static_cast<int64_t>(rank);
+  const auto known = log.told_slow.find(r);
+  if (known == log.told_slow.end() || step > known->second + Stragglers::kWindow)
+    log.events.push_back({step, "slow rank",
+                          record.contains("why") ? text_of(record["why"]) : fmt::format("{}", r)});
+  log.told_slow[r] = step;
+}
+
+/// The steps so far may come once more.
+void add_return(const std::string& kind, const std::string& text, int64_t step, RunLog& log) {
+  log.events.push_back({step, kind, text});
+  if (!log.steps.empty()) log.again = log.steps.rbegin()->first;
+}
+
 void add_record(const Json& record, RunLog& log) {
   const int64_t step = step_of(record);
   if (record.contains("config")) {
     if (!log.head.is_null() && !log.steps.empty())
-      log.events.push_back({log.steps.rbegin()->first, "resumed", ""});
+      add_return("resumed", "", log.steps.rbegin()->first, log);
     log.head = record;
   }
   if (record.contains("startup")) log.startup = record["startup"];
@@ -66,9 +83,9 @@ void add_record(const Json& record, RunLog& log) {
   }
   if (record.contains("stopped_early")) log.last = step;
   if (record.contains("spike")) log.events.push_back({step, "spike", text_of(record["spike"])});
+  if (record.contains("slow_rank")) add_slow_rank(record, step, log);
   if (record.contains("rolled_back_to"))
-    log.events.push_back(
-        {step, "rollback", "rolled back to step " + text_of(record["rolled_back_to"])});
+    add_return("rollback", "rolled back to step " + text_of(record["rolled_back_to"]), step, log);
 }
 
 /// Whether a first line begins another job: nothing was done before, but the log has steps.

@@ -12,7 +12,7 @@ namespace tessera::cli {
 /// Something that happened between steps.
 struct RunEvent {
   int64_t step = 0;
-  std::string kind;  ///< "resumed", "spike", "rollback" or "save"
+  std::string kind;  ///< "resumed", "spike", "rollback", "slow rank" or "save"
   std::string text;  ///< more about it; may be empty
 };
 
@@ -25,9 +25,11 @@ struct RunLog {
   std::map<int64_t, std::vector<double>> steps;    ///< numbers by field; shorter: not given
   std::map<int64_t, nlohmann::json> evaluations, saves, samples;
   std::vector<RunEvent> events;
-  int64_t last = 0;  ///< steps in all, as the last record says; 0: not said
-  bool cut = false;  ///< the last line is incomplete: the job was killed while writing it
-  int64_t torn = 0;  ///< number of other incomplete lines
+  int64_t last = 0;   ///< steps in all, as the last record says; 0: not said
+  bool cut = false;   ///< the last line is incomplete: the job was killed while writing it
+  int64_t torn = 0;   ///< number of other incomplete lines
+  int64_t again = 0;  ///< steps up to this one may come twice: the job was resumed or rolled back
+  std::map<int64_t, int64_t> told_slow;  ///< by rank: the last step at which it was called slow
   int64_t back = 0;  ///< steps that came before the one in front of them, without a reason
 
   /// A field by step; NAN where it is not given.

@@ -33,6 +33,7 @@ std::string Stragglers::after_step(int64_t step, const std::vector<double>& own,
   std::string line;
   if (*slow > kSlow * usual && *slow > usual + kMore) {
     const auto rank = static_cast<size_t>(slow - sums_.begin());
+    slow_ = static_cast<int>(rank);
     line = fmt::format(
         "rank {}{} is slow: {:.1f} ms of its own work a step, the median is {:.1f} ms (steps {} to "
         "{})",

@@ -18,6 +18,8 @@ class Stragglers {
   /// median and at least 2 ms more; else "". `hosts`: one per rank, or empty.
   std::string after_step(int64_t step, const std::vector<double>& own,
                          const std::vector<std::string>& hosts);
+  /// The rank of the last line.
+  int slow() const { return slow_; }
   /// These three are of the last step.
   int slowest() const { return slowest_; }
   double slowest_seconds() const { return slowest_seconds_; }
@@ -25,7 +27,7 @@ class Stragglers {
 
  private:
   std::vector<double> sums_;
-  int steps_ = 0, slowest_ = 0;
+  int steps_ = 0, slowest_ = 0, slow_ = -1;
   double slowest_seconds_ = 0, median_seconds_ = 0;
 };
 

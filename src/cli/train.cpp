@@ -220,7 +220,11 @@ News share_news(Training& t, StepRecord& r, double seconds) {
   r.slowest_rank = t.stragglers.slowest();
   r.slowest_ms = 1e3 * t.stragglers.slowest_seconds();
   r.median_ms = 1e3 * t.stragglers.median_seconds();
-  if (!line.empty()) t.progress->note(line);
+  if (!line.empty()) {
+    t.progress->note(line);
+    t.progress->record(
+        nlohmann::json{{"step", r.step}, {"slow_rank", t.stragglers.slow()}, {"why", line}}.dump());
+  }
   if (const std::string off = t.forecast.after_step(r.step, seconds, *t.session, line);
       !off.empty())
     t.progress->note(off);

@@ -343,11 +343,11 @@ void require_gradients(const Outcome& reference, const Job& job) {
 }
 
 std::string page_of(const Job& job, const nlohmann::json& report, double tolerance) {
-  pages::Page page(
-      fmt::format("{}: layouts against one rank", job.spec->name),
-      fmt::format("{} layouts of mesh {}, {} steps, {}, tolerance {:g}",
-                  report["layouts"].get<int64_t>(), job.mesh.to_string(),
-                  report["steps"].get<int64_t>(), job.config.text("train.dtype"), tolerance));
+  pages::Page page(fmt::format("{}: layouts against one rank", job.spec->name),
+                   fmt::format("{} layouts of mesh {}, {} step{}, {}, tolerance {:g}",
+                               report["layouts"].get<int64_t>(), job.mesh.to_string(),
+                               report["steps"].get<int64_t>(), report["steps"] == 1 ? "" : "s",
+                               job.config.text("train.dtype"), tolerance));
   nlohmann::json rows = report["by_layout"];
   int64_t different = 0;
   std::vector<double> x, y;
@@ -429,8 +429,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const auto& [loss, first_gradient, gradient, parameter, flips] = all;
   const bool ok = all.is_equal(tolerance, job.config);
   if (cluster.is_root()) {
-    say("{} layouts of mesh {}, {} steps, {}\n", layouts.size(), job.mesh.to_string(), steps,
-        dtype);
+    say("{} layouts of mesh {}, {} step{}, {}\n", layouts.size(), job.mesh.to_string(), steps,
+        steps == 1 ? "" : "s", dtype);
     if (flips.layouts > 0) say("{}\n", flips_text(flips, layouts.size(), tolerance));
     say("largest relative difference from one rank on the CPU:\n"
         "  loss      {:.3e}  ({})\n"

@@ -141,14 +141,22 @@ void find_peak(const Program& program, MemoryReport& memory) {
     }
     if (where < 0) continue;
     memory.at_peak.clear();
+    std::map<std::string, std::vector<int>> by_layers;
     for (const auto& [buffer, span] : life) {
-      if (span.first <= where && where <= span.second) {
-        memory.at_peak.emplace_back(program.buffers[buffer].name, program.buffers[buffer].bytes);
-      }
+      if (span.first <= where && where <= span.second)
+        by_layers[without_layer(program.buffers[buffer].name)].push_back(buffer);
+    }
+    for (const auto& [name, buffers] : by_layers) {
+      int64_t bytes = 0;
+      for (const int buffer : buffers) bytes += program.buffers[buffer].bytes;
+      memory.at_peak.emplace_back(buffers.size() == 1
+                                      ? program.buffers[buffers[0]].name
+                                      : fmt::format("{} ({} tensors)", name, buffers.size()),
+                                  bytes);
     }
   }
-  std::sort(memory.at_peak.begin(), memory.at_peak.end(),
-            [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::stable_sort(memory.at_peak.begin(), memory.at_peak.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
   if (memory.at_peak.size() > 8) memory.at_peak.resize(8);
 }
 
@@ -186,12 +194,29 @@ void note_idle_stages(const FunctionReport& f, const std::string& machine,
   }
 }
 
-std::string time_text(const TimeReport& t, const std::string& machine) {
+/// "1.935 over model, 0.071 over data, ": the exposed milliseconds, most first; "" for one axis.
+std::string exposed_by_axes(const FunctionReport& f) {
+  std::vector<std::pair<double, std::string>> by_axes;
+  for (const CollectiveReport& c : f.collectives) {
+    const auto same = std::find_if(by_axes.begin(), by_axes.end(),
+                                   [&](const auto& known) { return known.second == c.axes; });
+    (same == by_axes.end() ? by_axes.emplace_back(0, c.axes) : *same).first += c.exposed;
+  }
+  std::stable_sort(by_axes.begin(), by_axes.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::string text;
+  for (const auto& [seconds, axes] : by_axes)
+    text += fmt::format("{:.3f} over {}, ", 1e3 * seconds, axes);
+  return by_axes.size() > 1 ? text : "";
+}
+
+std::string time_text(const FunctionReport& f, const std::string& machine) {
+  const TimeReport& t = f.time;
   return fmt::format(
       "  predicted on {}: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed "
-      "communication{} ({:.3f} of {:.3f} ms hidden)\n",
+      "communication{} ({}{:.3f} of {:.3f} ms hidden)\n",
       machine, 1e3 * t.seconds, 1e3 * t.compute, 1e3 * t.slowed, 1e3 * t.exposed,
-      t.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * t.bubble, kBubble) : "",
+      t.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * t.bubble, kBubble) : "", exposed_by_axes(f),
       1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
 }
 
@@ -266,7 +291,7 @@ std::string to_string(const Explanation& e) {
   for (const FunctionReport& f : e.functions) {
     text += fmt::format("function {}: {} steps, {} on each rank, {} sent by a rank\n", f.name,
                         f.steps, flops(f.flops), bytes(f.bytes));
-    if (!e.machine.empty()) text += time_text(f.time, e.machine);
+    if (!e.machine.empty()) text += time_text(f, e.machine);
     for (const BucketReport& x : f.buckets) {
       text += fmt::format(
           "  {} over {}: {} bucket{}, the largest sends {}; starting them is {:.1f} % of "

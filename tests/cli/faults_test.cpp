@@ -243,6 +243,7 @@ TEST_CASE("stragglers: the slow rank is named with its host") {
   CHECK(s.after_step(20, {0.010, 0.011, 0.019, 0.010}, {"n0", "n0", "n1", "n1"}) ==
         "rank 2 on n1 is slow: 19.0 ms of its own work a step, the median is 10.0 ms (steps 1 to "
         "20)");
+  CHECK(s.slow() == 2);
   CHECK(s.slowest() == 2);
   for (int64_t step = 21; step <= 40; ++step)  // not by more than 2 ms
     CHECK(s.after_step(step, {0.001, 0.0025}, {}).empty());

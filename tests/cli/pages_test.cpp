@@ -140,7 +140,7 @@ TEST_CASE("reports: several jobs, two in one file, two at once, and none with ti
   CHECK(resumed[0].back == 0);
   // Two jobs that write one file at the same time.
   const auto mixed = report_page({{config("") + step(1, 4) + step(2, 3) + step(1, 5), "m"}});
-  CHECK(contains(mixed.html, "m: 1 steps come after a later one"));
+  CHECK(contains(mixed.html, "m: 1 step comes after a later one"));
   // A rollback is a reason to begin again.
   const auto back = read_run_logs(config("") + step(1, 4) + step(2, 9) +
                                       "{\"step\": 2, \"spike\": \"loss\"}\n"
@@ -150,6 +150,13 @@ TEST_CASE("reports: several jobs, two in one file, two at once, and none with ti
   CHECK(back[0].back == 0);
   CHECK(back[0].steps.size() == 3);
   CHECK(back[0].last == 4);
+  // Resumed a while before its last step, with a save among the steps that ran again.
+  const auto again = read_run_logs(a + config("\"train.lr\": \"1\"", 1) +
+                                       "{\"step\": 1, \"save_ms\": 1, \"save_wait_ms\": 0}\n" +
+                                       step(2, 3) + step(3, 2) + step(3, 5),
+                                   "x");
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].back == 1);  // the second step 3
   CHECK(report_page({{a + step(4, 1), "a"}}).finished);
   // A later version: more fields, others of another type.
   const auto later =
@@ -203,6 +210,24 @@ TEST_CASE("reports: slow ranks in a sentence", "[pages]") {
   for (SlowestRank& s : slow) s = {s.step, 0, 1.6};
   CHECK(slow_ranks_text(slow, host) ==
         "Rank 0 is slow: it needs 1.6 times as long as the median rank, in all steps.");
+}
+
+TEST_CASE("reports: curves mark where a rank began to be slow", "[pages]") {
+  std::string log = config("\"layout.mesh\": \"data:2\"");
+  for (int n = 1; n <= 120; ++n) {
+    log += step(n, 3);
+    if (n == 20 || n == 40 || n == 60 || n == 120)
+      log += "{\"step\": " + std::to_string(n) +
+             ", \"slow_rank\": 1, \"why\": \"rank 1 on n is slow\"}\n";
+  }
+  const auto logs =
+      tessera::cli::read_run_logs(log + "{\"step\": 120, \"slow_rank\": \"x\"}\n", "a");
+  REQUIRE(logs[0].events.size() == 2);  // still slow at 40 and 60, again at 120
+  CHECK(logs[0].events[0].step == 20);
+  CHECK(logs[0].events[1].step == 120);
+  CHECK(logs[0].events[1].kind == "slow rank");
+  CHECK(
+      contains(tessera::cli::report_page({{log, "a"}}).html, "\"slow rank: rank 1 on n is slow\""));
 }
 
 TEST_CASE("reports: the measured step by cause, and the ranks of a job whose first one is slow",

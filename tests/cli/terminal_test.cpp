@@ -195,8 +195,18 @@ TEST_CASE("terminal: tensors of all layers are one row, with their sums", "[cli]
   }
   REQUIRE(sum == 3 * 16 * 16 * 4);
   INFO(explained.out);
+  // Waiting is told by axes, most first.
+  const size_t by_model = explained.out.find(" over model, "),
+               by_data = explained.out.find(" over data, ");
+  CHECK(explained.out.find(" exposed communication (") < by_model);
+  CHECK(by_model < by_data);
+  CHECK(by_data < explained.out.find(" ms hidden)\n", by_model));
   CHECK(explained.out.find("  3.1 kB  ") != std::string::npos);
   CHECK(explained.out.find("gpt.block*.mlp.down.w.grad (3 tensors)") != std::string::npos);
+  // So are the largest tensors in memory.
+  const size_t memory = explained.out.find("memory of a rank: ");
+  REQUIRE(memory != std::string::npos);
+  CHECK(explained.out.find(" tensors)\n", memory) != std::string::npos);
   const CliResult differ =
       run_cli_in(f, "diff gpt \"batch:data\" \"batch:data;ff:model\" --json d.json" + job);
   expect_success(differ);
