@@ -158,11 +158,12 @@ std::vector<std::pair<std::string, std::string>> steps_of_stages(const std::stri
   return lines;
 }
 
-/// How many exchanges are not awaited at once.
+/// How many exchanges between stages are not awaited at once.
 int64_t sent_ahead(const std::string& layout, bool overlap) {
   const auto lines = steps_of_stages(layout, overlap);
   return std::count_if(lines.begin(), lines.end(), [](const auto& line) {
-    return line.first.find("= exchange #") != std::string::npos &&
+    return line.first.find("gpt.loop") != std::string::npos &&  // not parameters
+           line.first.find("= exchange #") != std::string::npos &&
            line.second.find("exchange #") == std::string::npos &&
            line.second.find("wait #") == std::string::npos;
   });
