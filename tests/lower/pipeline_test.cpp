@@ -2,7 +2,9 @@
 // through the stages, and every layout computes what one rank does.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <sstream>
 
 #include "support/catch.h"
 #include "support/check_equal.h"
@@ -107,7 +109,8 @@ Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
 
 /// A training step of a gpt whose layers are a loop, with `batch` examples a microbatch.
 Explanation explain_gpt(const std::string& mesh, const std::string& layout, int64_t microbatches,
-                        PipelineSchedule schedule, int64_t batch = 3, bool tied = false) {
+                        PipelineSchedule schedule, int64_t batch = 3, bool tied = false,
+                        const Machine* machine = nullptr) {
   nn::GptOptions o = small_gpt(DType::float32);
   o.layers = 4;
   o.scan = true;
@@ -118,7 +121,52 @@ Explanation explain_gpt(const std::string& mesh, const std::string& layout, int6
       g, "batch", microbatches, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam());
   CompileOptions options{Mesh::parse(mesh), Layout::parse(layout), {{"train", {step.loss}, true}}};
   options.pipeline_schedule = schedule;
-  return explain(g, options);
+  return explain(g, options, {}, machine);
+}
+
+/// A device of 1 GFLOP/s behind a link of 1 MB/s.
+Machine slow_link() {
+  Machine m;
+  m.name = "slow link";
+  m.memory_rates = {{0, 1e12}};
+  m.products = {{"float32", 1e9, 1, 1, 1, 0, 0, 0, 0, 1}};
+  m.links = {{"link", 0, 0, 1e6, 0}};
+  return m;
+}
+
+/// The lines of a gpt's step on four stages behind the last pass, and the next line of each.
+std::vector<std::pair<std::string, std::string>> steps_of_stages(const std::string& layout,
+                                                                 bool overlap) {
+  nn::GptOptions o = small_gpt(DType::float32);
+  o.layers = 8;
+  o.scan = true;
+  o.batch = 3;
+  Graph g;
+  const Minimized step = minimize_in_microbatches(
+      g, "batch", 8, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam());
+  CompileOptions options{
+      Mesh::parse("pipe:4"), Layout::parse(layout), {{"train", {step.loss}, true}}};
+  options.overlap = overlap;
+  std::vector<std::pair<std::string, std::string>> lines;
+  explain(g, options, [&](const std::string& pass, const std::function<std::string()>& text) {
+    if (pass != "plan_memory") return;
+    std::istringstream all(text());
+    for (std::string line; std::getline(all, line); lines.push_back({line, ""})) {
+      if (!lines.empty()) lines.back().second = line;
+    }
+  });
+  return lines;
+}
+
+/// How many exchanges between stages are not awaited at once.
+int64_t sent_ahead(const std::string& layout, bool overlap) {
+  const auto lines = steps_of_stages(layout, overlap);
+  return std::count_if(lines.begin(), lines.end(), [](const auto& line) {
+    return line.first.find("gpt.loop") != std::string::npos &&  // not parameters
+           line.first.find("= exchange #") != std::string::npos &&
+           line.second.find("exchange #") == std::string::npos &&
+           line.second.find("wait #") == std::string::npos;
+  });
 }
 
 }  // namespace
@@ -303,6 +351,43 @@ TEST_CASE("between chunks go the activations of a microbatch, once each way", "[
     CHECK(next >= sent);
     CHECK(next < sent + turns);
   }
+}
+
+TEST_CASE("what the last layers made is on its way while stages compute", "[pipeline]") {
+  CHECK(sent_ahead("layers:pipe", true) == 1);
+  CHECK(sent_ahead("layers:pipe*2", true) == 2);  // from the first stage back to the last, too
+  CHECK(sent_ahead("layers:pipe", false) == 0);
+}
+
+TEST_CASE("a transfer between stages takes as long as the stage that sends most", "[pipeline]") {
+  const Machine machine = slow_link();
+  const double activations = 3 * 6 * 12 * 4;
+  for (const int stages : {2, 4}) {
+    const Explanation e =
+        explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", 8,
+                    PipelineSchedule::one_forward_one_backward, 3, false, &machine);
+    double last = 0;
+    for (const CollectiveReport& c : e.functions.back().collectives)
+      last += c.rule == "layers:pipe: from the last stage" ? c.seconds : 0;
+    CHECK(last == Approx(2 * 8 * (stages - 1) * activations / 1e6));
+  }
+}
+
+TEST_CASE("stages that wait for each other take the longer pass in each turn", "[pipeline]") {
+  Machine machine = slow_link();
+  machine.links[0].bandwidth = 1e15;
+  const auto time = [&](const char* layout) {
+    return explain_gpt("pipe:4", layout, 8, PipelineSchedule::one_forward_one_backward, 3, false,
+                       &machine)
+        .functions.back()
+        .time;
+  };
+  const TimeReport free = time("layers:pipe"), in_step = time("layers:pipe;vocab:pipe");
+  CHECK(in_step.compute < free.compute);
+  // A backward has twice the products of a forward: 11 turns of each pass, and 8 of them a stage's.
+  const double forward = free.bubble / 9;
+  CHECK(in_step.bubble > free.bubble + 10 * forward);
+  CHECK(in_step.bubble < free.bubble + 13 * forward);
 }
 
 TEST_CASE("explain says how long stages are idle", "[pipeline]") {

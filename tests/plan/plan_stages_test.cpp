@@ -198,15 +198,16 @@ TEST_CASE("plan: what a stage waits for others is the bubble, turn by turn", "[p
       const int64_t chunks = interleaved ? 3 : 1;
       CHECK(p.turns == 2 * 4 * chunks + 2 * (2 - 1));
       CHECK(p.busy == 2 * 4 * chunks);
-      // Every stage runs each microbatch as often; what the first one has not to do, it waits.
+      // Every stage runs each microbatch as often; what one has not to do, it waits. Played is the
+      // first one, and with chunks the last one.
       std::map<int64_t, int64_t> turns;
-      double first = 0;
+      double busy = 0;
       for (const StageTurn& t : s.stage_turns) {
         turns[t.stage] += t.microbatch >= 0;
-        if (t.stage == 0) first += t.seconds;
+        if (t.stage == (interleaved ? 1 : 0)) busy += t.seconds;
       }
       CHECK(turns == std::map<int64_t, int64_t>{{0, p.busy}, {1, p.busy}});
-      CHECK(s.seconds - first == Approx(s.bubble).epsilon(interleaved ? 0.2 : 1e-6));
+      CHECK(s.seconds - busy == Approx(s.bubble).epsilon(interleaved ? 0.2 : 1e-6));
       const Explanation e = explain(*step.graph, options, {}, &machine);
       const FunctionReport& train = e.functions.back();
       CHECK(train.time.bubble == Approx(s.bubble));

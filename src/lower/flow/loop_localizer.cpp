@@ -497,12 +497,18 @@ void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int 
   build_.set_place(to, with_dim_in_front(without_dim_in_front(waiting)));
   add_nodes_({move});
   Step* const step = &last_exchange();
-  set_most_sent(without_dim_in_front(waiting), 1);
   step->exprs = {entry(loop.senders, counter, axis, stages)};
   const int64_t sent =
       std::ssize(loop.senders) - std::count(loop.senders.begin(), loop.senders.end(), stages);
   const int64_t bytes = stride * size_of(waiting.dtype) * sent, entries = std::ssize(loop.senders);
   step->bytes = (bytes + entries - 1) / entries;
+  // Of the ranks that send in a turn each sends one; in some turns none does.
+  int64_t sending = 0;
+  for (int64_t turn = 0; turn < entries; turn += stages) {
+    sending += std::any_of(loop.senders.begin() + turn, loop.senders.begin() + turn + stages,
+                           [&](int64_t sender) { return sender < stages; });
+  }
+  step->attrs.set("most", stride * size_of(waiting.dtype) * sending * stages / entries);
 }
 
 /// Adds the loop over turns whose body is `turn` to the function `outside`.
