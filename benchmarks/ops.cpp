@@ -57,6 +57,15 @@ Tensor capped_attention(const Inputs& x) {
   o.soft_cap = 20;
   return attention(x[0], x[1], x[2], {}, o);
 }
+/// ALiBi: 2^(-8 (h + 1) / heads) of head h.
+Tensor sloped_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.causal = true;
+  const Dim& heads = x[0].dim("heads");
+  const Tensor head = iota(x[0].graph(), heads, DType::float32) + 1.0;
+  o.slopes = exp(head * (-8 * std::log(2.0) / static_cast<double>(heads.size)));
+  return attention(x[0], x[1], x[2], {}, o);
+}
 
 Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
 Tensor large_filter(const Inputs& x) { return conv(x[0], x[1], {{{"side"}, {"across"}}}); }
@@ -125,6 +134,7 @@ std::vector<Case> cases(bool gpu) {
     all.push_back(
         {"structure: 4 documents, 4096" + end, heads_of(4096), packed_attention, gradient});
     all.push_back({"structure: soft cap, 4096" + end, heads_of(4096), capped_attention, gradient});
+    all.push_back({"structure: slopes, 4096" + end, heads_of(4096), sloped_attention, gradient});
     all.push_back({"structure: causal, 8192" + end, heads_of(8192), heads_attention, gradient});
     all.push_back(
         {"structure: window 512, 8192" + end, heads_of(8192), window_attention, gradient});

@@ -62,16 +62,20 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
     const char *mesh, *rules;
     bool fsdp = false, scan = true;
   };
-  const Case cases[] = {{"one:1", ""},
-                        {"one:1", "", false, false},
-                        {"model:2", "heads,ff,vocab?:model"},
-                        {"data:2", "batch:data", true},
-                        {"model:2", "length,target_length?:model"},
-                        {"model:2", "length,target_length?,memory_length:model"},
-                        {"model:2", "experts?,vocab?,classes?:model"},
-                        {"data:2", "batch,experts?:data"},
-                        {"data:2;model:2", "batch:data;experts?:data+model"},
-                        {"data:2;model:2", "batch:data;heads,ff,vocab?:model", true}};
+  const Case cases[] = {
+      {"one:1", ""},
+      {"one:1", "", false, false},
+      {"model:2", "heads,ff,vocab?:model"},
+      {"data:2", "batch:data", true},
+      {"model:2", "length,target_length?:model"},
+      {"model:2", "length,target_length?,memory_length:model"},
+      {"model:2", "experts?,vocab?,classes?:model"},
+      {"data:2", "batch,experts?:data"},
+      {"data:2;model:2", "batch:data;experts?:data+model"},
+      {"data:2;model:2", "batch,experts?:data+model"},
+      {"data:2;model:2", "batch:data;length,target_length?:model;experts?:data+model"},
+      {"data:2;model:2", "batch,experts?:data;ff:model"},
+      {"data:2;model:2", "batch:data;heads,ff,vocab?:model", true}};
   for (const char* name : kNames) {
     const ModelFolder folder(kModels + name);
     const std::string expected = kModels + name + "/expected.st";
