@@ -38,7 +38,9 @@ struct MemoryReport {
   int64_t params = 0, state = 0, inputs = 0;  ///< persistent bytes per rank
   int64_t transient = 0;                      ///< peak of a run, of the largest function
   int64_t offloaded = 0;                      ///< state in host memory, not included in `state`
-  std::vector<std::pair<std::string, int64_t>> at_peak;  ///< the largest transient tensors at peak
+  /// The largest transient tensors at the peak, and behind them, as "7 more tensors", the sum of
+  /// the others.
+  std::vector<std::pair<std::string, int64_t>> at_peak;
 };
 
 struct PaddingReport {

@@ -137,6 +137,21 @@ std::string causes_table(const Simulation& a, const Simulation& b) {
   return text;
 }
 
+/// "B takes 0.348 ms (90 %) more than A, most of it waiting for b (+0.327)."
+std::string verdict(const Simulation& a, const Simulation& b) {
+  const double more = b.seconds - a.seconds;
+  if (std::abs(more) < 5e-4 * a.seconds) return "A and B take the same time.";
+  std::string text = fmt::format("B takes {:.3f} ms ({:.0f} %) {} than A", 1e3 * std::abs(more),
+                                 100 * std::abs(more) / a.seconds, more > 0 ? "more" : "less");
+  const std::vector<Cause> causes = causes_of_both(a, b);
+  const auto most = std::max_element(
+      causes.begin(), causes.end(),
+      [&](const Cause& x, const Cause& y) { return (x.b - x.a) * more < (y.b - y.a) * more; });
+  if (most != causes.end() && (most->b - most->a) / more > 0.5)
+    text += fmt::format(", most of it {} ({:+.3f})", most->name, 1e3 * (most->b - most->a));
+  return text + ".";
+}
+
 pages::Json by_axes(const Simulation& a, const Simulation& b) {
   std::map<std::string, pages::Json> rows;
   for (const SimulatedAxes& x : a.by_axes)
@@ -153,7 +168,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
                     const std::map<std::string, std::string>& files) {
   const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
   pages::Page page(fmt::format("{}: two layouts", args.words[0]),
-                   fmt::format("{}; {}; on {}", name_a, name_b, a.machine));
+                   fmt::format("{}; {}; on {}. {}", name_a, name_b, a.machine, verdict(a, b)));
   const auto memory = [](const Simulation& s) {
     return pages::with_unit(static_cast<double>(s.memory), "B");
   };
@@ -244,8 +259,9 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       return std::abs(delta(x)) > std::abs(delta(y));
     });
   }
-  say("A  {}\nB  {}\non {}\n{}{} nodes differ, the others {:+.3f} ms; most first\n", args.words[1],
-      args.words[2], a.machine, causes_table(a, b), changed.size(), 1e3 * same);
+  say("A  {}\nB  {}\non {}: {}\n{}{} nodes differ, most first; those that do not {:+.3f} ms\n",
+      args.words[1], args.words[2], a.machine, verdict(a, b), causes_table(a, b), changed.size(),
+      1e3 * same);
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
   json["causes"] = nlohmann::json::array();
   for (const Cause& c : causes_of_both(a, b))
@@ -273,7 +289,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
         1e3 * delta(l), l.kernel, l.tensor());
   }
   if (shown < rows.size())
-    say("  {:>10} {:>10} {:>+10.3f}  {} others; --html and --json have all\n", "", "",
+    say("  {:>10} {:>10} {:>+10.3f}  {} more rows; --html and --json have all\n", "", "",
         1e3 * left_out, rows.size() - shown);
   write_report(args.json, json);
   if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, rows, files));

@@ -8,23 +8,31 @@
 
 namespace tessera::cli {
 
+namespace {
+
+float median(std::vector<float> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
 void RunSummary::add(const StepRecord& record) {
   last_ = record;
   seconds_ += record.ms * 1e-3;
-  peak_share_ += record.peak_share * record.ms * 1e-3;
   rates_.push_back(static_cast<float>(record.tokens_per_s));
+  shares_.push_back(static_cast<float>(record.peak_share));
 }
 
 std::string RunSummary::text(const BestEvaluation& best, const Places& places) const {
   if (rates_.empty()) return "";
-  std::vector<float> rates = rates_;
-  const auto middle = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-  std::nth_element(rates.begin(), middle, rates.end());
-  std::string text =
-      fmt::format("done    {} step{} in {}, {}", rates.size(), rates.size() == 1 ? "" : "s",
-                  seconds_ < 10 ? fmt::format("{:.2f} s", seconds_) : duration(seconds_),
-                  with_unit(*middle, "tok/s"));
-  if (peak_share_ > 0) text += fmt::format(", {:.0f} % of the peak", 100 * peak_share_ / seconds_);
+  std::string text = fmt::format(
+      "done    {} step{} in {}, median {}", rates_.size(), rates_.size() == 1 ? "" : "s",
+      seconds_ < 10 ? fmt::format("{:.2f} s", seconds_) : duration(seconds_),
+      with_unit(median(rates_), "tok/s"));
+  if (const float share = median(shares_); share > 0)
+    text += fmt::format(", {:.0f} % of the peak", 100 * share);
   text += fmt::format("; loss {:.4f}", last_.loss);
   if (best.step >= 0) text += fmt::format(", best eval {:.4f} at step {}", best.loss, best.step);
   if (last_.skipped > 0) text += fmt::format("; {} steps skipped", last_.skipped);

@@ -19,16 +19,15 @@ class RunSummary {
     std::string checkpoint, log;  ///< as given; empty: none
     std::string next;             ///< a command; empty: none
   };
-  /// Lines "done", "saved", "log" and "next": steps, time, median tokens/s and share of the peak,
-  /// the last loss and the best of evaluations, where the results are and the command that goes on.
-  /// Empty if no step was done.
+  /// Lines "done", "saved", "log" and "next": steps, time, medians of tokens/s and of the share of
+  /// the peak, the last loss and the best of evaluations, where the results are and the command
+  /// that goes on. Empty if no step was done.
   std::string text(const BestEvaluation& best, const Places& places) const;
 
  private:
   StepRecord last_;
   double seconds_ = 0;
-  std::vector<float> rates_;  ///< tokens/s of each step
-  double peak_share_ = 0;     ///< sum over steps, weighted by their time
+  std::vector<float> rates_, shares_;  ///< of each step: tokens/s, share of the peak
 };
 
 /// `text` as one word of a POSIX shell.

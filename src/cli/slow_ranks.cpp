@@ -69,9 +69,14 @@ std::string slow_now_and_then(const std::vector<SlowestRank>& slowest,
   for (const auto& [rank, time] : lost) all += time;
   std::set<int64_t> ranks;
   std::vector<double> ratios;
+  double sum = 0, from = -1, to = -1;  // the steps in which it loses 8 of 10
   for (const SlowestRank& s : slowest) {
     ranks.insert(s.rank);
-    if (s.rank == worst->first && s.ratio >= Stragglers::kSlow) ratios.push_back(s.ratio);
+    if (s.rank != worst->first || s.ratio < kClearly) continue;
+    if (s.ratio >= Stragglers::kSlow) ratios.push_back(s.ratio);
+    sum += s.ratio - 1;
+    if (from < 0 && sum >= 0.1 * worst->second) from = s.step;
+    if (to < 0 && sum >= 0.9 * worst->second) to = s.step;
   }
   // Of two ranks, one loses half or more by chance.
   const double least = std::max(0.5, 1.5 / static_cast<double>(ranks.size()));
@@ -79,9 +84,9 @@ std::string slow_now_and_then(const std::vector<SlowestRank>& slowest,
   return fmt::format(
       "{} is slow now and then: in {} of {} steps it needs {:.1f} times as long as the median rank "
       "or longer, {:.1f} times in half of those. {:.0f} % of the time that slow ranks cost is "
-      "lost by it.",
+      "lost by it, nearly all in steps {:.0f} to {:.0f}.",
       named(worst->first, host_of), ratios.size(), slowest.size(), Stragglers::kSlow,
-      quantile(ratios, 0.5), 100 * worst->second / all);
+      quantile(ratios, 0.5), 100 * worst->second / all, from, to);
 }
 
 }  // namespace

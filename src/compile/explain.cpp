@@ -157,7 +157,13 @@ void find_peak(const Program& program, MemoryReport& memory) {
   }
   std::stable_sort(memory.at_peak.begin(), memory.at_peak.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
-  if (memory.at_peak.size() > 8) memory.at_peak.resize(8);
+  constexpr size_t kShown = 8;
+  if (memory.at_peak.size() <= kShown) return;
+  int64_t rest = 0;
+  for (size_t i = kShown; i < memory.at_peak.size(); ++i) rest += memory.at_peak[i].second;
+  const size_t others = memory.at_peak.size() - kShown;
+  memory.at_peak.resize(kShown);
+  memory.at_peak.emplace_back(fmt::format("{} more tensors", others), rest);
 }
 
 std::vector<PaddingReport> padding_of(const Program& program) {

@@ -162,7 +162,11 @@ TEST_CASE("diff says where the milliseconds go", "[cli]") {
   const CliResult r = run_cli_in(
       f, model + "--mesh \"data:2;model:2\" --machine h100 --set dtype=bfloat16 --json d.json");
   expect_success(r);
-  CHECK(r.out.find("nodes differ") != std::string::npos);
+  CHECK(r.out.find("nodes differ, most first") != std::string::npos);
+  CHECK(r.out.find("%) more than A, most of it waiting for model (+") != std::string::npos);
+  const CliResult same =
+      run_cli_in(f, "diff gpt batch:data batch:data --mesh data:2 --machine h100");
+  CHECK(same.out.find("on h100: A and B take the same time.\n") != std::string::npos);
   CHECK(r.out.find("all_reduce over model") != std::string::npos);
   for (const char* part : {"ms, by cause\n", "  compute\n", "  waiting for data\n", "  a step\n"})
     CHECK(r.out.find(part) != std::string::npos);

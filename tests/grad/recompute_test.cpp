@@ -124,6 +124,13 @@ TEST_CASE("parameters that are split are gathered once, or again for backward", 
   const Explanation plain = explained(deep_gpt(), "a:2", layout, {});
   const Explanation again = explained(deep_gpt(), "a:2", layout, {{}, {"block"}});
   CHECK(again.memory.transient < plain.memory.transient);
+  // What is named, and the sum of the others, is all of the peak but gaps.
+  CHECK(plain.memory.at_peak.size() == 9);
+  CHECK(plain.memory.at_peak.back().first.find(" more tensors") != std::string::npos);
+  int64_t at_peak = 0;
+  for (const auto& [name, bytes] : plain.memory.at_peak) at_peak += bytes;
+  CHECK(at_peak <= plain.memory.transient);
+  CHECK(at_peak > 9 * plain.memory.transient / 10);
 }
 
 TEST_CASE("names of scopes that backward recomputes are checked", "[again]") {
