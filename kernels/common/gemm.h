@@ -12,4 +12,9 @@ struct Gemm {
   int64_t a_row = 0, a_column = 0, b_row = 0, b_column = 0, c_row = 0, c_column = 0;
 };
 
+/// The same product as c^T = b^T a^T.
+inline Gemm transposed(const Gemm& g) {
+  return {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+}
+
 }  // namespace tessera::kernels

@@ -117,8 +117,7 @@ std::optional<BfloatGemm> BfloatGemm::prepare(const Gemm& g, DType result) {
   if (!is_fast()) return {};
   Gemm rows = g;
   product.swapped_ = g.c_column != 1;
-  if (product.swapped_)
-    rows = {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
+  if (product.swapped_) rows = transposed(g);
   product.state_ = library(rows, result);
   if (!product.state_) return {};
   return product;

@@ -121,8 +121,7 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
     return gemv(g.m, g.k, a, g.a_row, g.a_column, b, g.b_row, c, g.c_row);
   }
   if (g.c_column != 1) {  // C^T = B^T A^T
-    const Gemm t{g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
-    return gemm_of(t, b, a, c, overwrite);
+    return gemm_of(transposed(g), b, a, c, overwrite);
   }
   const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column),
                mb = matrix(g.k, g.n, g.b_row, g.b_column);

@@ -17,11 +17,7 @@ namespace {
 constexpr int64_t kParts = 4, kLeastTerms = 16 * kParts;
 constexpr int64_t kGrain = 16;  ///< columns: a cache line of sums
 
-/// Few rows: C^T = B^T A^T if the columns are few.
-Gemm with_few_rows(const Gemm& g) {
-  if (g.m <= g.n) return g;
-  return {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
-}
+Gemm with_few_rows(const Gemm& g) { return g.m <= g.n ? g : transposed(g); }
 
 template <class T>
 class SplitK final : public Kernel {

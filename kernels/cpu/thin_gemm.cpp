@@ -10,11 +10,6 @@ namespace {
 
 constexpr int64_t kLeastTerms = 16, kLeastColumns = 16;
 
-/// C^T = B^T A^T.
-Gemm transposed(const Gemm& g) {
-  return {g.n, g.m, g.k, g.b_column, g.b_row, g.a_column, g.a_row, g.c_column, g.c_row};
-}
-
 template <class T, class C, class... More>
 void multiply(void (*loops)(const Gemm&, const T*, const T*, C*, More...), const Gemm& g,
               const T* a, const T* b, C* c, More... more) {
