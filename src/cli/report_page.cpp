@@ -45,6 +45,14 @@ std::string host_of(const Json& head, int64_t rank) {
   return "";
 }
 
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double v) { return !std::isfinite(v); });
+  if (values.empty()) return NAN;
+  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
+                   values.end());
+  return values[values.size() / 2];
+}
+
 /// The mean measured step by cause: what read its data, what waited for others, what saved, and the
 /// rest, which computed. Without the first step, which warms up. `which`: as for add_job().
 void add_step(Page& page, const RunLog& log, const std::string& which) {
@@ -87,8 +95,10 @@ void add_step(Page& page, const RunLog& log, const std::string& which) {
   parts.emplace_back("saving", each * saving);
   page.section("step" + which,
                "Where the time of a step went" + (which.empty() ? "" : ": " + log.name));
-  Json chart =
-      bar_chart("a measured step by cause", "s", fmt::format("mean of {} steps", steps), parts);
+  Json chart = bar_chart("a measured step by cause", "s",
+                         fmt::format("mean of {} steps, of which the median takes {}", steps,
+                                     pages::with_unit(median(ms) / 1e3, "s")),
+                         parts);
   chart["about"] = by_axes ? "Waiting for axes is that of the first rank, as it was profiled, from "
                              "when the last rank has come. What ranks wait for that one before is "
                              "apart."
@@ -285,14 +295,6 @@ void add_notes(Page& page, const RunLog& log) {
         log.name, log.back == 1 ? "1 step comes" : fmt::format("{} steps come", log.back)));
 }
 
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double v) { return !std::isfinite(v); });
-  if (values.empty()) return NAN;
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
-}
-
 Json summary(const RunLog& log) {
   Json row = {{"name", log.name}};
   const auto set = [&](const char* key, double v) {
@@ -323,9 +325,9 @@ void add_summary(Page& page, const std::vector<RunLog>& logs) {
                        {"step", "steps", "#"},
                        {"loss", "last loss", "#"},
                        {"best", "best held out", "#"},
-                       {"rate", "tokens/s", "#"},
-                       {"ms", "a step", "s"},
-                       {"peak", "of peak", "%"},
+                       {"rate", "tokens/s, median", "#"},
+                       {"ms", "a step, median", "s"},
+                       {"peak", "of its peak, median", "%"},
                        {"skipped", "skipped", "#"}},
                       rows, "");
   }
