@@ -519,6 +519,10 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
   std::vector<Command> commands;
   app.set_help_flag("-h,--help", "Prints this help and exits.");
   app.require_subcommand(1);
+  app.footer(
+      "Example:\n"
+      "  tessera train gpt --data FILE.txt --mesh data:4 --log run.jsonl\n"
+      "  tessera train --help");
   const AddCommand add = [&](const char* name, const char* help, const char* example,
                              std::function<int()> run) {
     CLI::App* sub = app.add_subcommand(name, help);

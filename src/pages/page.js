@@ -576,7 +576,7 @@ class Cut extends Chart {
     };
     list("");
     select.style.maxWidth = "100%";
-    this.controls.append(el("label", {}, "find ", el("input", {type: "search", placeholder: "parameter, w1, all_reduce", oninput: e => { list(e.target.value); this.draw(); }})), select);
+    this.controls.append(el("label", {}, "find ", el("input", {type: "search", placeholder: "w1, all_reduce", oninput: e => { list(e.target.value); this.draw(); }})), select);
     this.axis = Object.fromEntries(s.mesh.map(([name], i) => [name, i]));
     this.marks(s.mesh.map(([name, size], i) => [`${name} (${size})`, `background:${color(i)}`]));
     this.about = el("p", {role: "status"});

@@ -322,6 +322,7 @@ TEST_CASE("terminal: tessera alone prints its help", "[cli]") {
   expect_success(alone);
   CHECK(alone.out == run_cli_in(f, "--help").out);
   CHECK(alone.out.find("train ") != std::string::npos);
+  CHECK(alone.out.find("\n  tessera train gpt --data FILE.txt") != std::string::npos);
 }
 
 TEST_CASE("terminal: every option of train stands in a group with an example", "[cli]") {
