@@ -19,8 +19,7 @@ class PieceCache {
   bool find(std::string_view piece, std::vector<int32_t>& ids) const {
     if (piece.size() > kBytes) return false;
     const Entry& entry = entries_[slot_of(piece)];
-    if (entry.bytes != piece.size() || std::memcmp(entry.text, piece.data(), piece.size()) != 0)
-      return false;
+    if (piece != std::string_view(entry.text, entry.bytes)) return false;
     ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
     return true;
   }
@@ -29,8 +28,8 @@ class PieceCache {
     Entry& entry = entries_[slot_of(piece)];
     entry.bytes = static_cast<uint8_t>(piece.size());
     entry.count = static_cast<uint8_t>(count);
-    std::memcpy(entry.text, piece.data(), piece.size());
-    std::memcpy(entry.ids, ids, count * sizeof(int32_t));
+    std::copy_n(piece.data(), piece.size(), entry.text);
+    std::copy_n(ids, count, entry.ids);  // null, if a piece has no ids
   }
 
  private:
