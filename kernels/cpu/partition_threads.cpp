@@ -1,5 +1,6 @@
 // Sharing a step between the threads of a rank: its views are cut along one dim of the result, like
-// tensors over ranks, and every share is bound as a kernel of its own.
+// tensors over ranks, and every share is bound as a kernel of its own. A kernel may share its work
+// in another way, and gets the threads then.
 #include <algorithm>
 #include <optional>
 

@@ -133,41 +133,40 @@ void store_in_place(const Program& program, Function& function) {
 }
 
 void initialize_in_place(const Program& program, Function& init) {
-  auto& steps = init.steps;
-  for (size_t t = 0; t < steps.size();) {
-    const Step& copy = steps[t];
-    const auto moves_all = [&] {
-      if (copy.kind != StepKind::compute || !info_of(copy.kernel).is_copy) return false;
-      const View &from = copy.in[0], &to = copy.out[0];
-      if (program.buffers[from.buffer].arena != ArenaKind::transient ||
-          program.buffers[to.buffer].arena != ArenaKind::persistent)
-        return false;
-      if (!is_whole(program, from) || !is_whole(program, to) || from.dtype != to.dtype)
-        return false;
-      for (size_t s = 0; s < t; ++s) {
-        bool is_used = false;
-        visit_views(std::as_const(steps[s]),
-                    [&](const View& v) { is_used |= v.buffer == to.buffer; });
-        if (is_used) return false;
-      }
-      return true;
-    };
-    if (!moves_all()) {
-      ++t;
-      continue;
+  std::map<int, size_t> first_use;  // by buffer: the step
+  for (size_t s = 0; s < init.steps.size(); ++s)
+    visit_views(std::as_const(init.steps[s]),
+                [&](const View& v) { first_use.emplace(v.buffer, s); });
+  std::map<int, int> place;  // by buffer of a value: that of the stored tensor
+  const auto moves_all = [&](const Step& step, size_t s) {
+    if (step.kind != StepKind::compute || !info_of(step.kernel).is_copy) return false;
+    const View &from = step.in[0], &to = step.out[0];
+    return program.buffers[from.buffer].arena == ArenaKind::transient &&
+           program.buffers[to.buffer].arena == ArenaKind::persistent && from.dtype == to.dtype &&
+           is_whole(program, from) && is_whole(program, to) && first_use.at(to.buffer) == s &&
+           !place.contains(from.buffer);
+  };
+  std::vector<Step> kept;
+  int dropped_before = 0;
+  for (size_t s = 0; s < init.steps.size(); ++s) {
+    Step& step = init.steps[s];
+    if (moves_all(step, s)) {
+      place[step.in[0].buffer] = step.out[0].buffer;
+      dropped_before += static_cast<int>(s) < init.first_update ? 1 : 0;
+    } else {
+      kept.push_back(std::move(step));
     }
-    const int from = copy.in[0].buffer, to = copy.out[0].buffer;
-    steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(t));
-    if (static_cast<int>(t) < init.first_update) --init.first_update;
-    const auto rename = [&](int& buffer) {
-      if (buffer == from) buffer = to;
-    };
-    for (Step& step : steps) {
-      for (auto* views : {&step.in, &step.out}) {
-        for (View& view : *views) rename(view.buffer);
-      }
-      rename_in_bodies(step, rename);
+  }
+  init.steps = std::move(kept);
+  init.first_update -= dropped_before;
+  const auto rename = [&](int& buffer) {
+    if (const auto at = place.find(buffer); at != place.end()) buffer = at->second;
+  };
+  for (Step& step : init.steps) {
+    for (auto* views : {&step.in, &step.out}) {
+      for (View& view : *views) rename(view.buffer);
     }
+    rename_in_bodies(step, rename);
   }
 }
 
