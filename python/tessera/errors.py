@@ -63,7 +63,8 @@ def _print_to_users_line():
     def hook(kind, error, trace):
         if _is_users(error):
             end_in_users_line(error)
-        then(kind, error, error.__traceback__ if _is_users(error) else trace)
+            trace = error.__traceback__
+        then(kind, error, trace)
 
     sys.excepthook = hook
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None

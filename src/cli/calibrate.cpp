@@ -12,6 +12,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/median.h"
 #include "cli/commands.h"
 #include "cli/machine_page.h"
 #include "cli/report.h"

@@ -119,10 +119,11 @@ pages::Json stages_chart(const Simulation& s) {
   }
   std::string about = fmt::format(
       "A turn is a forward or a backward of a microbatch on a stage. It is as wide as it is priced "
-      "for the first stage, which has forwards and backwards in turn, or for the first stage that "
-      "works in it where chunks are interleaved. A stage works in {} of {} turns; in the others it "
+      "for the first stage, which has forwards and backwards in turn, or, where "
+      "chunks are interleaved, for the last stage that works in it. A stage works in {} of {} "
+      "turns; in the others it "
       "is idle: that is the bubble, {} of {}. Between turns all stages compute the head and the "
-      "loss and hand over.",
+      "loss, and send.",
       p.busy, p.turns, pages::with_unit(s.bubble, "s"), pages::with_unit(s.seconds, "s"));
   if (s.stage_turns.size() > kMostSpans)
     about += fmt::format(" The first {} of {} boxes.", kMostSpans, s.stage_turns.size());

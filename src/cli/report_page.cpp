@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "base/median.h"
 #include "base/words.h"
 #include "cli/bar_chart.h"
 #include "cli/mesh_chart.h"
@@ -43,14 +44,6 @@ std::string host_of(const Json& head, int64_t rank) {
     rank -= ranks;
   }
   return "";
-}
-
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double v) { return !std::isfinite(v); });
-  if (values.empty()) return NAN;
-  std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
-                   values.end());
-  return values[values.size() / 2];
 }
 
 /// The mean measured step by cause: what read its data, what waited for others, what saved, and the

@@ -2,27 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
+#include "base/median.h"
 #include "cli/units.h"
 
 namespace tessera::cli {
 
-namespace {
-
-float median(std::vector<float> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-}  // namespace
-
 void RunSummary::add(const StepRecord& record) {
   last_ = record;
   seconds_ += record.ms * 1e-3;
-  rates_.push_back(static_cast<float>(record.tokens_per_s));
-  shares_.push_back(static_cast<float>(record.peak_share));
+  rates_.push_back(record.tokens_per_s);
+  shares_.push_back(record.peak_share);
 }
 
 std::string RunSummary::text(const BestEvaluation& best, const Places& places) const {
@@ -31,7 +20,7 @@ std::string RunSummary::text(const BestEvaluation& best, const Places& places) c
       "done    {} step{} in {}, median {}", rates_.size(), rates_.size() == 1 ? "" : "s",
       seconds_ < 10 ? fmt::format("{:.2f} s", seconds_) : duration(seconds_),
       with_unit(median(rates_), "tok/s"));
-  if (const float share = median(shares_); share > 0)
+  if (const double share = median(shares_); share > 0)
     text += fmt::format(", {:.0f} % of the peak", 100 * share);
   text += fmt::format("; loss {:.4f}", last_.loss);
   if (best.step >= 0) text += fmt::format(", best eval {:.4f} at step {}", best.loss, best.step);

@@ -27,7 +27,7 @@ class RunSummary {
  private:
   StepRecord last_;
   double seconds_ = 0;
-  std::vector<float> rates_, shares_;  ///< of each step: tokens/s, share of the peak
+  std::vector<double> rates_, shares_;  ///< of each step: tokens/s, share of the peak
 };
 
 /// `text` as one word of a POSIX shell.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/median.h"
 #include "tessera/simulate.h"
 
 namespace tessera::cli {
@@ -23,11 +24,6 @@ void feed(Session& session, const nn::Model& model, int64_t vocab) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function) {
   session.run(function);  // a profile lists only steps that ran

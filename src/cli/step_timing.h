@@ -11,8 +11,6 @@
 
 namespace tessera::cli {
 
-double median(std::vector<double> values);
-
 /// Median seconds of each step of `function` over several runs, in order; a collective includes its
 /// wait. All ranks must call.
 std::vector<std::pair<StepTime, double>> step_times(Session& session, const std::string& function);
