@@ -165,13 +165,13 @@ TEST_CASE("a corpus is the same after any number of kills", "[cli][slow]") {
       waitpid(child, &status, 0);
       break;
     }
-    done = WIFEXITED(status);
+    // A kill may also come when everything is written and the process has only to end.
+    done = std::filesystem::exists(f("cut.idx"));
     INFO(f.read("err.txt"));
-    REQUIRE((!done || WEXITSTATUS(status) == 0));
+    if (WIFEXITED(status)) REQUIRE((WEXITSTATUS(status) == 0 && done));
     kills += done ? 0 : 1;
     resumed += before > 0 ? 1 : 0;
     if (!done) CHECK(committed(f) >= before);  // it did not begin again
-    CHECK(std::filesystem::exists(f("cut.idx")) == done);
   }
   CHECK(kills >= 3);
   CHECK(resumed >= 2);
