@@ -26,6 +26,10 @@ struct CollectiveReport {
   double exposed = 0;  ///< of it, not overlapped with compute
 };
 
+/// Those that layers have alike as one, named "gpt.block*.mlp.up.w (12 tensors)", with the sums of
+/// their bytes and times; `times` stays that of one. In order of the first of each.
+std::vector<CollectiveReport> by_layers(const std::vector<CollectiveReport>& all);
+
 /// An op that leaves mesh axes unused: ranks along these axes compute the same.
 struct RedundantReport {
   std::string node, source, axes;

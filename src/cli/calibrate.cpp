@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <map>
@@ -13,6 +15,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/median.h"
+#include "cli/busy_machine.h"
 #include "cli/commands.h"
 #include "cli/machine_page.h"
 #include "cli/report.h"
@@ -360,6 +363,8 @@ int calibrate(const Arguments& args) {
       args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
   Cluster cluster = Cluster::from_environment(mesh.size());
   cluster.set_timeout(args.timeout);
+  double load = 0;
+  ::getloadavg(&load, 1);
   const Machine machine = Calibration(args, mesh, cluster).run();
   if (!cluster.is_root()) return 0;
   if (args.out.empty()) {
@@ -376,6 +381,8 @@ int calibrate(const Arguments& args) {
     say("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link, 1e6 * c.latency,
         c.bandwidth / 1e9);
   say("profile: {}\n", path);
+  const std::string busy = busy_warning(load, usable_cores());
+  if (!busy.empty()) std::fprintf(stderr, "tessera: warning: %s\n", busy.c_str());
   if (!args.html.empty()) write_text_file(args.html, machine_page(machine, path));
   return 0;
 }

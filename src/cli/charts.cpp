@@ -216,9 +216,8 @@ pages::Json cut_chart(const Placement& p) {
   return chart;
 }
 
-std::vector<std::pair<std::string, double>> causes_of(const Simulation& s) {
-  std::vector<std::pair<std::string, double>> parts = {{"compute", s.compute},
-                                                       {"slowed by transfers", s.slowed}};
+Causes causes_of(const Simulation& s) {
+  Causes parts = {{"compute", s.compute}, {"slowed by transfers", s.slowed}};
   for (const SimulatedAxes& a : s.by_axes) parts.emplace_back("waiting for " + a.axes, a.exposed);
   parts.emplace_back(kBubble, s.bubble);
   return parts;

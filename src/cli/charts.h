@@ -7,6 +7,7 @@
 
 #include "base/words.h"
 #include "cli/bar_chart.h"
+#include "cli/causes.h"
 #include "pages/page.h"
 #include "tessera/placement.h"
 #include "tessera/simulate.h"
@@ -33,6 +34,6 @@ pages::Json memory_bar(const std::string& label, const Memory& memory) {
   return bar_chart("what fills the memory of a rank", "B", label, parts);
 }
 /// Compute, slowed, exposed and bubble of a simulated step.
-std::vector<std::pair<std::string, double>> causes_of(const Simulation& simulation);
+Causes causes_of(const Simulation& simulation);
 
 }  // namespace tessera::cli

@@ -107,49 +107,19 @@ std::vector<Line> by_layers(const std::vector<Line>& lines) {
   return rows;
 }
 
-/// A cause of a step's time under either layout; 0 where one has it not.
-struct Cause {
-  std::string name;
-  double a = 0, b = 0;
-};
-
-std::vector<Cause> causes_of_both(const Simulation& a, const Simulation& b) {
-  std::vector<Cause> all;
-  const auto of = [&](const std::string& name) -> Cause& {
-    const auto at =
-        std::find_if(all.begin(), all.end(), [&](const Cause& c) { return c.name == name; });
-    return at == all.end() ? all.emplace_back(Cause{name}) : *at;
-  };
-  for (const auto& [name, seconds] : causes_of(a)) of(name).a = seconds;
-  for (const auto& [name, seconds] : causes_of(b)) of(name).b = seconds;
-  std::erase_if(all, [](const Cause& c) { return c.a == 0 && c.b == 0; });
-  return all;
-}
-
 std::string causes_table(const Simulation& a, const Simulation& b) {
   std::string text = fmt::format("  {:>10} {:>10} {:>10}  ms, by cause\n", "A", "B", "B - A");
   const auto row = [&](const std::string& name, double x, double y) {
     text += fmt::format("  {:>10.3f} {:>10.3f} {:>+10.3f}  {}\n", 1e3 * x, 1e3 * y, 1e3 * (y - x),
                         name);
   };
-  for (const Cause& c : causes_of_both(a, b)) row(c.name, c.a, c.b);
+  for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b))) row(c.name, c.a, c.b);
   row("a step", a.seconds, b.seconds);
   return text;
 }
 
-/// "B takes 0.348 ms (90 %) more than A, most of it waiting for b (+0.327)."
 std::string verdict(const Simulation& a, const Simulation& b) {
-  const double more = b.seconds - a.seconds;
-  if (std::abs(more) < 5e-4 * a.seconds) return "A and B take the same time.";
-  std::string text = fmt::format("B takes {:.3f} ms ({:.0f} %) {} than A", 1e3 * std::abs(more),
-                                 100 * std::abs(more) / a.seconds, more > 0 ? "more" : "less");
-  const std::vector<Cause> causes = causes_of_both(a, b);
-  const auto most = std::max_element(
-      causes.begin(), causes.end(),
-      [&](const Cause& x, const Cause& y) { return (x.b - x.a) * more < (y.b - y.a) * more; });
-  if (most != causes.end() && (most->b - most->a) / more > 0.5)
-    text += fmt::format(", most of it {} ({:+.3f})", most->name, 1e3 * (most->b - most->a));
-  return text + ".";
+  return verdict("A", causes_of(a), "B", causes_of(b));
 }
 
 pages::Json by_axes(const Simulation& a, const Simulation& b) {
@@ -182,7 +152,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
   bars["rows"].push_back(bar_chart("", "s", name_b, causes_of(b))["rows"][0]);
   page.chart(bars);
   nlohmann::json causes = nlohmann::json::array();
-  for (const Cause& c : causes_of_both(a, b))
+  for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b)))
     causes.push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}, {"delta", c.b - c.a}});
   page.table({{"cause", "cause"}, {"a", "A", "s"}, {"b", "B", "s"}, {"delta", "B - A", "s"}},
              causes, "");
@@ -264,7 +234,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       1e3 * same);
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
   json["causes"] = nlohmann::json::array();
-  for (const Cause& c : causes_of_both(a, b))
+  for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b)))
     json["causes"].push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}});
   json["nodes"] = nlohmann::json::array();
   for (const Line& l : changed)

@@ -52,7 +52,7 @@ void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
 void add_collectives(Page& page, const FunctionReport& f, bool timed) {
   page.section("collectives", "Collectives, and why they are there");
   Json rows = Json::array();
-  for (const CollectiveReport& c : f.collectives)
+  for (const CollectiveReport& c : by_layers(f.collectives))
     rows.push_back({{"kind", c.kind},
                     {"axes", fmt::format("{} ({})", c.axes, c.ranks)},
                     {"tensor", c.tensor},

@@ -8,6 +8,7 @@
 #include "base/median.h"
 #include "base/words.h"
 #include "cli/bar_chart.h"
+#include "cli/causes.h"
 #include "cli/mesh_chart.h"
 #include "cli/report_curves.h"
 #include "cli/run_log.h"
@@ -46,57 +47,106 @@ std::string host_of(const Json& head, int64_t rank) {
   return "";
 }
 
-/// The mean measured step by cause: what read its data, what waited for others, what saved, and the
-/// rest, which computed. Without the first step, which warms up. `which`: as for add_job().
-void add_step(Page& page, const RunLog& log, const std::string& which) {
-  const std::vector<double> ms = log.column("ms"), data = log.column("data_ms"),
-                            own = log.column("median_ms");
-  double all = 0, reading = 0, working = 0, saving = 0;
-  int64_t steps = 0;
-  for (size_t i = ms.size() > 1 ? 1 : 0; i < ms.size(); ++i) {
-    if (!(ms[i] > 0) || !(data[i] >= 0) || !(own[i] > 0)) continue;
-    all += ms[i];
-    reading += data[i];
-    working += std::min(ms[i], own[i]);
-    ++steps;
-  }
-  if (steps == 0) return;
-  for (const auto& [step, record] : log.saves) {
-    for (const char* field : {"save_ms", "save_wait_ms"}) {
-      if (const double paid = number_of(record, field); paid > 0) saving += paid;
-    }
-  }
-  const double each = 1e-3 / static_cast<double>(steps);
-  std::map<std::string, double> waiting;  // by axes, of a profiled job
+/// Seconds that the first rank waited for data over each axis, as a job with a profile measured it.
+std::map<std::string, double> waits_by_axes(const RunLog& log) {
+  std::map<std::string, double> waiting;
   for (const Json& bucket : log.buckets) {
     const double exposed = number_of(bucket, "exposed_ms");
     if (exposed > 0 && bucket.contains("axes"))
       waiting["waiting for " + text_of(bucket["axes"])] += exposed / 1e3;
   }
+  return waiting;
+}
+
+/// The mean measured step by cause, without the first one, which warms up.
+struct MeasuredStep {
+  double seconds = 0, reading = 0, working = 0, saving = 0;
+  int64_t steps = 0;
+  std::map<std::string, double> waits;  ///< by axes, if these are known
+
+  Causes causes() const;
+};
+
+MeasuredStep measured_step(const RunLog& log) {
+  const std::vector<double> ms = log.column("ms"), data = log.column("data_ms"),
+                            own = log.column("median_ms");
+  MeasuredStep m;
+  for (size_t i = ms.size() > 1 ? 1 : 0; i < ms.size(); ++i) {
+    if (!(ms[i] > 0) || !(data[i] >= 0) || !(own[i] > 0)) continue;
+    m.seconds += ms[i];
+    m.reading += data[i];
+    m.working += std::min(ms[i], own[i]);
+    ++m.steps;
+  }
+  if (m.steps == 0) return m;
+  for (const auto& [step, record] : log.saves) {
+    for (const char* field : {"save_ms", "save_wait_ms"}) {
+      if (const double paid = number_of(record, field); paid > 0) m.saving += paid;
+    }
+  }
+  for (double* sum : {&m.seconds, &m.reading, &m.working, &m.saving})
+    *sum *= 1e-3 / static_cast<double>(m.steps);
   double waited = 0;
-  for (const auto& [axes, seconds] : waiting) waited += seconds;
-  const bool by_axes = waited > 0 && waited + each * reading < each * all;
-  if (!by_axes) waiting = {{"waiting for other ranks", each * (all - working)}};
-  // What is measured of a bucket begins when its last rank has come.
-  const double for_slower = by_axes ? std::max(0.0, each * (all - working) - waited) : 0;
-  std::vector<std::pair<std::string, double>> parts = {
-      {"compute",
-       by_axes ? each * (all - reading) - waited - for_slower : each * (working - reading)},
-      {"reading data", each * reading}};
-  parts.insert(parts.end(), waiting.begin(), waiting.end());
-  if (by_axes) parts.emplace_back("waiting for slower ranks", for_slower);
-  parts.emplace_back("saving", each * saving);
-  page.section("step" + which,
-               "Where the time of a step went" + (which.empty() ? "" : ": " + log.name));
-  Json chart = bar_chart("a measured step by cause", "s",
-                         fmt::format("mean of {} steps, of which the median takes {}", steps,
-                                     pages::with_unit(median(ms) / 1e3, "s")),
-                         parts);
+  const std::map<std::string, double> waits = waits_by_axes(log);
+  for (const auto& [axes, seconds] : waits) waited += seconds;
+  if (waited + m.reading < m.seconds) m.waits = waits;
+  return m;
+}
+
+Causes MeasuredStep::causes() const {
+  const double waiting = seconds - working;
+  if (waits.empty())
+    return {{"compute", working - reading},
+            {"reading data", reading},
+            {"waiting for other ranks", waiting},
+            {"saving", saving}};
+  double waited = 0;
+  for (const auto& [axes, wait] : waits) waited += wait;
+  // What is measured of a transfer begins when its last rank has come.
+  const double for_slower = std::max(0.0, waiting - waited);
+  Causes causes = {{"compute", seconds - reading - waited - for_slower}, {"reading data", reading}};
+  causes.insert(causes.end(), waits.begin(), waits.end());
+  causes.emplace_back("waiting for slower ranks", for_slower);
+  causes.emplace_back("saving", saving);
+  return causes;
+}
+
+/// The measured step by cause, a bar for each job, and how the others differ from the first. Waits
+/// are told by axes where all jobs can.
+void add_steps(Page& page, const std::vector<RunLog>& logs) {
+  std::vector<std::pair<const RunLog*, MeasuredStep>> steps;
+  bool by_axes = true;
+  for (const RunLog& log : logs) {
+    const MeasuredStep step = measured_step(log);
+    if (step.steps == 0) continue;
+    steps.emplace_back(&log, step);
+    by_axes = by_axes && !step.waits.empty();
+  }
+  if (steps.empty()) return;
+  Json chart;
+  std::string differences;
+  for (auto& [log, step] : steps) {
+    if (!by_axes) step.waits.clear();
+    const std::string label = fmt::format("{}mean of {} steps, of which the median takes {}",
+                                          steps.size() > 1 ? log->name + ": " : "", step.steps,
+                                          pages::with_unit(median(log->column("ms")) / 1e3, "s"));
+    Json bar = bar_chart("a measured step by cause", "s", label, step.causes());
+    if (chart.is_null()) {
+      chart = std::move(bar);
+      continue;
+    }
+    chart["rows"].push_back(bar["rows"][0]);
+    differences += fmt::format(
+        "{}{}", differences.empty() ? "" : " ",
+        verdict(steps[0].first->name, steps[0].second.causes(), log->name, step.causes()));
+  }
   chart["about"] = by_axes ? "Waiting for axes is that of the first rank, as it was profiled, from "
                              "when the last rank has come. What ranks wait for that one before is "
                              "apart."
                            : "Waiting is the time in which the median rank did no work of its own; "
                              "with --profile it is shown by axes.";
+  page.section("step", "Where the time of a step went");
+  if (!differences.empty()) page.text(differences);
   page.chart(chart);
 }
 
@@ -474,10 +524,8 @@ Page page_of(const std::vector<RunLog>& logs, const std::string& title,
   page.section("curves", "Curves");
   add_curves(page, logs);
   const auto which = [&](size_t r) { return logs.size() > 1 ? fmt::format("-{}", r + 1) : ""; };
-  for (size_t r = 0; r < logs.size(); ++r) {
-    add_step(page, logs[r], which(r));
-    add_ranks(page, logs[r], which(r));
-  }
+  add_steps(page, logs);
+  for (size_t r = 0; r < logs.size(); ++r) add_ranks(page, logs[r], which(r));
   if (logs.size() > 1) {
     page.section("differences", "Configurations that differ");
     add_differences(page, logs);

@@ -268,7 +268,7 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                    "fuse_prologues, recompute_rows and dots_in_attention (on a GPU), "
                    "bucket_collectives, schedule, collective_matmul, group_tensors, "
                    "sums_in_products, merge_reductions, sums_in_rows, add_products and "
-                   "batch_products (on a GPU) or plan_memory.")
+                   "batch_products (on a GPU), await_late or plan_memory.")
       ->type_name("PASS");
   explain
       ->add_option("--show", a.show,

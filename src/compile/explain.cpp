@@ -226,28 +226,6 @@ std::string time_text(const FunctionReport& f, const std::string& machine) {
       1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
 }
 
-/// The collectives that layers have alike as one, with the sums of their bytes and times, and the
-/// number of the others; in order of the first.
-std::vector<std::pair<CollectiveReport, int>> by_layers(const std::vector<CollectiveReport>& all) {
-  std::vector<std::pair<CollectiveReport, int>> rows;
-  std::map<std::string, size_t> known;
-  for (const CollectiveReport& c : all) {
-    const std::string key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", c.kind, c.axes, c.rule,
-                                        c.source, c.bytes, c.times, without_layer(c.tensor));
-    const auto [at, is_new] = known.emplace(key, rows.size());
-    if (is_new) {
-      rows.emplace_back(c, 0);
-      continue;
-    }
-    auto& [sum, more] = rows[at->second];
-    sum.bytes += c.bytes;
-    sum.seconds += c.seconds;
-    sum.exposed += c.exposed;
-    ++more;
-  }
-  return rows;
-}
-
 }  // namespace
 
 Explanation explain(
@@ -290,6 +268,27 @@ std::map<std::string, std::string> source_files(const Graph& graph) {
   return GraphInternals::of(graph).files;
 }
 
+std::vector<CollectiveReport> by_layers(const std::vector<CollectiveReport>& all) {
+  std::vector<CollectiveReport> rows;
+  std::map<std::string, std::pair<size_t, int>> known;  // the number of its row, and of tensors
+  for (const CollectiveReport& c : all) {
+    const std::string name = without_layer(c.tensor),
+                      key = fmt::format("{}\n{}\n{}\n{}\n{}\n{}\n{}", c.kind, c.axes, c.rule,
+                                        c.source, c.bytes, c.times, name);
+    auto& [row, tensors] = known.emplace(key, std::pair(rows.size(), 0)).first->second;
+    if (++tensors == 1) {
+      rows.push_back(c);
+      continue;
+    }
+    CollectiveReport& sum = rows[row];
+    sum.tensor = fmt::format("{} ({} tensors)", name, tensors);
+    sum.bytes += c.bytes;
+    sum.seconds += c.seconds;
+    sum.exposed += c.exposed;
+  }
+  return rows;
+}
+
 std::string to_string(const Explanation& e) {
   const auto bytes = [](int64_t n) { return bytes_text(static_cast<double>(n)); };
   const auto flops = [](int64_t n) { return flops_text(static_cast<double>(n)); };
@@ -305,17 +304,15 @@ std::string to_string(const Explanation& e) {
           x.kind, x.axes, x.buckets, x.buckets == 1 ? "" : "s", bytes(x.most),
           x.seconds > 0 ? 100 * x.started / x.seconds : 0, 1e3 * x.seconds);
     }
-    for (const auto& [c, more] : by_layers(f.collectives)) {
-      text += fmt::format(
-          "  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
-          fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
-          e.machine.empty()
-              ? ""
-              : fmt::format("{:.3f} ms ({:.3f} exposed)  ", 1e3 * c.seconds, 1e3 * c.exposed),
-          c.times > 1 ? fmt::format("{} times ", c.times) : "",
-          more > 0 ? fmt::format("{} ({} tensors)", without_layer(c.tensor), more + 1) : c.tensor,
-          c.source.empty() ? "" : fmt::format("  ({})", c.source),
-          c.rule.empty() ? "" : "  because " + c.rule);
+    for (const CollectiveReport& c : by_layers(f.collectives)) {
+      text += fmt::format("  {:<14} over {:<12} {:>10}  {}{}{}{}{}\n", c.kind,
+                          fmt::format("{} ({})", c.axes, c.ranks), bytes(c.bytes),
+                          e.machine.empty() ? ""
+                                            : fmt::format("{:.3f} ms ({:.3f} exposed)  ",
+                                                          1e3 * c.seconds, 1e3 * c.exposed),
+                          c.times > 1 ? fmt::format("{} times ", c.times) : "", c.tensor,
+                          c.source.empty() ? "" : fmt::format("  ({})", c.source),
+                          c.rule.empty() ? "" : "  because " + c.rule);
     }
     for (const RedundantReport& r : f.redundant) {
       text += fmt::format(

@@ -104,6 +104,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
     after("batch_products", [&] { return to_string(program); });
   }
   if (options.overlap) await_late(program);
+  after("await_late", [&] { return to_string(program); });
   add_workspaces(program, options.workspace_bytes);
   plan_memory(program);
   after("plan_memory", [&] { return to_string(program); });

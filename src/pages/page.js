@@ -32,6 +32,19 @@ const CHAR = (() => {
   return Math.max(width, 5);
 })();
 const color = n => `var(--c${((n % 8) + 8) % 8})`;
+const colors = new Map();
+// The number of each name's colour: a name has one colour in all charts of a page, and the names of a chart have different ones.
+function colorsOf(names) {
+  const taken = new Set(names.filter(n => colors.has(n)).map(n => colors.get(n)));
+  return names.map((name, i) => {
+    if (!colors.has(name)) {
+      const free = [0, 1, 2, 3, 4, 5, 6, 7].find(c => !taken.has(c)) ?? i % 8;
+      colors.set(name, free);
+      taken.add(free);
+    }
+    return colors.get(name);
+  });
+}
 
 const short = v => String(+v.toPrecision(4));
 function fmt(v, unit) {
@@ -344,8 +357,9 @@ class Bars extends Chart {
   setup() {
     this.parts = [];
     for (const row of this.spec.rows) for (const [name] of row.parts) if (!this.parts.includes(name)) this.parts.push(name);
+    this.colors = colorsOf(this.parts);
     const extra = this.spec.rows.some(r => r.dot !== undefined) ? [["predicted", "background:var(--ink);border-radius:50%;width:10px;height:10px"]] : [];
-    if (this.parts.length > 1 || extra.length) this.marks(this.parts.map((p, i) => [p, `background:${color(i)}`]).concat(extra));
+    if (this.parts.length > 1 || extra.length) this.marks(this.parts.map((p, i) => [p, `background:${color(this.colors[i])}`]).concat(extra));
   }
   keys() { return "; arrow keys go through the bars"; }
   draw() {
@@ -362,10 +376,10 @@ class Bars extends Chart {
       let at = 0;
       for (const [name, value] of r.parts) {
         const x0 = this.x(at), x1 = this.x(at += value);
-        this.add("rect", {x: x0, y: y + 18, width: Math.max(0, x1 - x0 - (x1 - x0 > 3 ? 1 : 0)), height: 14, fill: color(this.parts.indexOf(name))});
+        this.add("rect", {x: x0, y: y + 18, width: Math.max(0, x1 - x0 - (x1 - x0 > 3 ? 1 : 0)), height: 14, fill: color(this.colors[this.parts.indexOf(name)])});
         const told = fmt(value, s.unit);
         if (r.parts.length > 1 && x1 - x0 > CHAR * told.length + 6)
-          this.text((x0 + x1) / 2, y + 29.5, told, {"text-anchor": "middle", "data-on": `--c${this.parts.indexOf(name) % 8}`, style: "fill:var(--paper)"});
+          this.text((x0 + x1) / 2, y + 29.5, told, {"text-anchor": "middle", "data-on": `--c${this.colors[this.parts.indexOf(name)]}`, style: "fill:var(--paper)"});
         this.hits.push([x0, x1, y, y + row, `${r.label}\n${name} ${fmt(value, s.unit)}${whole > value && whole > 0 ? ` (${short(100 * value / whole)} %)` : ""}`]);
       }
       if (r.range) this.add("path", {d: `M${this.x(r.range[0])} ${y + 25}H${this.x(r.range[1])}M${this.x(r.range[0])} ${y + 20}v10M${this.x(r.range[1])} ${y + 20}v10`, stroke: "var(--ink)", fill: "none"});
@@ -404,7 +418,10 @@ class Rects extends Chart {
       this.low = s.low ?? values[0] ?? 0; this.high = s.high ?? values[Math.ceil(0.98 * (values.length - 1))] ?? 0;
       const most = fmt(this.high, s.heat) + (values.length && values[values.length - 1] > this.high ? " or more" : "");
       this.legend.append(el("span", {}, fmt(this.low, s.heat), el("i", {style: "width:110px;background:linear-gradient(90deg,rgb(var(--low)),rgb(var(--high)))"}), most));
-    } else if (s.classes.length > 1) this.toggles(s.classes.map((name, i) => [name, `background:${color(i)}`, i]));
+    } else {
+      this.colors = colorsOf(s.classes);
+      if (s.classes.length > 1) this.toggles(s.classes.map((name, i) => [name, `background:${color(this.colors[i])}`, i]));
+    }
   }
   draw() {
     const s = this.spec, lanes = s.y.labels, top = 18, bottom = 34;
@@ -436,12 +453,12 @@ class Rects extends Chart {
       const key = s.heat === undefined ? r[4] : Math.round(24 * (this.high > this.low ? Math.min(1, (r[4] - this.low) / (this.high - this.low)) : 1));
       const text = s.texts ? s.texts[r[5]] : "";
       if (text && w > CHAR * text.length + 3 && h > 12 && a >= left && b <= this.w - right)
-        texts.push(svg("text", {x: (a + b) / 2, y: y + h / 2 + 4, "text-anchor": "middle", "data-on": `--c${r[4] % 8}`, style: "fill:var(--paper)"}, text));
+        texts.push(svg("text", {x: (a + b) / 2, y: y + h / 2 + 4, "text-anchor": "middle", "data-on": `--c${this.colors[r[4]]}`, style: "fill:var(--paper)"}, text));
       if (!paths.has(key)) paths.set(key, []);
       paths.get(key).push(`M${a.toFixed(1)} ${y.toFixed(1)}h${w.toFixed(1)}v${h.toFixed(1)}h${(-w).toFixed(1)}z`);
     }
     const mix = t => `color-mix(in srgb, rgb(var(--high)) ${Math.round(100 * t)}%, rgb(var(--low)))`;
-    for (const [key, d] of paths) g.append(svg("path", {d: d.join(""), style: `fill:${s.heat === undefined ? color(key) : mix(key / 24)}`}));
+    for (const [key, d] of paths) g.append(svg("path", {d: d.join(""), style: `fill:${s.heat === undefined ? color(this.colors[key]) : mix(key / 24)}`}));
     g.append(...texts);
     this.cursor = this.add("g", {visibility: "hidden"}, svg("rect", {fill: "none", stroke: "var(--ink)", "stroke-width": 2}));
     this.brush = this.add("rect", {class: "brush", y: top, height: this.h - top - bottom, width: 0});

@@ -115,10 +115,23 @@ CODE = r"""
 })()
 """
 
-# A curve of one value is a dot; a heat map says if values lie beyond its colours.
+# A curve of one value is a dot; a heat map says if values lie beyond its colours; a name has one colour in all bars and
+# time lines of a page, and there are no two of them with the same in one.
 CURVES = r"""
 (() => {
-  const bad = [];
+  const bad = [], colors = new Map();
+  for (const f of document.querySelectorAll("figure")) {
+    const kind = JSON.parse(f.querySelector("script").textContent).kind, here = new Set();
+    if (kind !== "bars" && kind !== "rects") continue;
+    for (const swatch of f.querySelectorAll(".legend i")) {
+      const name = swatch.parentElement.textContent, color = swatch.style.background;
+      if (!color.startsWith("var(--c")) continue;
+      if ((colors.get(name) || color) !== color) bad.push(`two colours of ${name}`);
+      if (here.has(color)) bad.push(`${name} has the colour of another`);
+      colors.set(name, color);
+      here.add(color);
+    }
+  }
   for (const f of document.querySelectorAll("figure")) {
     const s = JSON.parse(f.querySelector("script").textContent), dots = f.querySelectorAll("svg.plot circle:not([fill='var(--ink)'])").length;
     const single = s.kind === "xy" ? s.series.filter(c => !c.points && c.y.filter(v => v !== null).length === 1).length : 0;

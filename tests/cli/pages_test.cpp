@@ -259,6 +259,17 @@ TEST_CASE("reports: the measured step by cause, and the ranks of a job whose fir
   for (const char* part : {"[\"waiting for data\",0.021]", "[\"waiting for model\",0.005]",
                            "[\"compute\",0.06]", "[\"waiting for slower ranks\",0.004]"})
     CHECK(contains(profiled, part));
+  // Beside another job the page says how they differ; by axes only where both have a profile.
+  std::string faster = log;
+  for (size_t at; (at = faster.find("\"ms\": 100")) != std::string::npos;)
+    faster.replace(at, 9, "\"ms\": 80");
+  const std::string buckets = "{\"buckets\": [{\"axes\": \"data\", \"exposed_ms\": 8}]}\n";
+  CHECK(contains(
+      report_page({{log, "a"}, {faster + buckets, "b"}}).html,
+      "b takes 20.000 ms (19 %) less than a, most of it waiting for other ranks (-20.000)."));
+  CHECK(contains(report_page({{log + buckets, "a"}, {faster + buckets, "b"}}).html,
+                 "b takes 20.000 ms (19 %) less than a, most of it waiting for slower ranks "
+                 "(-20.000)."));
   CHECK(contains(page, "\"high\":1,"));  // the colours of slow ranks do not depend on the job
   // Without timing there is none.
   CHECK_FALSE(contains(report_page({{config("") + step(1, 2) + step(2, 1), "a"}}).html,

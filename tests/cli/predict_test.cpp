@@ -1,6 +1,7 @@
 // The commands that predict and measure times.
 #include <fmt/format.h>
 
+#include "cli/busy_machine.h"
 #include "cli/cli_background.h"
 #include "support/catch.h"
 
@@ -68,6 +69,14 @@ TEST_CASE("simulate plays a model on a machine", "[cli]") {
   const std::string here = "TESSERA_CACHE=" + f.dir;
   expect_failure(run_cli_in(f, "simulate gpt", here), 1, {"simulate needs --machine", "a100-80gb"});
   expect_failure(run_cli_in(f, model + "--checkpoint-seconds 0"), 1, {"a checkpoint of 0 s"});
+}
+
+TEST_CASE("calibrate says that others were at work", "[cli]") {
+  CHECK(cli::busy_warning(0.4, 2).empty());
+  CHECK(cli::busy_warning(2.9, 64).empty());
+  CHECK(cli::busy_warning(2.71, 2) ==
+        "the load average was 2.7 on 2 processors before this began, so others were at work and "
+        "the profile says that this machine is slower than it is; calibrate again when it is idle");
 }
 
 TEST_CASE("calibrate measures a profile that predicts and sweeps", "[cli][slow]") {

@@ -1,0 +1,12 @@
+// A machine on which something else runs is measured too slow.
+#pragma once
+
+#include <string>
+
+namespace tessera::cli {
+
+/// A warning for a profile that was measured while others worked; "" if they took less than half a
+/// processor or a twentieth of them. `load`: the load average (runnable processes) before.
+std::string busy_warning(double load, int processors);
+
+}  // namespace tessera::cli
