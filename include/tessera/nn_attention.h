@@ -56,6 +56,11 @@ Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
 Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const Dim& memory_length,
                      const Shape& heads, const RelativeOptions& options = {},
                      DType dtype = DType::float32, Loc at = Loc::current());
+/// The same biases by distance [relative_distances, heads...], for AttentionOptions::by_distance,
+/// which needs no tensor of queries by keys: of the distances -max_distance to max_distance.
+Tensor relative_distances(Graph& g, const std::string& name, const Shape& heads,
+                          const RelativeOptions& options = {}, DType dtype = DType::float32,
+                          Loc at = Loc::current());
 
 // -------------------------------------------------------------------------------------- attention
 /// Extends attention(). `bias` (some of the logits' dims) is added to the logits. With

@@ -245,6 +245,7 @@ struct SharedSpan {
   Tensor memory = {};                  ///< what cross-attention reads: [batch, length, d_model]
   std::optional<MlpLayerOptions> mlp = {};  ///< of SpanOptions
   Tensor memory_segments = {};              ///< of the memory, if there are segments
+  Tensor by_distance = {};                  ///< of AttentionOptions, for self-attention
 };
 SharedSpan shared_span(Graph& g, const TransformerOptions& options, const SpanOptions& span,
                        const PackedInputs& packed = {}, Loc at = Loc::current());

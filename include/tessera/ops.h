@@ -203,6 +203,11 @@ struct AttentionOptions {
   /// soft cap. Floating, with some of the query's dims except length and key_dim. They are
   /// constants: no gradient flows to them.
   Tensor slopes = {};
+  /// Biases by distance, which may be learned (Raffel et al. 2020): behind the soft cap, the logit
+  /// of query i and key j gets entry m + i - j of 2 m + 1 entries, or the first or the last one
+  /// where there is none. Floating, [entries], with some of the query's dims except length and
+  /// key_dim. nn::relative_distances() makes those of T5.
+  Tensor by_distance = {};
 };
 /// softmax(query . key * scale + mask) . value over memory_length (Vaswani et al. 2017, eq. 1).
 /// query [..., length, key_dim]; key and value [..., memory_length, key_dim]; others match by name.

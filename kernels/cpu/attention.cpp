@@ -10,9 +10,14 @@
 // the sums of the keys' gradients stay in the wider type until the last of them.
 //
 // If a rank has a part of the queries or keys, the positions of its first ones are operands.
+//
+// A row of biases by distance is a stretch of the entries, with the first and the last one repeated
+// at its ends, and so is a row of their gradients. Dropout draws the random bits of a row where it
+// needs them, those of the op dropout.
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "kernels/cpu/attention_plan.h"
 #include "kernels/cpu/blas.h"
@@ -64,16 +69,21 @@ class Attention final : public Kernel {
     args_in_ = args.in.size();
     std::vector<std::vector<int64_t>> strides;
     for (size_t i = 0; i < operands(); ++i) strides.push_back(operand(i).strides);
+    if (plan_.dropout > 0) {
+      drawn_.emplace(*args.step);
+      strides.push_back(drawn_->strides);
+    }
     loops_ = make_nest(args.in[0].sizes, strides);
     std::vector<int64_t> dims = {plan_.length_dim, plan_.memory_dim, plan_.key_dim};
     if (plan_.value_dim != plan_.key_dim) dims.push_back(plan_.value_dim);
+    if (plan_.entries > 0) dims.push_back(plan_.entries_dim);
     std::sort(dims.rbegin(), dims.rend());
     for (int64_t d : dims) loops_.remove_dim(static_cast<int>(d));
     for (const AttentionPlan::Used& m : plan_.matrices)
       copies_.push_back(m.copy < 0 ? Copy{} : copy_of(m));
     if (plan_.backward) move_shared_in();
     index_.resize(loops_.sizes.size());
-    offsets_.resize(operands());
+    offsets_.resize(strides.size());
   }
 
   void run() override {
@@ -139,6 +149,7 @@ class Attention final : public Kernel {
     std::fill(offsets_.begin(), offsets_.end(), 0);
     for (Copy& c : copies_) c.offset = -1;
     segments_at_ = {-1, -1};
+    if (drawn_) begin_drawing();
     for (int64_t sharer = 0;; sharer = (sharer + 1) % sharing_) {
       const size_t starts = slopes() - plan_.starts;
       first_query_ = query + (plan_.starts > 0 ? start(starts) : 0);
@@ -147,9 +158,9 @@ class Attention final : public Kernel {
       run_index<T, W>(sharer);
       int d = loops_.rank() - 1;
       for (; d >= 0; --d) {
-        for (size_t i = 0; i < operands(); ++i) offsets_[i] += loops_.strides[i][d];
+        for (size_t i = 0; i < offsets_.size(); ++i) offsets_[i] += loops_.strides[i][d];
         if (++index_[d] < loops_.sizes[d]) break;
-        for (size_t i = 0; i < operands(); ++i)
+        for (size_t i = 0; i < offsets_.size(); ++i)
           offsets_[i] -= loops_.strides[i][d] * loops_.sizes[d];
         index_[d] = 0;
       }
@@ -244,8 +255,9 @@ class Attention final : public Kernel {
     return static_cast<const int32_t*>(operand(i).data)[offsets_[i]];
   }
 
-  /// The operand of slopes, or the one behind the positions.
-  size_t slopes() const { return args_in_ - (plan_.segments ? 2 : 0) - (plan_.slopes ? 1 : 0); }
+  /// The operand of biases by distance, and that of slopes, or the one behind the positions.
+  size_t entries() const { return args_in_ - (plan_.segments ? 2 : 0) - (plan_.entries > 0); }
+  size_t slopes() const { return entries() - (plan_.slopes ? 1 : 0); }
 
   template <class T, class W>
   void run_index(int64_t sharer) {
@@ -255,6 +267,7 @@ class Attention final : public Kernel {
     const Matrix<W> log_sum = row<W>(args_in_ + 1);
     const W factor = this->factor<W>(), hidden = hidden_product(factor),
             slope = this->slope(factor);
+    if (plan_.entries > 0) load_biases(factor);
     for (Block b; b.first < plan_.length; b.first += b.rows) {
       b = block(b.first);
       const int64_t i = b.first;
@@ -263,9 +276,11 @@ class Attention final : public Kernel {
         const Row<W> row = this->row_of(p, b, r);
         if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
         if (plan_.slopes) lower(p.at(r), row.keys, i + r, b.keys.begin, slope);
+        if (plan_.entries > 0) bias(p.at(r), row.keys, i + r, b.keys.begin);
         hide(row, hidden);
         *log_sum.at(i + r) = row.n > 0 ? softmax(row.x, row.n, factor) : W(kNothing);
         clear_rest(row, p.at(r), p.row);
+        if (drawn_) multiply(p.at(r), draw<W>(row.keys, i + r, b.keys.begin), row.keys);
       }
       product<W>(b.rows, plan_.value_width, b.keys.size(), p.data, p.row, 1, v.at(b.keys.begin),
                  v.row, v.column, {out.at(i), out.row, out.column}, true);
@@ -363,6 +378,110 @@ class Attention final : public Kernel {
       x[j] -= slope * std::abs(ahead + static_cast<W>(j));
   }
 
+  /// The entries of the present head in units of products, the last one first: a key further on has
+  /// a later one.
+  template <class W>
+  void load_biases(W factor) const {
+    const TensorArg& arg = operand(entries());
+    const W* from = static_cast<const W*>(arg.data) + offsets_[entries()];
+    const int64_t stride = arg.strides[static_cast<size_t>(plan_.entries_dim)];
+    W* to = work<W>(plan_.biases);
+    for (int64_t t = 0; t < plan_.entries; ++t)
+      to[t] = from[(plan_.entries - 1 - t) * stride] / factor;
+    if (plan_.backward) {
+      double* sums = work<double>(plan_.sums);
+      std::fill(sums, sums + plan_.entries, 0.0);
+    }
+  }
+  /// Where a query's keys, with key 0 the key `first` of this rank, leave the first of those
+  /// entries, and where they reach the last one: key j has entry j + shift in between.
+  struct Stretch {
+    int64_t shift;
+    Interval between;
+  };
+  Stretch stretch(const Span& keys, int64_t query, int64_t first) const {
+    const int64_t shift = plan_.entries / 2 + first_key_ + first - first_query_ - query;
+    const auto place = [&](int64_t j) { return std::clamp<int64_t>(j, keys.begin, keys.end); };
+    return {shift, {place(-shift), place(plan_.entries - 1 - shift)}};
+  }
+  template <class W>
+  void bias(W* x, const Span& keys, int64_t query, int64_t first) const {
+    const auto [shift, between] = stretch(keys, query, first);
+    const W* biases = work<W>(plan_.biases);
+    for (int64_t j = keys.begin; j < between.begin; ++j) x[j] += biases[0];
+    for (int64_t j = between.begin; j < between.end; ++j) x[j] += biases[j + shift];
+    for (int64_t j = between.end; j < keys.end; ++j) x[j] += biases[plan_.entries - 1];
+  }
+  /// In several sums, which vectors hold.
+  template <class W>
+  static double total(const W* x, const W* end) {
+    constexpr int kLanes = 16;
+    W lanes[kLanes] = {};
+    for (; end - x >= kLanes; x += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[lane];
+    }
+    double sum = 0;
+    for (const W lane : lanes) sum += lane;
+    for (; x < end; ++x) sum += *x;
+    return sum;
+  }
+  /// Adds the gradients of a row's products to those of the entries.
+  template <class W>
+  void add_to_entries(const W* gradient, const Span& keys, int64_t query, int64_t first) const {
+    const auto [shift, between] = stretch(keys, query, first);
+    double* sums = work<double>(plan_.sums);
+    sums[0] += total(gradient + keys.begin, gradient + between.begin);
+    for (int64_t j = between.begin; j < between.end; ++j) sums[j + shift] += gradient[j];
+    sums[plan_.entries - 1] += total(gradient + between.end, gradient + keys.end);
+  }
+  template <class W>
+  void store_entries(size_t i, W factor) const {
+    const TensorArg& arg = operand(i);
+    W* to = static_cast<W*>(arg.data) + offsets_[i];
+    const int64_t stride = arg.strides[static_cast<size_t>(plan_.entries_dim)];
+    const double* sums = work<double>(plan_.sums);
+    for (int64_t t = 0; t < plan_.entries; ++t)
+      to[(plan_.entries - 1 - t) * stride] = static_cast<W>(sums[t] / factor);
+  }
+
+  /// What does not change in a run: keys, and the number of the first bit.
+  void begin_drawing() {
+    seed_ = static_cast<uint64_t>(eval(args_, AttentionBits::kSeed));
+    stream_ = static_cast<uint64_t>(eval(args_, AttentionBits::kStream));
+    int64_t& first = offsets_.back();
+    for (int i = 0; i < drawn_->pairs; ++i)
+      first += eval(args_, AttentionBits::kFirst + 2 * i) *
+               eval(args_, AttentionBits::kFirst + 2 * i + 1);
+    if (args_.split_dim >= 0)
+      first += args_.split_first * drawn_->strides[static_cast<size_t>(args_.split_dim)];
+  }
+  /// The factors of the weights of query `query` with these keys: 0, or 1 / (1 - rate). Key 0 is
+  /// the key `first` of this rank.
+  template <class W>
+  const W* draw(const Span& keys, int64_t query, int64_t first) const {
+    W* kept = work<W>(plan_.kept);
+    int64_t* words = work<int64_t>(plan_.bits);
+    const auto& strides = drawn_->strides;
+    const int64_t step = strides[static_cast<size_t>(plan_.memory_dim)];
+    const int64_t at = offsets_.back() +
+                       (first_query_ + query) * strides[static_cast<size_t>(plan_.length_dim)] +
+                       (first_key_ + first) * step;
+    const W scale = static_cast<W>(1 / (1 - plan_.dropout));
+    const int64_t limit = AttentionBits::limit(plan_.dropout);
+    check(step == 1, "the random bits of neighbouring keys are {} apart", step);
+    if (keys.size() == 0) return kept;
+    const int64_t begin = at + keys.begin, skip = begin & 3;
+    ops_.random(words, static_cast<uint64_t>(begin) >> 2, stream_, seed_,
+                (skip + keys.size() + 3) / 4);
+    for (int64_t j = keys.begin; j < keys.end; ++j)
+      kept[j] = words[skip + j - keys.begin] >> 9 < limit ? scale : W(0);
+    return kept;
+  }
+  template <class W>
+  static void multiply(W* x, const W* by, const Span& keys) {
+    for (int64_t j = keys.begin; j < keys.end; ++j) x[j] *= by[j];
+  }
+
   float softmax(float* x, int64_t n, float s) const { return ops_.softmax_float(x, n, s); }
   double softmax(double* x, int64_t n, double s) const { return ops_.softmax_double(x, n, s); }
   void weigh(float* x, float* g, int64_t n, float s, float log_sum, float inner) const {
@@ -391,6 +510,7 @@ class Attention final : public Kernel {
     }
     const W factor = this->factor<W>(), hidden = hidden_product(factor),
             slope = this->slope(factor);
+    if (plan_.entries > 0) load_biases(factor);
     for (Block b; b.first < plan_.length; b.first += b.rows) {
       b = block(b.first);
       const int64_t i = b.first, rows = b.rows, first = b.keys.begin, keys = b.keys.size();
@@ -401,10 +521,15 @@ class Attention final : public Kernel {
         const Row<W> row = this->row_of(p, b, r);
         if (plan_.soft_cap > 0) squash(p.at(r), row.keys);
         if (plan_.slopes) lower(p.at(r), row.keys, i + r, first, slope);
+        if (plan_.entries > 0) bias(p.at(r), row.keys, i + r, first);
         hide(row, hidden);
+        const W* kept = drawn_ ? draw<W>(row.keys, i + r, first) : nullptr;
+        if (kept) multiply(ds.at(r), kept, row.keys);
         std::fill(ds.at(r) + keys, ds.at(r) + ds.row, W(0));
         if (row.n > 0)
           weigh(row.x, ds.at(r) + row.first, row.n, factor, *log_sum.at(i + r), *inner.at(i + r));
+        if (plan_.entries > 0) add_to_entries(ds.at(r), row.keys, i + r, first);
+        if (kept) multiply(p.at(r), kept, row.keys);
         if (plan_.soft_cap > 0) unsquash(ds.at(r), row.keys);
         clear_rest(row, p.at(r), p.row);
         clear_rest(row, ds.at(r), ds.row);
@@ -417,6 +542,7 @@ class Attention final : public Kernel {
                  {dv.at(first), dv.row, dv.column}, false);
     }
     keep<T>(out, dq);
+    if (plan_.entries > 0) store_entries(out + 3, factor);
     if (sharer < sharing_ - 1) return;
     keep<T>(out + 1, dk);
     keep<T>(out + 2, dv);
@@ -434,6 +560,8 @@ class Attention final : public Kernel {
   /// Offsets of the segments whose spans are known.
   std::pair<int64_t, int64_t> segments_at_ = {-1, -1};
   BlockFn tanh_ = nullptr;
+  std::optional<AttentionBits> drawn_;  ///< with dropout; the last of the offsets is theirs
+  uint64_t seed_ = 0, stream_ = 0;
 };
 
 }  // namespace
@@ -444,8 +572,8 @@ Sharing share_attention(const Step& step, int threads) {
   const AttentionPlan plan(step);
   const View& q = step.in.at(0);
   std::vector<char> loops(q.sizes.size(), 1);
-  for (int64_t d : {plan.length_dim, plan.memory_dim, plan.key_dim, plan.value_dim})
-    loops[static_cast<size_t>(d)] = 0;
+  const AttentionStep attention(step);
+  for (size_t d = 0; d < loops.size(); ++d) loops[d] = attention.is_loop(d);
   double work = static_cast<double>(plan.memory * plan.length) *
                 static_cast<double>(plan.width + plan.value_width) / 2;
   for (size_t d = 0; d < loops.size(); ++d) {

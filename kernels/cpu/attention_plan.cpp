@@ -10,6 +10,7 @@ constexpr int64_t kBlockElements = 32768;  // logits per block
 constexpr int64_t kLeastRows = 8, kMostRows = 64;
 constexpr int64_t kManyQueries = 64;  // with so many, a copy of the keys pays
 constexpr size_t kSegmentInputs = 2;
+constexpr int64_t kBitsOfCounters = 8;  // that a row does not use of its first and last counter
 
 /// With a causal mask half of a block is wasted, so blocks are smaller.
 int64_t most_causal_rows(int64_t memory) { return memory < 512 ? 16 : 32; }
@@ -29,7 +30,9 @@ AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
       sight(attention.sight),
       soft_cap(attention.soft_cap),
       segments(attention.has_segments),
-      slopes(attention.has_slopes) {
+      slopes(attention.has_slopes),
+      entries_dim(attention.entries_dim),
+      dropout(attention.dropout) {
   const View& q = step.in.at(0);
   width = q.sizes[key_dim];
   value_width = step.in.at(2).sizes[value_dim];
@@ -48,6 +51,16 @@ AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
   if (backward) back = reserve(capacity);
   if (soft_cap > 0) squashed = reserve(whole_vectors(memory));
   if (segments) spans = reserve(2 * length);
+  const int64_t each = 8 / element;
+  if (entries_dim >= 0) {
+    entries = step.in.at(attention.entries()).sizes[static_cast<size_t>(entries_dim)];
+    biases = reserve(entries);
+    if (backward) sums = reserve(entries * each);
+  }
+  if (dropout > 0) {
+    bits = reserve((memory + kBitsOfCounters) * each);
+    kept = reserve(memory);
+  }
   list_operands();
   for (size_t i = 0; i < operands.size(); ++i) matrices.push_back({i});
   choose_forms();
@@ -64,13 +77,16 @@ void AttentionPlan::list_operands() {
   if (backward) operands.insert(operands.end(), {by_length, unused, row, row});
   operands.insert(operands.end(), starts, start);
   if (slopes) operands.push_back(start);
+  if (entries_dim >= 0) operands.push_back(by_distance);
   if (segments) operands.insert(operands.end(), kSegmentInputs, ids);
   first_result = operands.size();
   operands.push_back(by_length);
-  if (backward)
-    operands.insert(operands.end(), {by_memory, by_memory});
-  else
+  if (!backward) {
     operands.push_back(row);
+    return;
+  }
+  operands.insert(operands.end(), {by_memory, by_memory});
+  if (entries_dim >= 0) operands.push_back(by_distance);
 }
 
 /// How an operand is read or written: query and result in rows as they are, keys transposed for the

@@ -21,7 +21,7 @@ inline int64_t whole_vectors(int64_t n) { return (n + kRowLanes - 1) / kRowLanes
 struct AttentionPlan {
   explicit AttentionPlan(const Step& step) : AttentionPlan(step, AttentionStep(step)) {}
 
-  enum class Operand { by_length, by_memory, row, start, ids, unused };
+  enum class Operand { by_length, by_memory, row, start, ids, by_distance, unused };
   enum class Form { any, rows_of_many, columns };
   /// One use of an operand.
   struct Used {
@@ -56,16 +56,22 @@ struct AttentionPlan {
   Sight sight;                         ///< what positions hide
   double soft_cap = 0;                 ///< 0: none
   bool segments = false;               ///< the last two operands are ids of queries and keys
-  bool slopes = false;                 ///< the one before them is the slope of distances
+  bool slopes = false;                 ///< the one before them and the biases: that of distances
+  int64_t entries_dim = -1;            ///< -1: no biases by distance
+  int64_t entries = 0;                 ///< of biases by distance, the operand before the segments
+  double dropout = 0;                  ///< 0: none
   int64_t most_rows = 1;               ///< of a block of queries that see few keys
   int64_t capacity = 0;                ///< logits of a block
   int64_t logits = 0, back = 0, workspace = 0;
   int64_t squashed = 0;  ///< with a soft cap: one row of logits
   int64_t spans = 0;     ///< with segments: for each query its first key, and the end of its keys
+  int64_t biases = 0;    ///< the entries of a head, in units of products, from keys behind on
+  int64_t sums = 0;      ///< of a gradient: that of each entry, float64, in the same order
+  int64_t bits = 0, kept = 0;  ///< with dropout, of a row: random bits, int64; factors of weights
   /// Query, key, value; for a gradient also the result's gradient, the result, log_sum and
   /// (gradient times result); perhaps the positions of first query and first key; perhaps
-  /// slopes; perhaps the segments. Then the results: output and log_sum, or the gradients of query,
-  /// key and value.
+  /// slopes; perhaps biases by distance; perhaps the segments. Then the results: output and
+  /// log_sum, or the gradients of query, key and value, and perhaps of the biases.
   std::vector<Operand> operands;
   size_t first_result = 0;
   std::vector<Used> matrices;  ///< one per operand; for a gradient also the keys transposed

@@ -9,6 +9,9 @@
 // Causal order, a window, segments and padding leave each row an interval of the other side. A
 // block walks from the first to the last row that one of its own sees.
 //
+// Biases by distance have gradients: the sums of a block's scores along diagonals, which it adds to
+// its own entries in the workspace. A last kernel sums those of all blocks.
+//
 // The gradient computes the scores twice: once by queries, which also leaves two numbers per row in
 // the workspace (the log of the sum of exponentials, and the dot product of the result with its
 // gradient), and once by keys, which reads them.
@@ -34,7 +37,10 @@ struct Positions {
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
 /// kLength and kMemory (queries and keys on this rank), kCausal, kWindow and kAllKeys as in Sight,
 /// kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale() / soft_cap();
-/// kSloped: logits lose a slope times the distance of query and key.
+/// kSloped: logits lose a slope times the distance of query and key. kEntries: biases by distance,
+/// kEntryStride elements apart; 0: none. kDropped: weights are dropped; then kQueryBits and
+/// kKeyBits, what a query and a key add to the number of a random bit, kLimit, which a bit that
+/// stays is below, and kept(), the factor of what stays.
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -123,6 +129,44 @@ struct RowSums {
   }
 };
 
+/// What positions mean for a logit and its weight, of one head.
+template <class C>
+struct AtPositions {
+  using W = typename C::Wide;
+  W slope;
+  const W* entries;
+  unsigned long long seed, stream;
+  long long first_bit;
+
+  /// The entry of a key that is so far behind its query.
+  static __device__ __forceinline__ int entry(long long behind) {
+    constexpr long long kMost = C::kEntries / 2;
+    return static_cast<int>((behind < -kMost ? -kMost : behind > kMost ? kMost : behind) + kMost);
+  }
+  __device__ __forceinline__ W bias(long long behind) const {
+    W x = W(0);
+    if constexpr (C::kSloped) x = -slope * static_cast<W>(behind < 0 ? -behind : behind);
+    if constexpr (C::kEntries > 0) x += entries[entry(behind) * C::kEntryStride];
+    return x;
+  }
+  /// The factor of a weight.
+  __device__ __forceinline__ W keeps(long long query, long long key) const {
+    if constexpr (!C::kDropped) {
+      return W(1);
+    } else {
+      const unsigned long long bit =
+          static_cast<unsigned long long>(first_bit + query * C::kQueryBits + key * C::kKeyBits);
+      const PhiloxWords words = philox4x32(bit >> 2, stream, seed);
+      const int word = static_cast<int>(bit & 3);
+      const uint32_t bits = word == 0   ? words.w[0]
+                            : word == 1 ? words.w[1]
+                            : word == 2 ? words.w[2]
+                                        : words.w[3];
+      return bits >> 9 < C::kLimit ? C::kept() : W(0);
+    }
+  }
+};
+
 enum class Side { queries, keys };
 
 /// What the rows that a kernel's blocks own, queries or keys, see of the other side.
@@ -138,14 +182,16 @@ struct Sees {
 
   long long first_query, first_key;  ///< positions in the whole sequence
   const Span* spans;                 ///< of the rows, by segments; null without kSegments
-  typename C::Wide slope;            ///< of the rows, if they are queries, with kSloped
+  AtPositions<C> own;                ///< of the rows, if they are queries
 
-  /// What a logit loses.
-  __device__ __forceinline__ typename C::Wide loss(typename C::Wide by, long long query,
+  /// Of a query and a key of this rank.
+  __device__ __forceinline__ typename C::Wide bias(const AtPositions<C>& of, long long query,
                                                    long long key) const {
-    if constexpr (!C::kSloped) return 0;
-    const long long behind = first_query + query - first_key - key;
-    return by * static_cast<typename C::Wide>(behind < 0 ? -behind : behind);
+    return of.bias(first_query + query - first_key - key);
+  }
+  __device__ __forceinline__ typename C::Wide keeps(const AtPositions<C>& of, long long query,
+                                                    long long key) const {
+    return of.keeps(first_query + query, first_key + key);
   }
 
   /// What a row sees; nothing: {kOther, 0}.
@@ -196,7 +242,7 @@ struct Softmax {
     W top = Max::identity<W>();
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
-      score = Logit<C>(score).x - sees.loss(sees.slope, row, key + c);
+      score = Logit<C>(score).x + sees.bias(sees.own, row, key + c);
       if (key + c >= seen.begin && key + c < seen.end) top = Max::apply(top, score);
     }
     top = Max::apply(greatest, R::template over_row<Max>(top));
@@ -204,9 +250,10 @@ struct Softmax {
     W sum = W(0);
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
-      const bool sees = key + c >= seen.begin && key + c < seen.end;
-      score = sees && !none ? formula::Exp::apply(score - top) : W(0);
+      const bool is_seen = key + c >= seen.begin && key + c < seen.end;
+      score = is_seen && !none ? formula::Exp::apply(score - top) : W(0);
       sum += score;
+      score *= sees.keeps(sees.own, row, key + c);
     }
     const W shrink = none ? W(1) : formula::Exp::apply(greatest - top);
     total = total * shrink + R::template over_row<Sum>(sum);
@@ -282,19 +329,49 @@ __device__ __forceinline__ void attention(long long block, const Sees<C, Side::q
     log_sum.at(row) = log_of(softmax.greatest, softmax.total);
 }
 
+/// Adds the sums of the logits' gradients along diagonals to the block's entries. `behind`: how far
+/// key 0 of them is behind query 0.
+template <class C>
+__device__ __forceinline__ void add_diagonals(const AttentionScores<C>& gradients, long long behind,
+                                              typename C::Wide* entries) {
+  using W = typename C::Wide;
+  using At = AtPositions<C>;
+  constexpr int kMost = C::kBlock - 1;
+  __shared__ W diagonals[2 * kMost + 1];
+  for (int d = static_cast<int>(threadIdx.x); d <= 2 * kMost; d += kAttentionThreads) {
+    const int further = d - kMost;  // query minus key
+    W sum = W(0);
+    for (int row = further > 0 ? further : 0; row <= kMost && row - further <= kMost; ++row)
+      sum += gradients.x[row][row - further];
+    diagonals[d] = sum;
+  }
+  __syncthreads();
+  const int end = At::entry(behind + kMost) + 1;
+  for (int e = At::entry(behind - kMost) + static_cast<int>(threadIdx.x); e < end;
+       e += kAttentionThreads) {
+    W sum = W(0);
+    for (int d = 0; d <= 2 * kMost; ++d) {
+      if (At::entry(behind + d - kMost) == e) sum += diagonals[d];
+    }
+    entries[e] += sum;
+  }
+}
+
 /// The gradient of one block of queries. `dot`: the dot products of the result with its gradient,
-/// by row.
+/// by row. `entries`: with biases by distance, the block's own sums of their gradients.
 template <class C, class Q, class K, class V, class G, class D, class L>
 __device__ __forceinline__ void attention_grad_queries(long long block,
                                                        const Sees<C, Side::queries>& sees,
                                                        const Q& q, const K& k, const V& v,
                                                        const G& g, const D& dq, const L& log_sum,
-                                                       const L& dot) {
+                                                       const L& dot, typename C::Wide* entries) {
   using W = typename C::Wide;
   using R = RowSums<C>;
   __shared__ AttentionTile<C> queries, grads, other;
   __shared__ AttentionScores<C> scores, back;
   const long long first = block * C::kBlock, row = first + R::row();
+  for (int e = static_cast<int>(threadIdx.x); e < C::kEntries; e += kAttentionThreads)
+    entries[e] = W(0);
   load_tile<C>(q, first, C::kLength, queries);
   load_tile<C>(g, first, C::kLength, grads);
   R sums;
@@ -315,25 +392,38 @@ __device__ __forceinline__ void attention_grad_queries(long long block,
     for (int c = R::lane(); c < C::kBlock; c += R::kThreads) {
       W& score = scores.x[R::row()][c];
       const Logit<C> logit(score);
-      const bool is_seen = j + c >= seen.begin && j + c < seen.end;
-      const W x = logit.x - sees.loss(sees.slope, row, j + c);
+      const bool is_seen = j + c >= seen.begin && j + c < seen.end && row < C::kLength;
+      const W x = logit.x + sees.bias(sees.own, row, j + c);
       const W p = is_seen ? formula::Exp::apply(x - logarithm) : W(0);
-      score = p * (back.x[R::row()][c] - inner) * logit.slope * C::scale();
+      W& gradient = back.x[R::row()][c];
+      gradient = p * (gradient * sees.keeps(sees.own, row, j + c) - inner);
+      score = gradient * logit.slope * C::scale();
     }
     __syncthreads();
     sums.add(scores, other);
+    if constexpr (C::kEntries > 0)
+      add_diagonals<C>(back, sees.first_query + first - sees.first_key - j, entries);
   }
   sums.store(dq, first, C::kLength);
 }
 
+/// The gradients of biases by distance of one head, the sums over its blocks. `e`: the number of
+/// the thread's entry.
+template <class C, class T>
+__device__ __forceinline__ void sum_entries(const T* of_blocks, int blocks, int e, T* to) {
+  T sum = 0;
+  for (int b = 0; b < blocks; ++b) sum += of_blocks[b * C::kEntries + e];
+  *to = sum;
+}
+
 /// The queries of one head, with their numbers per row. Several heads may share keys.
-template <class Q, class G, class L, class P, class W>
+template <class C, class Q, class G, class L, class P>
 struct Queries {
   Q q;
   G g;
   L log_sum;
   P dot;
-  W slope;
+  AtPositions<C> own;
 };
 
 /// The gradients of one block of keys and values. `of(s)`: the Queries of sharer s.
@@ -369,11 +459,13 @@ __device__ __forceinline__ void attention_grad_keys(long long block,
         const bool is_seen = query >= seen.begin && query < seen.end;
         W &score = scores.x[R::row()][c], &gradient = back.x[R::row()][c];
         const Logit<C> logit(score);
-        const W x = logit.x - sees.loss(queries.slope, query, first + R::row());
+        const W x = logit.x + sees.bias(queries.own, query, first + R::row());
         const W p = is_seen ? formula::Exp::apply(x - queries.log_sum.at(query)) : W(0);
-        score = p;
-        gradient =
-            is_seen ? p * (gradient - queries.dot.at(query)) * logit.slope * C::scale() : W(0);
+        const W keeps = sees.keeps(queries.own, query, first + R::row());
+        score = p * keeps;
+        gradient = is_seen
+                       ? p * (gradient * keeps - queries.dot.at(query)) * logit.slope * C::scale()
+                       : W(0);
       }
       __syncthreads();
       key_sums.add(back, other);

@@ -11,8 +11,9 @@ namespace tessera::cuda {
 /// dots_in_attention). The operand then shows log_sum, whose shape and type it has.
 bool computes_dot(const Step& step);
 
-/// Bytes of workspace for the spans of segments, which are first; a multiple of 256.
-int64_t attention_spans_bytes(const Step& step);
+/// Bytes of workspace for the spans of segments and the sums of biases' gradients, which are first;
+/// a multiple of 256.
+int64_t attention_first_bytes(const Step& step);
 /// Bytes of workspace for the dot products, behind what the kernels need; 0 if a step stores them.
 int64_t attention_dot_bytes(const Step& step);
 

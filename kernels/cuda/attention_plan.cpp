@@ -72,7 +72,8 @@ class Planner {
         return "its operands are of different types";
     }
     if (step_.attrs.has("value_dim")) return "its values have another width than its keys";
-    for (const char* structure : {"window", "segments", "soft_cap", "slopes"}) {
+    for (const char* structure :
+         {"window", "segments", "soft_cap", "slopes", "by_distance", "dropout"}) {
       if (step_.attrs.has(structure)) return fmt::format("it has the option {}", structure);
     }
     if (step_.in.size() != (p.backward ? 7u : 3u)) return "it has parts of the queries or keys";

@@ -3,6 +3,7 @@
 // kernel of kernels/cuda/segment_spans.h runs first.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "kernels/cuda/attention_dot.h"
 #include "kernels/cuda/codegen.h"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int64_t kSharedBytes = 47 << 10;
 constexpr int kThreads = 256;
+constexpr int64_t kSpanBytes = 8;
 constexpr int64_t kSpanChunk = 1024;  ///< as in kernels/cuda/segment_spans.h
 
 int64_t wide_size(DType t) { return t == DType::float64 ? 8 : 4; }
@@ -81,7 +83,6 @@ class SpanRows {
   }
 
  private:
-  static constexpr int64_t kSpanBytes = 8;
   bool has_;
   int64_t queries_, keys_, count_ = 1;
   bool has_keys_;
@@ -96,13 +97,14 @@ class Text {
     memory_ = attention_.sight.keys;
     width_ = args.in[0].sizes[attention_.key_dim];
     backward_ = attention_.backward;
+    if (attention_.dropout > 0) drawn_.emplace(*args.step);
     const std::vector<int64_t>& sizes = args.in[0].sizes;
     for (size_t d = 0; d < sizes.size(); ++d) {
-      if (d == attention_.length_dim || d == attention_.memory_dim || d == attention_.key_dim)
-        continue;
+      if (!attention_.is_loop(d)) continue;
       std::vector<int64_t> strides;
       for (size_t x = 0; x < operands(); ++x) strides.push_back(operand(x).strides[d]);
       strides.push_back(rows_.stride(d));
+      strides.push_back(drawn_ ? drawn_->strides[d] : 0);
       dims_.push_back({sizes[d], strides, rows_.is_row(d)});
     }
     loops_ = nest_of([](const LoopDim&) { return true; });
@@ -112,6 +114,7 @@ class Text {
   }
 
   bool has_spans() const { return attention_.has_segments; }
+  bool has_entries() const { return attention_.has_entries(); }
 
   /// A block for each chunk of positions of each row of ids.
   Source spans() {
@@ -149,12 +152,40 @@ class Text {
 
   Source by_queries() {
     choose(Which::by_queries);
-    std::string body = by_block(length_, loops_);
+    std::string body = by_block(length_, loops_), of_block;
+    if (has_entries())
+      of_block = fmt::format(", {} + (blockIdx.x / {}ll * {}ll + block) * {}ll", sums_address(),
+                             blocks(length_), blocks(length_), entries());
+    else if (!tensor_)
+      of_block = ", nullptr";
     body +=
-        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {});\n",
+        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {}{});\n",
                     kind(), sees("queries", loops_), matrix(0), matrix(1), matrix(2), matrix(kGrad),
-                    matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct));
+                    matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct), of_block);
     return finish(body, length_, loops_);
+  }
+
+  /// Behind by_queries(): a thread for each entry of each head.
+  Source of_entries() {
+    choose(Which::by_queries);
+    const int64_t all = loops_.elements() * entries();
+    const auto to = static_cast<int>(args_.out.size()) - 1;
+    std::string body = fmt::format(
+        "  const long long at = blockIdx.x * {0}ll + threadIdx.x;\n  if (at >= {1}ll) return;\n"
+        "  const long long head = at / {2}ll, entry = at % {2}ll;\n{3}",
+        kThreads, all, entries(), dims_text(loops_, "head", "long long", 1));
+    body += fmt::format(
+        "  sum_entries<C>({} + head * {}ll, {}, static_cast<int>(entry), {} + {} + entry * "
+        "{}ll);\n",
+        sums_address(), blocks(length_) * entries(), blocks(length_), arguments_.out(to),
+        offset_text(loops_, static_cast<int>(args_.in.size()) + to, 1, true),
+        args_.out.back().strides[static_cast<size_t>(attention_.entries_dim)]);
+    Source source;
+    source.threads = kThreads;
+    source.text = unit(arguments_, kThreads, body, configuration(), "kernels/cuda/attention.h");
+    source.words = arguments_.words();
+    source.blocks = (all + kThreads - 1) / kThreads;
+    return source;
   }
 
   Source by_keys() {
@@ -174,24 +205,21 @@ class Text {
     kept.merge();
     shared.merge();
     std::string body = by_block(memory_, kept);
-    std::vector<size_t> of_queries = {0, kGrad, kLogSum, kProduct};
-    if (attention_.has_slopes) of_queries.push_back(attention_.slopes());
     std::string places, of;
-    for (size_t i = 0; i < of_queries.size(); ++i) {
-      const auto x = static_cast<int>(of_queries[i]);
-      places += fmt::format("      shared_at[{}] = {};\n", i, offset_text(shared, x, 1, true));
-      const std::string at = fmt::format("({}) + shared_at[{}]", offset_text(kept, x, 1, true), i);
-      of += i == 4 ? fmt::format(", {}[{}]", arguments_.in(x), at)
-                   : fmt::format("{}{}{{{} + {}}}", i > 0 ? ", " : "",
-                                 i < 2 ? type(of_queries[i]) : numbers_type(of_queries[i]),
-                                 arguments_.in(x), at);
-    }
-    if (!attention_.has_slopes) of += ", 0";
+    int count = 0;
+    const auto place = [&](int x) {
+      places += fmt::format("      shared_at[{}] = {};\n", count, offset_text(shared, x, 1, true));
+      return fmt::format("({}) + shared_at[{}]", offset_text(kept, x, 1, true), count++);
+    };
+    for (const size_t x : {size_t{0}, kGrad, kLogSum, kProduct})
+      of += fmt::format("{}{{{} + {}}}, ", x == 0 || x == kGrad ? type(x) : numbers_type(x),
+                        arguments_.in(static_cast<int>(x)), place(static_cast<int>(x)));
+    of += at_positions(place);
     body += fmt::format(
-        "  auto of = [&](long long s) {{\n    long long shared_at[5];\n    {{\n{}{}    }}\n",
+        "  auto of = [&](long long s) {{\n    long long shared_at[7];\n    {{\n{}{}    }}\n",
         dims_text(shared, "s", "long long", 1), places);
-    body += fmt::format("    return Queries<{}, {}, {}, {}, {}>{{{}}};\n  }};\n", type(0),
-                        type(kGrad), numbers_type(kLogSum), numbers_type(kProduct), wide(), of);
+    body += fmt::format("    return Queries<C, {}, {}, {}, {}>{{{}}};\n  }};\n", type(0),
+                        type(kGrad), numbers_type(kLogSum), numbers_type(kProduct), of);
     body += fmt::format("  {}attention_grad_keys<C>(block, {}, {}, {}, {}ll, of, {}, {});\n",
                         kind(), sees("keys", kept), matrix(1, kept), matrix(2, kept),
                         shared.elements(), matrix(dk, kept), matrix(dv, kept));
@@ -201,13 +229,13 @@ class Text {
  private:
   struct LoopDim {
     int64_t size = 1;
-    std::vector<int64_t> strides;  ///< of the operands, and of the number of a row of ids
+    std::vector<int64_t> strides;  ///< of the operands, a row of ids, and random bits
     bool is_row = false;           ///< rows of ids differ along it
   };
   template <class Takes>
   kernels::Nest nest_of(const Takes& takes) const {
     kernels::Nest nest;
-    nest.strides.resize(operands() + 1);
+    nest.strides.resize(operands() + 2);
     for (const LoopDim& dim : dims_) {
       if (takes(dim)) nest.add_dim(dim.size, dim.strides);
     }
@@ -218,6 +246,10 @@ class Text {
   }
   size_t operands() const { return args_.in.size() + args_.out.size(); }
   int row_operand() const { return static_cast<int>(operands()); }
+  int bits_operand() const { return row_operand() + 1; }
+  int64_t entries() const {
+    return args_.in[attention_.entries()].sizes[static_cast<size_t>(attention_.entries_dim)];
+  }
   const TensorArg& operand(size_t x) const {
     return x < args_.in.size() ? args_.in[x] : args_.out[x - args_.in.size()];
   }
@@ -227,7 +259,7 @@ class Text {
     block_ = tensor_ ? plan_.warps * 16 : block_of(width_, args_.in[0].dtype);
   }
   /// One decision for both kernels of a gradient, which share the workspace. Scores are only scaled
-  /// when they are exponentiated, so the maximum needs a positive scale, and no slopes.
+  /// when they are exponentiated, so the maximum needs a positive scale, and no biases.
   bool fits_tensor_cores() const {
     const DType dtype = args_.in[0].dtype;
     for (const std::vector<size_t>& all :
@@ -240,7 +272,7 @@ class Text {
     }
     return is_narrow(dtype) && width_ <= (backward_ ? kTensorGradWidth : kTensorWidth) &&
            std::max(length_, memory_) < (int64_t{1} << 30) && attention_.scale > 0 &&
-           !attention_.has_slopes;
+           !attention_.has_slopes && !has_entries() && !drawn_;
   }
   const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
@@ -252,7 +284,13 @@ class Text {
     const std::string own = arguments_.expr(1);
     return attention_.start_inputs > 1 ? own + " + " + start(attention_.starts + 1, nest) : own;
   }
-  std::string spans_address() { return arguments_.workspace(rows_.bytes(), "Span"); }
+  std::string spans_address() { return arguments_.workspace(first_bytes(), "Span"); }
+  /// Of the sums of the biases' gradients by the blocks of queries, behind the spans.
+  std::string sums_address() {
+    return fmt::format("reinterpret_cast<{}*>({} + {}ll)", wide(), spans_address(),
+                       rows_.bytes() / kSpanBytes);
+  }
+  int64_t first_bytes() const { return attention_first_bytes(*args_.step); }
   /// What the block's rows, "queries" or "keys", see.
   std::string sees(const std::string& side, const kernels::Nest& nest) {
     std::string spans = "nullptr";
@@ -262,10 +300,35 @@ class Text {
           "{} + {}ll + ({}) * {}ll", spans_address(), is_queries ? 0 : rows_.first_of_keys(),
           offset_text(nest, row_operand(), 1, true), is_queries ? length_ : memory_);
     }
-    const std::string slope =
-        attention_.has_slopes && side == "queries" ? start(attention_.slopes(), nest) : "0";
+    const auto at = [&](int x) { return offset_text(nest, x, 1, true); };
+    const std::string own = side == "queries" ? at_positions(at) : "{}";
     return fmt::format("Sees<C, Side::{}>{{{}, {}, {}, {}}}", side, first_query(nest),
-                       first_key(nest), spans, slope);
+                       first_key(nest), spans, own);
+  }
+  /// `at`: the offset of an operand, or of random bits.
+  template <class At>
+  std::string at_positions(const At& at) {
+    std::string slope = "0", entries = "nullptr", bits = "0, 0, 0";
+    if (attention_.has_slopes) {
+      const auto x = static_cast<int>(attention_.slopes());
+      slope = fmt::format("{}[{}]", arguments_.in(x), at(x));
+    }
+    if (has_entries()) {
+      const auto x = static_cast<int>(attention_.entries());
+      entries = fmt::format("{} + {}", arguments_.in(x), at(x));
+    }
+    if (drawn_) {
+      std::string first;
+      for (int i = 0; i < drawn_->pairs; ++i)
+        first += fmt::format("{} * {} + ", arguments_.expr(AttentionBits::kFirst + 2 * i),
+                             arguments_.expr(AttentionBits::kFirst + 2 * i + 1));
+      bits = fmt::format(
+          "static_cast<unsigned long long>({}), static_cast<unsigned long long>({}), "
+          "{}{}",
+          arguments_.expr(AttentionBits::kSeed), arguments_.expr(AttentionBits::kStream), first,
+          at(bits_operand()));
+    }
+    return fmt::format("AtPositions<C>{{{}, {}, {}}}", slope, entries, bits);
   }
   std::string ids(size_t x, size_t positions, const kernels::Nest& nest) {
     const auto in = static_cast<int>(x);
@@ -353,9 +416,22 @@ class Text {
         "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
         "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {}, kWindow = {};\n"
         "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {}, "
-        "kSloped = {};\n",
+        "kSloped = {}, kDropped = {};\n",
         wide(), own, width_, length_, memory_, sight.all_keys, sight.window, sight.causal,
-        has_spans(), attention_.soft_cap > 0, attention_.has_slopes);
+        has_spans(), attention_.soft_cap > 0, attention_.has_slopes, drawn_.has_value());
+    text += fmt::format(
+        "  static constexpr int kEntries = {}, kEntryStride = {};\n", has_entries() ? entries() : 0,
+        has_entries()
+            ? args_.in[attention_.entries()].strides[static_cast<size_t>(attention_.entries_dim)]
+            : 0);
+    if (drawn_) {
+      text += fmt::format(
+          "  static constexpr long long kQueryBits = {}, kKeyBits = {};\n"
+          "  static constexpr uint32_t kLimit = {};\n",
+          drawn_->strides[attention_.length_dim], drawn_->strides[attention_.memory_dim],
+          AttentionBits::limit(attention_.dropout));
+      text += number("kept", 1 / (1 - attention_.dropout));
+    }
     text += number("scale", attention_.scale);
     if (attention_.soft_cap > 0) {
       text += number("soft_cap", attention_.soft_cap);
@@ -393,6 +469,7 @@ class Text {
   Which which_ = Which::forward;
   TensorPlan plan_;
   int64_t length_ = 0, memory_ = 0, width_ = 0, block_ = 0;
+  std::optional<AttentionBits> drawn_;
   std::vector<LoopDim> dims_;
   kernels::Nest loops_;
 };
@@ -418,19 +495,31 @@ bool can_attend(const Step& step) {
   return true;
 }
 
-int64_t attention_spans_bytes(const Step& step) {
+int64_t attention_first_bytes(const Step& step) {
   constexpr int64_t kAlign = 256;  // what stands behind them
-  return (SpanRows(AttentionStep(step), step.in).bytes() + kAlign - 1) / kAlign * kAlign;
+  const AttentionStep attention(step);
+  int64_t bytes = SpanRows(attention, step.in).bytes();
+  if (attention.has_entries() && attention.backward) {
+    const View &q = step.in[0], &entries = step.in[attention.entries()];
+    const int64_t block = block_of(q.sizes[attention.key_dim], q.dtype);
+    int64_t sums = entries.sizes[static_cast<size_t>(attention.entries_dim)] *
+                   ((attention.sight.queries + block - 1) / block) * wide_size(q.dtype);
+    for (size_t d = 0; d < q.sizes.size(); ++d) sums *= attention.is_loop(d) ? q.sizes[d] : 1;
+    bytes += sums;
+  }
+  return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 int64_t attention_gpu_workspace(const Step& step) {
-  return attention_spans_bytes(step) + attention_dot_bytes(step);
+  return attention_first_bytes(step) + attention_dot_bytes(step);
 }
 
 std::vector<Source> generate_attention(const KernelArgs& args) {
   return behind_spans(args, {Text(args).forward()});
 }
 std::vector<Source> generate_attention_grad(const KernelArgs& args) {
-  return behind_spans(args, {Text(args).by_queries(), Text(args).by_keys()});
+  std::vector<Source> sources = {Text(args).by_queries(), Text(args).by_keys()};
+  if (Text text(args); text.has_entries()) sources.push_back(text.of_entries());
+  return behind_spans(args, std::move(sources));
 }
 
 }  // namespace tessera::cuda

@@ -223,7 +223,8 @@ void bind_reductions(nb::module_& m) {
       [](const Tensor& query, const Tensor& key, const Tensor& value, nb::object mask,
          nb::handle length, nb::handle memory_length, nb::handle key_dim, bool causal, double scale,
          double dropout, double soft_cap, std::optional<int64_t> window, nb::object segments,
-         nb::object memory_segments, nb::object prefix, nb::object sinks, nb::object slopes) {
+         nb::object memory_segments, nb::object prefix, nb::object sinks, nb::object slopes,
+         nb::object by_distance) {
         const auto given = [](const nb::object& t) {
           return t.is_none() ? Tensor() : nb::cast<Tensor>(t);
         };
@@ -238,6 +239,7 @@ void bind_reductions(nb::module_& m) {
         o.window = window;
         o.segments = given(segments), o.memory_segments = given(memory_segments);
         o.prefix = given(prefix), o.sinks = given(sinks), o.slopes = given(slopes);
+        o.by_distance = given(by_distance);
         return attention(query, key, value, given(mask), o);
       },
       At(), doc_of("attention"), nb::arg("query"), nb::arg("key"), nb::arg("value"),
@@ -246,7 +248,8 @@ void bind_reductions(nb::module_& m) {
       nb::arg("causal") = false, nb::arg("scale") = 0.0, nb::arg("dropout") = 0.0,
       nb::arg("soft_cap") = 0.0, nb::arg("window") = nb::none(), nb::arg("segments") = nb::none(),
       nb::arg("memory_segments") = nb::none(), nb::arg("prefix") = nb::none(),
-      nb::arg("sinks") = nb::none(), nb::arg("slopes") = nb::none());
+      nb::arg("sinks") = nb::none(), nb::arg("slopes") = nb::none(),
+      nb::arg("by_distance") = nb::none());
 }
 
 void bind_shapes(nb::module_& m) {

@@ -119,6 +119,7 @@ BUILDING = [
     ("[attention] there is a prefix [], but attention is not causal", lambda m: ts.attention(m.q, m.k, m.k, prefix=m.of(dtype=ts.i32))),
     ("[attention] the sinks are int32; they must be floating", lambda m: ts.attention(m.q, m.k, m.k, sinks=m.of(dtype=ts.i32))),
     ("[attention] the slopes are int32; they must be floating", lambda m: ts.attention(m.q, m.k, m.k, slopes=m.of(dtype=ts.i32))),
+    ("[attention] the biases by distance are int32; they must be floating", lambda m: ts.attention(m.q, m.k, m.k, by_distance=m.of(dtype=ts.i32))),
     ("[slice] elements [3, 8) are not within dim 'b' of size 6", lambda m: ts.slice(m.x, "b", 3, 5)),
     ("no dim 'q'", lambda m: ts.slice(m.x, "q", 0, 1)),
     ("[slice] elements [1, 9223372036854775808) are not within", lambda m: ts.slice(m.x, "b", 1, 2**63 - 1)),

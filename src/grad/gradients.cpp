@@ -74,7 +74,9 @@ std::vector<Tensor> body_gradient(const GradCall& call, const Op& op, Loc at) {
 void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, int n,
                 Rematerializer& rematerializer, Loc at) {
   const Node node = g.nodes()[n];  // a copy: the graph grows
-  GradCall call{g, node.attrs, {}, {}, {}};
+  Attrs attrs = node.attrs;        // what it draws again, it draws in the gradient's loop
+  if (attrs.has("repeat_loops")) rename_loops(attrs, rematerializer.loops());
+  GradCall call{g, attrs, {}, {}, {}};
   bool any = false;
   std::vector<std::string> prefer;
   for (int v : node.out) {

@@ -27,7 +27,8 @@ void require_spelt(Tensor query, Tensor key, Tensor value, Tensor mask, const At
   if (!value.empty()) require_no_misspelling(query.shape(), value.shape(), meant);
   const Shape logits = query.shape().united(key.shape()).without({o.key_dim});
   if (!mask.empty()) require_no_misspelling(logits, mask.shape(), meant);
-  for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes}) {
+  for (const Tensor& t :
+       {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes, o.by_distance}) {
     if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
   }
 }
@@ -98,13 +99,29 @@ Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
   return o.soft_cap == 0 ? logits : tanh(logits / o.soft_cap, at) * o.soft_cap;
 }
 
-/// With AttentionOptions::slopes.
-Tensor lowered_by_distance(Tensor logits, const AttentionOptions& o, Loc at) {
+/// With AttentionOptions::slopes and by_distance.
+Tensor biased_by_distance(Tensor logits, const AttentionOptions& o, Loc at) {
+  if (o.slopes.empty() && o.by_distance.empty()) return logits;
   Graph& g = logits.graph();
   Tensor behind = sub(iota(g, logits.dim(o.length), DType::int32, at),
                       iota(g, logits.dim(o.memory_length), DType::int32, at), at);
-  Tensor slopes = read_as(stop_gradient(o.slopes), logits.dtype(), at);
-  return sub(logits, mul(slopes, cast(abs(behind, at), logits.dtype(), at), at), at);
+  if (!o.slopes.empty()) {
+    Tensor slopes = read_as(stop_gradient(o.slopes), logits.dtype(), at);
+    logits = sub(logits, mul(slopes, cast(abs(behind, at), logits.dtype(), at), at), at);
+  }
+  if (o.by_distance.empty()) return logits;
+  const Shape own = o.by_distance.shape().without(logits.shape().names());
+  require(
+      own.rank() == 1 && own[0].size % 2 == 1,
+      "the biases by distance are {}: besides dims of the logits {} they have one of their own, "
+      "with an odd number of entries",
+      o.by_distance.shape().to_string(), logits.shape().to_string());
+  const auto most = static_cast<double>(own[0].size / 2);
+  Tensor entry = clip(behind, -most, most, at) + most;
+  return add(
+      logits,
+      gather(read_as(o.by_distance, logits.dtype(), at), entry, own[0].name, OutOfRange::error, at),
+      at);
 }
 
 /// With sinks s the softmax's normalizer is log(sum exp x + exp s) = s + softplus(lse - s).
@@ -185,7 +202,7 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
       }
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
-    if (!o.slopes.empty()) logits = lowered_by_distance(logits, o, at);
+    logits = biased_by_distance(logits, o, at);
     Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.sinks, at);
     weights = without_hidden(weights, o, at);
     if (!kept.empty()) {
@@ -259,6 +276,8 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
             o.sinks.empty() ? "" : o.sinks.shape().to_string());
     require(o.slopes.empty(), "heads that are mixed have no slopes; they are {}",
             o.slopes.empty() ? "" : o.slopes.shape().to_string());
+    require(o.by_distance.empty(), "heads that are mixed have no biases by distance; they are {}",
+            o.by_distance.empty() ? "" : o.by_distance.shape().to_string());
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());
       require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,

@@ -180,15 +180,32 @@ Tensor relative_buckets(Graph& g, const Dim& length, const Dim& memory_length,
   });
 }
 
+namespace {
+Tensor relative_table(Graph& g, const std::string& name, const Shape& heads,
+                      const RelativeOptions& o, DType dtype, Loc at) {
+  return g.parameter(name + ".w", Shape{Dim("relative_buckets", o.buckets)}.united(heads),
+                     normal(0.02), stored_dtype(dtype), at);
+}
+}  // namespace
+
 Tensor relative_bias(Graph& g, const std::string& name, const Dim& length, const Dim& memory_length,
                      const Shape& heads, const RelativeOptions& o, DType dtype, Loc at) {
   return on_behalf_of("relative_bias", at, [&] {
-    const Dim buckets("relative_buckets", o.buckets);
-    Tensor table = g.parameter(name + ".w", Shape{buckets}.united(heads), normal(0.02),
-                               stored_dtype(dtype), at);
+    Tensor table = relative_table(g, name, heads, o, dtype, at);
     Tensor index = relative_buckets(g, length, memory_length, o, at);
-    return read_as(gather(table, index, buckets.name, OutOfRange::error, at), dtype)
+    return read_as(gather(table, index, "relative_buckets", OutOfRange::error, at), dtype)
         .prefer(length.name, at);
+  });
+}
+
+// From max_distance on all distances have one bucket.
+Tensor relative_distances(Graph& g, const std::string& name, const Shape& heads,
+                          const RelativeOptions& o, DType dtype, Loc at) {
+  return on_behalf_of("relative_distances", at, [&] {
+    Tensor table = relative_table(g, name, heads, o, dtype, at);
+    Tensor entry = iota(g, Dim("relative_distances", 2 * o.max_distance + 1), DType::int32, at);
+    Tensor index = bucket_of(entry - static_cast<double>(o.max_distance), o, at);
+    return read_as(gather(table, index, "relative_buckets", OutOfRange::error, at), dtype);
   });
 }
 

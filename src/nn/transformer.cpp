@@ -305,13 +305,11 @@ Tensor relative_table(Graph& g, const TransformerOptions& o) {
 
 namespace {
 
-/// The biases [length, memory_length, heads...] of all layers.
-Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
-  const Dim length = text_dim(o);
+/// The biases [relative_distances, heads...] of all layers.
+Tensor relative_biases(Graph& g, const TransformerOptions& o) {
   RelativeOptions relative{o.relative_buckets, o.relative_distance, !o.causal};
-  return relative_bias(g, "relative", length, length.renamed("memory_length"),
-                       head_dims(o.heads).query.without({"d_head"}), relative,
-                       stored_dtype(o.dtype));
+  return relative_distances(g, "relative", head_dims(o.heads).query.without({"d_head"}), relative,
+                            stored_dtype(o.dtype));
 }
 
 }  // namespace
@@ -319,13 +317,13 @@ Tensor relative_bias_of(Graph& g, const TransformerOptions& o) {
 std::vector<SharedSpan> shared_spans(Graph& g, const TransformerOptions& o,
                                      const PackedInputs& packed, Tensor memory,
                                      Tensor memory_segments) {
-  Tensor bias;
-  if (o.relative_buckets > 0) bias = relative_bias_of(g, o);
+  Tensor by_distance;
+  if (o.relative_buckets > 0) by_distance = relative_biases(g, o);
   std::vector<SharedSpan> shared(o.spans.size());
   for (size_t k = 0; k < shared.size(); ++k) {
     if (std::count(o.pattern.begin(), o.pattern.end(), static_cast<int>(k)) == 0) continue;
     shared[k] = shared_span(g, o, o.spans[k], packed);
-    shared[k].bias = bias;
+    shared[k].by_distance = by_distance;
     shared[k].memory = memory;
     shared[k].memory_segments = memory_segments;
   }

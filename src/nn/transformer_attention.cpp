@@ -98,6 +98,7 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
     options.window = span.window;
     options.segments = span.segments;
     options.bias = span.bias;
+    options.by_distance = span.by_distance;
     options.sinks = in.sinks;
     return out_of(biased_attention(in.query, key, value, {}, options, at), x, o, at);
   });

@@ -42,7 +42,7 @@ std::vector<ValueType> infer_masked_attention(const OpCall& call) {
 
 Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
   const Tensor seen = visible(in, attrs);
-  Tensor logits = attention_logits(in, attrs, bias_of_slopes(in, attrs), seen);
+  Tensor logits = attention_logits(in, attrs, bias_of_positions(in, attrs), seen);
   if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
@@ -50,14 +50,7 @@ Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
       weights_of(logits, operand_of(in, attrs, "sinks"), attrs.get<std::string>("memory_length"));
   if (may_hide_all(attrs))
     weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
-  if (attrs.get<double>("dropout") > 0) {
-    std::vector<Repeat> copies;
-    const auto& counts = attrs.get<std::vector<int64_t>>("copies");
-    const auto& copy = attrs.get<std::vector<int64_t>>("copy");
-    for (size_t i = 0; i < counts.size(); ++i) copies.push_back({"copy", counts[i], copy[i]});
-    weights = dropout_of_stream(weights, attrs.get<double>("dropout"), attrs.get<int64_t>("stream"),
-                                copies);
-  }
+  weights = dropped(kept_weights(in, attrs), weights, attrs);
   return {einsum({cast(weights, in[0].dtype()), in[2]},
                  attended_shape(in[0].shape(), in[2].shape(), attrs))};
 }
@@ -69,31 +62,27 @@ std::vector<ValueType> infer_plain_attention(const OpCall& call) {
 }
 
 Tensors attention_body(const Tensors& in, const Attrs& attrs) {
-  const Tensor bias = bias_of_slopes(in, attrs);
-  if (may_hide_all(attrs)) return attention_where(visible(in, attrs), bias, in, attrs);
+  const Tensor bias = bias_of_positions(in, attrs), keep = kept_weights(in, attrs);
+  if (may_hide_all(attrs)) return attention_where(visible(in, attrs), bias, keep, in, attrs);
   const Tensor logits = attention_logits(in, attrs, bias, visible(in, attrs));
   const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
   const Tensor weights = exp(logits - log_sum);
-  return {einsum({narrow(weights, in[0].dtype()), in[2]},
+  return {einsum({narrow(dropped(keep, weights, attrs), in[0].dtype()), in[2]},
                  attended_shape(in[0].shape(), in[2].shape(), attrs)),
           transpose(log_sum, in[0].shape().without({attrs.get<std::string>("key_dim")}))};
 }
 
-Tensors attention_gradient(const GradCall& call) {
-  Tensors d = attention_gradients(call, {});
-  d.resize(call.in.size());
-  return d;
-}
+Tensors attention_gradient(const GradCall& call) { return attention_gradients(call, {}); }
 
-/// Adds to the query the dims that only the others have, but for the values' own: examples that
-/// share queries.
+/// Adds to the query the dims that only the others have, but for the values' own and that of the
+/// entries by distance: examples that share queries.
 Tensor for_all(Tensor query, const Tensors& others, const std::string& value_dim,
-               const AttentionOptions& o, Loc at) {
+               const std::string& entries, const AttentionOptions& o, Loc at) {
   std::vector<Dim> dims;
   for (const Tensor& t : others) {
     for (const Dim& d : t.shape()) {
-      if (d.name != o.memory_length && d.name != value_dim && !query.shape().has(d.name) &&
-          !Shape(dims).has(d.name))
+      if (d.name != o.memory_length && d.name != value_dim && d.name != entries &&
+          !query.shape().has(d.name) && !Shape(dims).has(d.name))
         dims.push_back(d);
     }
   }
@@ -102,23 +91,20 @@ Tensor for_all(Tensor query, const Tensors& others, const std::string& value_dim
   return broadcast(query, Shape(dims), at);
 }
 
-/// Sets the dropout's random stream and the copies of the scope that draws from it.
-void set_stream(Graph& g, Attrs& attrs) {
-  std::vector<int64_t> counts, copy;
-  for (const Repeat& r : copies_of_scopes(g)) {
-    counts.push_back(r.count);
-    copy.push_back(r.index);
-  }
-  attrs.set("stream", new_stream(g));
-  attrs.set("copies", counts);
-  attrs.set("copy", copy);
+/// Whether the positions of queries and keys tell the kernel which random bits are theirs: those of
+/// a bounded length are moved, and a kernel draws for neighbouring keys.
+bool may_draw(const Tensor& query, const Tensor& key, const Attrs& dropout,
+              const AttentionOptions& o) {
+  const Shape bits = drawn_shape(dropout);
+  return !query.dim(o.length).is_bounded && !key.dim(o.memory_length).is_bounded &&
+         bits[bits.rank() - 1].name == o.memory_length;
 }
 
 }  // namespace
 
 extern const Op kAttention = {.name = "attention",
                               .infer = infer_plain_attention,
-                              .zero_padding = 0b111000,
+                              .zero_padding = 0b1111000,
                               .gradient = attention_gradient,
                               .flops = attention_flops<1, 1>,
                               .body = attention_body,
@@ -136,7 +122,8 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
       const std::vector<std::string> meant = {o.length, o.memory_length, o.key_dim};
       require_no_misspelling(query.shape(), key.shape(), meant);
       require_no_misspelling(query.shape(), value.shape(), meant);
-      for (const Tensor& t : {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes}) {
+      for (const Tensor& t :
+           {o.segments, o.memory_segments, o.prefix, o.sinks, o.slopes, o.by_distance}) {
         if (!t.empty()) require_no_misspelling(query.shape(), t.shape(), meant);
       }
       if (!mask.empty()) {
@@ -161,14 +148,12 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
     }
     for (const Tensor& t : structure_of(query, o)) in.push_back(t);
     const std::string own = attrs.has("value_dim") ? value_dim_of(attrs) : "";
-    query = for_all(query, in, own, o, at);
+    query = for_all(query, in, own, attrs.get<std::string>("by_distance", ""), o, at);
     in.insert(in.begin(), query);
-    attrs.set("dropout", o.dropout);
-    if (o.dropout > 0) set_stream(query.graph(), attrs);
-    // A body does not know microbatches, whose random numbers must be those of the whole batch.
-    if (o.dropout > 0 && !open_repeats(query.graph()).empty())
-      return masked_attention_body(in, attrs)[0];
-    bool plain = mask.empty() && o.dropout == 0;
+    const Attrs dropout = o.dropout > 0 ? dropout_attrs(in, attrs, o.dropout) : Attrs();
+    add(attrs, dropout);
+    bool plain = mask.empty();
+    plain = plain && (o.dropout == 0 || may_draw(query, key, dropout, o));
     const Shape columns = own.empty() ? Shape{} : Shape{key.dim(o.key_dim), value.dim(own)};
     for (const Tensor& t : {key, value}) {
       for (const Dim& dim : t.shape().without(columns.names()))
@@ -176,7 +161,7 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
                 key.shape().has(dim.name) && value.shape().has(dim.name);
     }
     if (plain && !(o.prefix.empty() && o.sinks.empty()))
-      return joined_attention(query, key, value, o, at);
+      return joined_attention(query, key, value, o, dropout, at);
     return query.graph().add(plain ? kAttention : kMaskedAttention, in, std::move(attrs), at)[0];
   });
 }

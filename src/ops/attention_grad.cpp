@@ -24,12 +24,20 @@ std::vector<ValueType> infer_attention_grad(const OpCall& call) {
   const size_t end = call.in.size() - structure_operands(call.attrs);
   if (end > 7) require_positions(call, 7, "query_start");
   if (end > 8) require_positions(call, 8, "key_start");
-  return {call.in[0], call.in[1], call.in[2]};
+  std::vector<ValueType> grads = {call.in[0], call.in[1], call.in[2]};
+  if (call.attrs.has("by_distance")) {
+    const auto& entries = call.attrs.get<std::string>("by_distance");
+    const ValueType& type = call.in[call.in.size() - segment_operands(call.attrs) - 1];
+    grads.push_back({sums.shape.without({call.attrs.get<std::string>("length")})
+                         .united(Shape{type.shape.dim(entries)}),
+                     sums.dtype});
+  }
+  return grads;
 }
 
 // With W = exp(S - log_sum), S = scale q k: dv = W g, dW = g v, dS = W (dW - sum(g out)),
 // dq = scale dS k, dk = scale dS q. With a cap c, S = c t with t = tanh(scale q k / c), and dS is
-// multiplied by the slope 1 - t^2.
+// multiplied by the slope 1 - t^2. With dropout D: dv = (D W) g, dW = D (g v).
 Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const Shape shape = logit_shape(in, attrs);
   const DType dtype = in[0].dtype();
@@ -40,16 +48,23 @@ Tensors attention_grad_body(const Tensors& in, const Attrs& attrs) {
   const bool capped = attrs.has("soft_cap");
   const Tensor t = capped ? squashed(products, attrs) : Tensor();
   Tensor logits = capped ? t * attrs.get<double>("soft_cap") : products;
-  if (const Tensor bias = bias_of_slopes(in, attrs, first_query, first_key); !bias.empty())
+  if (const Tensor bias = bias_of_positions(in, attrs, first_query, first_key); !bias.empty())
     logits = logits + bias;
   Tensor weights = exp(logits - in[5]);
   if (!seen.empty()) weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
-  const Tensor back = wide(einsum({with_range(in[3]), with_range(in[2])}, shape));
-  Tensor of_logits = weights * (back - in[6]);
+  const Tensor keep = kept_weights(in, attrs, first_query, first_key);
+  const Tensor back =
+      dropped(keep, wide(einsum({with_range(in[3]), with_range(in[2])}, shape)), attrs);
+  Tensor of_logits = weights * (back - in[6]), of_entries;
+  if (attrs.has("by_distance"))
+    of_entries = scatter_add(entries_of_positions(in, attrs, first_query, first_key), of_logits,
+                             entries_grad_shape(in, attrs), attrs.get<std::string>("by_distance"));
   if (capped) of_logits = of_logits * (1.0 - square(t));
   const Tensor d = narrow(of_logits * attrs.get<double>("scale"), dtype);
-  return {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
-          einsum({narrow(weights, dtype), in[3]}, in[2].shape())};
+  Tensors result = {einsum({d, in[1]}, in[0].shape()), einsum({d, in[0]}, in[1].shape()),
+                    einsum({narrow(dropped(keep, weights, attrs), dtype), in[3]}, in[2].shape())};
+  if (!of_entries.empty()) result.push_back(of_entries);
+  return result;
 }
 
 }  // namespace
@@ -65,12 +80,25 @@ Tensors attention_gradients(const GradCall& c, const Tensors& starts) {
   in.insert(in.end(), starts.begin(), starts.end());
   in.insert(in.end(), c.in.end() - static_cast<std::ptrdiff_t>(structure_operands(c.attrs)),
             c.in.end());
-  return c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
+  Tensors d = c.graph.add(kAttentionGrad, in, c.attrs, Loc::current());
+  if (!c.attrs.has("by_distance")) {
+    d.resize(c.in.size());
+    return d;
+  }
+  const size_t at = c.in.size() - segment_operands(c.attrs) - 1;
+  const Tensor of_entries = d.back();
+  const Shape& entries = c.in[at].shape();
+  d.back() = Tensor();
+  d.resize(c.in.size());
+  const std::vector<std::string> rest = of_entries.shape().without(entries.names()).names();
+  d[at] = rest.empty() ? of_entries : reduce_sum(of_entries, rest);
+  if (d[at].shape() != entries) d[at] = transpose(d[at], entries);
+  return d;
 }
 
 extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .infer = infer_attention_grad,
-                                  .zero_padding = 0b111110000000,
+                                  .zero_padding = 0b1111110000000,
                                   .flops = attention_flops<3, 2>,
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,

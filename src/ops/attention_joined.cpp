@@ -9,17 +9,18 @@ namespace tessera {
 namespace {
 
 AttentionPart whole(const Tensor& query, const Tensor& key, const Tensor& value,
-                    const AttentionOptions& o, Loc at) {
+                    const AttentionOptions& o, const Attrs& dropout, Loc at) {
   std::vector<Tensor> in = {query, key, value};
   for (const Tensor& t : structure_of(query, o)) in.push_back(t);
-  const std::vector<Tensor> out =
-      query.graph().add(kAttention, in, attention_attrs(query, key, value, o), at);
+  Attrs attrs = attention_attrs(query, key, value, o);
+  add(attrs, dropout);
+  const std::vector<Tensor> out = query.graph().add(kAttention, in, std::move(attrs), at);
   return {out[0], out[1]};
 }
 
 /// Keys of one part are padding in the other.
 AttentionPart with_prefix(const Tensor& query, const Tensor& key, const Tensor& value,
-                          const AttentionOptions& o, Loc at) {
+                          const AttentionOptions& o, const Attrs& dropout, Loc at) {
   Graph& g = query.graph();
   const Tensor none = constant(g, 0, DType::int32), one = constant(g, 1, DType::int32);
   AttentionOptions inside = o, behind = o;
@@ -31,15 +32,16 @@ AttentionPart with_prefix(const Tensor& query, const Tensor& key, const Tensor& 
   behind.memory_segments = where(is_inside, none, ids);
   inside.causal = false;
   inside.window = {};
-  return join(whole(query, key, value, inside, at), whole(query, key, value, behind, at));
+  return join(whole(query, key, value, inside, dropout, at),
+              whole(query, key, value, behind, dropout, at));
 }
 
 }  // namespace
 
 Tensor joined_attention(const Tensor& query, const Tensor& key, const Tensor& value,
-                        const AttentionOptions& o, Loc at) {
-  const AttentionPart seen =
-      o.prefix.empty() ? whole(query, key, value, o, at) : with_prefix(query, key, value, o, at);
+                        const AttentionOptions& o, const Attrs& dropout, Loc at) {
+  const AttentionPart seen = o.prefix.empty() ? whole(query, key, value, o, dropout, at)
+                                              : with_prefix(query, key, value, o, dropout, at);
   if (o.sinks.empty()) return seen.out;
   const Tensor share = sigmoid(seen.log_sum - narrow(o.sinks, seen.log_sum.dtype()));
   return narrow(wide(seen.out) * share, seen.out.dtype());

@@ -1,10 +1,12 @@
 // Attention over a part of the keys, and the helpers of attention.h.
+#include <algorithm>
 #include <cmath>
 
 #include "ir/source_ops.h"
 #include "ops/attention.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
+#include "ops/random.h"
 
 namespace tessera {
 
@@ -63,6 +65,21 @@ std::string own_dim(const Shape& query, const Shape& key, const Shape& value,
   }
   return value.has(o.key_dim) ? "" : own;
 }
+
+/// The dim of the entries by distance.
+std::string entries_dim(const Tensor& query, const Tensor& key, const Tensor& value,
+                        const AttentionOptions& o) {
+  const Shape own = o.by_distance.shape()
+                        .without(query.shape().names())
+                        .without(key.shape().names())
+                        .without(value.shape().names());
+  require(own.rank() == 1 && own[0].size % 2 == 1,
+          "the biases by distance are {}: besides dims of the query {} they have one of their own, "
+          "with an odd number of entries, one for distance 0 and as many for keys behind the query "
+          "as ahead of it",
+          o.by_distance.shape().to_string(), query.shape().to_string());
+  return own[0].name;
+}
 }  // namespace
 
 const std::string& value_dim_of(const Attrs& attrs) {
@@ -90,6 +107,7 @@ Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& valu
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
   if (!o.segments.empty()) attrs.set("segments", int64_t{1});
   if (!o.slopes.empty()) attrs.set("slopes", int64_t{1});
+  if (!o.by_distance.empty()) attrs.set("by_distance", entries_dim(query, key, value, o));
   const std::string own = own_dim(query.shape(), key.shape(), value.shape(), o);
   if (!own.empty()) attrs.set("value_dim", own);
   return attrs;
@@ -115,6 +133,7 @@ void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
   require_of_query(o.prefix, "the sizes of prefixes are", true);
   require_of_query(o.sinks, "the sinks are", false);
   require_of_query(o.slopes, "the slopes are", false);
+  require_of_query(o.by_distance, "the biases by distance are", false);
   require(
       o.prefix.empty() || o.causal,
       "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
@@ -137,23 +156,26 @@ size_t segment_operands(const Attrs& attrs) {
 }
 
 size_t structure_operands(const Attrs& attrs) {
-  return segment_operands(attrs) + attrs.has("slopes");
+  return segment_operands(attrs) + attrs.has("slopes") + attrs.has("by_distance");
 }
 
 Tensors structure_of(const Tensor& query, const AttentionOptions& o) {
   Tensors all;
   const DType dtype = is_narrow(query.dtype()) ? DType::float32 : query.dtype();
-  if (!o.slopes.empty()) {
-    const Tensor slopes = stop_gradient(o.slopes);
-    all.push_back(slopes.dtype() == dtype ? slopes : cast(slopes, dtype));
-  }
+  if (!o.slopes.empty()) all.push_back(narrow(stop_gradient(o.slopes), dtype));
+  if (!o.by_distance.empty()) all.push_back(narrow(o.by_distance, dtype));
   for (const Tensor& t : segments_of(o)) all.push_back(t);
   return all;
 }
 
+Tensors shared_structure(const Tensors& in, const Attrs& attrs) {
+  return {in.end() - static_cast<std::ptrdiff_t>(structure_operands(attrs)),
+          in.end() - static_cast<std::ptrdiff_t>(segment_operands(attrs))};
+}
+
 Tensor operand_of(const Tensors& in, const Attrs& attrs, const std::string& name) {
   size_t at = in.size() - segment_operands(attrs);
-  for (const char* known : {"slopes", "sinks", "prefix"}) {
+  for (const char* known : {"by_distance", "slopes", "sinks", "prefix"}) {
     at -= attrs.has(known);
     if (name == known) return attrs.has(known) ? in[at] : Tensor();
   }
@@ -231,16 +253,94 @@ Tensor squashed(const Tensor& products, const Attrs& attrs) {
   return tanh(products / attrs.get<double>("soft_cap"));
 }
 
-Tensor bias_of_slopes(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
-                      const Tensor& key_start) {
-  const Tensor slopes = operand_of(in, attrs, "slopes");
-  if (slopes.empty()) return {};
+namespace {
+/// The position of each query minus that of each key, int32.
+Tensor distances(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
+                 const Tensor& key_start) {
   Graph& g = in[0].graph();
   Tensor query = iota(g, in[0].dim(attrs.get<std::string>("length"))),
          key = iota(g, in[1].dim(attrs.get<std::string>("memory_length")));
   if (!query_start.empty()) query = query_start + query;
   if (!key_start.empty()) key = key_start + key;
-  return neg(slopes * abs(cast(query - key, slopes.dtype())));
+  return query - key;
+}
+}  // namespace
+
+Tensor entries_of_positions(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
+                            const Tensor& key_start) {
+  const Tensor entries = operand_of(in, attrs, "by_distance");
+  const int64_t most = entries.dim(attrs.get<std::string>("by_distance")).size / 2;
+  const auto number = [&](int64_t n) {
+    return constant(entries.graph(), static_cast<double>(n), DType::int32);
+  };
+  const Tensor behind = distances(in, attrs, query_start, key_start);
+  return minimum(maximum(behind, number(-most)), number(most)) + number(most);
+}
+
+Tensor bias_of_positions(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
+                         const Tensor& key_start) {
+  const Tensor slopes = operand_of(in, attrs, "slopes"),
+               entries = operand_of(in, attrs, "by_distance");
+  Tensor bias;
+  if (!slopes.empty())
+    bias = neg(slopes * abs(cast(distances(in, attrs, query_start, key_start), slopes.dtype())));
+  if (entries.empty()) return bias;
+  const Tensor at = entries_of_positions(in, attrs, query_start, key_start),
+               own = gather(entries, at, attrs.get<std::string>("by_distance"));
+  return bias.empty() ? own : bias + own;
+}
+
+Shape entries_grad_shape(const Tensors& in, const Attrs& attrs) {
+  const auto& entries = attrs.get<std::string>("by_distance");
+  return in[0]
+      .shape()
+      .without({attrs.get<std::string>("length"), attrs.get<std::string>("key_dim")})
+      .united(Shape{operand_of(in, attrs, "by_distance").dim(entries)});
+}
+
+void add(Attrs& to, const Attrs& more) {
+  for (const auto& [name, value] : more.items()) to.set(name, value);
+}
+
+Attrs dropout_attrs(const Tensors& in, const Attrs& attrs, double rate) {
+  Graph& g = in[0].graph();
+  Attrs drawn = drawn_attrs(g, logit_shape(in, attrs), new_stream(g));
+  drawn.set("dropout", rate);
+  drawn.set("drawn_length", attrs.get<std::string>("length"));
+  drawn.set("drawn_memory", attrs.get<std::string>("memory_length"));
+  return drawn;
+}
+
+// A part of the queries or keys takes its rows and columns of what is drawn for all of them. Only
+// a device without the kernel draws as much.
+Tensor kept_weights(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
+                    const Tensor& key_start) {
+  if (!attrs.has("dropout")) return {};
+  Graph& g = in[0].graph();
+  const double rate = attrs.get<double>("dropout");
+  const Shape shape = logit_shape(in, attrs);
+  if (query_start.empty()) return kept_by(g, shape, rate, attrs, Loc::current());
+  const auto &length = attrs.get<std::string>("drawn_length"),
+             &memory = attrs.get<std::string>("drawn_memory");
+  Attrs drawn = attrs;
+  auto names = attrs.get<std::vector<std::string>>("drawn_dims");
+  for (std::string& name : names) {
+    if (name == length || name == memory) name = "all/" + name;  // these lie on every rank
+  }
+  drawn.set("drawn_dims", names);
+  const Shape all = drawn_shape(drawn).without(attrs.get<std::vector<std::string>>("repeat_dims"));
+  Tensor keep = kept_by(g, all, rate, drawn, Loc::current());
+  const auto take = [&](const std::string& whole, const Dim& own, const Tensor& start) {
+    const Tensor at = start.empty() ? iota(g, own) : start + iota(g, own);
+    keep = gather(keep, at, "all/" + whole, OutOfRange::clamp);
+  };
+  take(memory, in[1].dim(attrs.get<std::string>("memory_length")), key_start);
+  take(length, in[0].dim(attrs.get<std::string>("length")), query_start);
+  return transpose(keep, shape);
+}
+
+Tensor dropped(const Tensor& keep, const Tensor& x, const Attrs& attrs) {
+  return keep.empty() ? x : dropout_where(keep, x, attrs.get<double>("dropout"));
 }
 
 Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& bias,
@@ -250,6 +350,43 @@ Tensor attention_logits(const Tensors& in, const Attrs& attrs, const Tensor& bia
   if (!bias.empty()) logits = logits + bias;
   return seen.empty() ? logits : only_where(seen, logits);
 }
+
+namespace {
+/// For dropout: expressions of the keys, then pairs of an offset and what a step of it adds; and
+/// what a step along each dim of the views adds. The kernel knows the positions.
+void emit_drawn(EmitCall& call) {
+  const Attrs& attrs = call.call.attrs;
+  const Shape bits = drawn_shape(attrs);
+  const auto& repeats = attrs.get<std::vector<std::string>>("repeat_dims");
+  std::vector<int64_t> strides(call.space.factors.size(), 0);
+  std::vector<int> factors;
+  for (const Dim& d : bits) {
+    const bool is_length = d.name == attrs.get<std::string>("drawn_length"),
+               is_memory = d.name == attrs.get<std::string>("drawn_memory"),
+               is_repeat = std::find(repeats.begin(), repeats.end(), d.name) != repeats.end();
+    factors.push_back(is_repeat ? -1
+                                : call.factor(is_length   ? attrs.get<std::string>("length")
+                                              : is_memory ? attrs.get<std::string>("memory_length")
+                                                          : d.name));
+  }
+  const auto offset = [&](int d) {
+    const bool is_position = bits[d].name == attrs.get<std::string>("drawn_length") ||
+                             bits[d].name == attrs.get<std::string>("drawn_memory");
+    const int factor = factors[static_cast<size_t>(d)];
+    return factor < 0 || is_position ? IntExpr{} : call.offset[static_cast<size_t>(factor)];
+  };
+  add_drawn_keys(call);
+  const std::vector<DrawnDim> dims = drawn_dims(call, bits, offset);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    IntExpr step;
+    step.constant = dims[d].stride;
+    call.step.exprs.push_back(dims[d].offset);
+    call.step.exprs.push_back(step);
+    if (factors[d] >= 0) strides[static_cast<size_t>(factors[d])] = dims[d].stride;
+  }
+  call.step.attrs.set("drawn_strides", strides);
+}
+}  // namespace
 
 void emit_attention(EmitCall& call) {
   emit_aligned(call);
@@ -263,12 +400,15 @@ void emit_attention(EmitCall& call) {
   for (const char* known : {"memory", "window", "segments", "slopes"}) {
     if (attrs.has(known)) call.step.attrs.set(known, attrs.get<int64_t>(known));
   }
-  for (const char* known : {"soft_cap", "visible"}) {
+  for (const char* known : {"soft_cap", "visible", "dropout"}) {
     if (attrs.has(known)) call.step.attrs.set(known, attrs.get<double>(known));
   }
+  if (attrs.has("by_distance"))
+    call.step.attrs.set("by_distance", int64_t{call.factor(attrs.get<std::string>("by_distance"))});
   if (segment_operands(attrs) > 0) call.step.attrs.set("faults", int64_t{1});
   for (const char* dim : {"length", "memory_length"})
     call.step.exprs.push_back(call.offset[call.factor(attrs.get<std::string>(dim))]);
+  if (attrs.has("dropout")) emit_drawn(call);
 }
 
 namespace {
@@ -282,21 +422,20 @@ std::vector<ValueType> infer_part(const OpCall& call) {
 }
 
 Tensors part_body(const Tensors& in, const Attrs& attrs) {
-  return attention_where(visible(in, attrs, in[3], in[4]), bias_of_slopes(in, attrs, in[3], in[4]),
-                         in, attrs);
+  return attention_where(visible(in, attrs, in[3], in[4]),
+                         bias_of_positions(in, attrs, in[3], in[4]),
+                         kept_weights(in, attrs, in[3], in[4]), in, attrs);
 }
 
 Tensors part_gradient(const GradCall& call) {
   const auto operands = call.in.begin() + 3;
-  Tensors d = attention_gradients(call, {operands, operands + 2});
-  d.resize(call.in.size());
-  return d;
+  return attention_gradients(call, {operands, operands + 2});
 }
 
 }  // namespace
 
-Tensors attention_where(const Tensor& sees, const Tensor& bias, const Tensors& in,
-                        const Attrs& attrs) {
+Tensors attention_where(const Tensor& sees, const Tensor& bias, const Tensor& keep,
+                        const Tensors& in, const Attrs& attrs) {
   const auto& memory = attrs.get<std::string>("memory_length");
   const Tensor seen = broadcast(sees, logit_shape(in, attrs)),
                x = attention_logits(in, attrs, bias, seen),
@@ -306,7 +445,7 @@ Tensors attention_where(const Tensor& sees, const Tensor& bias, const Tensors& i
   const Tensor sum = reduce_sum(weights, memory);
   const Tensor some = sum > zero;
   const Tensor divisor = where(some, sum, constant(x.graph(), 1, x.dtype()));
-  return {einsum({narrow(weights / divisor, in[0].dtype()), in[2]},
+  return {einsum({narrow(dropped(keep, weights / divisor, attrs), in[0].dtype()), in[2]},
                  attended_shape(in[0].shape(), in[2].shape(), attrs)),
           transpose(where(some, most + log(divisor), constant(x.graph(), kNothing, x.dtype())),
                     in[0].shape().without({attrs.get<std::string>("key_dim")}))};
@@ -314,7 +453,7 @@ Tensors attention_where(const Tensor& sees, const Tensor& bias, const Tensors& i
 
 extern const Op kAttentionPart = {.name = "attention_part",
                                   .infer = infer_part,
-                                  .zero_padding = 0b11100000,
+                                  .zero_padding = 0b111100000,
                                   .gradient = part_gradient,
                                   .flops = attention_flops<1, 1>,
                                   .body = part_body,

@@ -24,7 +24,7 @@ class Ring {
         queries_(in[0].dim(slices_.name), slices_, balanced),
         keys_(in[1].dim(attrs_.get<std::string>("memory_length")), slices_, balanced),
         query_(queries_.of(in[0])),
-        slopes_(operand_of(in, attrs_, "slopes")),
+        shared_(shared_structure(in, attrs_)),
         g_(in[0].graph()) {
     const Dim& all = in[1].dim(attrs_.get<std::string>("memory_length"));
     if (all.is_bounded) absent_ = whole_number(all.size) - dim_size(g_, all, DType::int32);
@@ -91,7 +91,7 @@ class Ring {
   Tensors operands(const Tensors& keys, size_t query, const Tensors& rest) const {
     Tensors in = {query_[query], keys[0], keys[1]};
     in.insert(in.end(), rest.begin(), rest.end());
-    if (!slopes_.empty()) in.push_back(slopes_);
+    in.insert(in.end(), shared_.begin(), shared_.end());
     if (keys.size() > 2) in.insert(in.end(), {segments_[query], keys[2]});
     return in;
   }
@@ -101,7 +101,7 @@ class Ring {
   Dim slices_;
   AttentionCut queries_, keys_;
   Tensors query_, segments_;  ///< by interval
-  Tensor slopes_;
+  Tensors shared_;            ///< slopes, biases by distance
   std::vector<Tensors> key_;
   Graph& g_;
   /// Of a bounded length: how many keys the run lacks. All positions are moved on by it, so that
@@ -145,6 +145,7 @@ Tensors ring_attention_grad(const OpCall& call, const Tensors& in, int64_t slice
   }
   std::vector<Tensors> held = ring.held();
   Tensors dq(of_queries.size()), dk(held.size()), dv(held.size());
+  Tensor of_entries;
   for (int64_t turns = 0; turns < slices; ++turns) {
     if (turns > 0) ring.turn(held, -1);
     for (size_t k = 0; k < held.size(); ++k) {
@@ -157,6 +158,7 @@ Tensors ring_attention_grad(const OpCall& call, const Tensors& in, int64_t slice
         add_to(dq[q], wide(d[0]));
         add_to(dk[k], d[1]);
         add_to(dv[k], d[2]);
+        if (d.size() > 3) add_to(of_entries, d[3]);
       }
     }
   }
@@ -164,8 +166,12 @@ Tensors ring_attention_grad(const OpCall& call, const Tensors& in, int64_t slice
   for (Tensors* of_keys : {&dk, &dv}) {
     for (Tensor& d : *of_keys) d = ring.turned(d, -1);
   }
-  return {ring.queries().whole(dq, in[0].shape()), ring.keys().whole(dk, in[1].shape()),
-          ring.keys().whole(dv, in[2].shape())};
+  Tensors result = {ring.queries().whole(dq, in[0].shape()), ring.keys().whole(dk, in[1].shape()),
+                    ring.keys().whole(dv, in[2].shape())};
+  if (!of_entries.empty())
+    result.push_back(transpose(reduce_sum(of_entries, call.attrs.get<std::string>("length")),
+                               call.out[3].shape));
+  return result;
 }
 
 }  // namespace tessera

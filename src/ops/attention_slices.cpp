@@ -14,11 +14,12 @@ class ByQueries {
   ByQueries(const OpCall& call, const Tensors& in, int64_t slices, bool balanced)
       : attrs_(call.attrs),
         in_(in),
+        entries_grad_shape_(call.out.size() > 3 ? call.out[3].shape : Shape{}),
         g_(in[0].graph()),
         slices_(attrs_.get<std::string>("length"), slices),
         cut_(in[0].dim(slices_.name), slices_, balanced),
         query_(cut_.of(in[0])),
-        slopes_(operand_of(in, attrs_, "slopes")) {
+        shared_(shared_structure(in, attrs_)) {
     attrs_.set("length", cut_.inner());
     if (segment_operands(attrs_) > 0) segments_ = cut_.of(in[in.size() - 2]);
     if (attrs_.get<int64_t>("causal") != 0 && !balanced)
@@ -34,7 +35,7 @@ class ByQueries {
     for (size_t i = 0; i < intervals(); ++i) {
       Tensors operands = {query_[i], in_[1], in_[2], cut_.start(g_, i, 0),
                           constant(g_, 0, DType::int32)};
-      if (!slopes_.empty()) operands.push_back(slopes_);
+      operands.insert(operands.end(), shared_.begin(), shared_.end());
       if (!segments_.empty()) operands.insert(operands.end(), {segments_[i], in_.back()});
       const Tensors part = g_.add(kAttentionPart, operands, attrs, Loc::current());
       out.push_back(part[0]);
@@ -51,22 +52,27 @@ class ByQueries {
     std::vector<Tensors> of_queries;
     for (size_t i = 3; i < 7; ++i) of_queries.push_back(cut_.of(in_[i]));
     Tensors dq;
-    Tensor dk, dv;
+    Tensor dk, dv, of_entries;
     for (size_t i = 0; i < intervals(); ++i) {
       Tensors operands = {query_[i], key, value};
       for (const Tensors& x : of_queries) operands.push_back(x[i]);
       operands.push_back(cut_.start(g_, i, 0));
-      if (!slopes_.empty()) operands.push_back(slopes_);
+      operands.insert(operands.end(), shared_.begin(), shared_.end());
       if (!segments_.empty())
         operands.insert(operands.end(), {segments_[i], with_slices(in_.back())});
       const Tensors d = g_.add(kAttentionGrad, operands, attrs_, Loc::current());
       dq.push_back(d[0]);
       dk = i == 0 ? d[1] : dk + d[1];
       dv = i == 0 ? d[2] : dv + d[2];
+      if (d.size() > 3) of_entries = i == 0 ? d[3] : of_entries + d[3];
     }
-    return {cut_.whole(dq, in_[0].shape()),
-            transpose(reduce_sum(dk, {slices_.name}), in_[1].shape()),
-            transpose(reduce_sum(dv, {slices_.name}), in_[2].shape())};
+    const auto summed = [&](const Tensor& d, const Shape& shape) {
+      return transpose(reduce_sum(d, {slices_.name}), shape);
+    };
+    Tensors result = {cut_.whole(dq, in_[0].shape()), summed(dk, in_[1].shape()),
+                      summed(dv, in_[2].shape())};
+    if (!of_entries.empty()) result.push_back(summed(of_entries, entries_grad_shape_));
+    return result;
   }
 
  private:
@@ -78,11 +84,12 @@ class ByQueries {
 
   Attrs attrs_;
   const Tensors& in_;
+  Shape entries_grad_shape_;
   Graph& g_;
   Dim slices_;
   AttentionCut cut_;
   Tensors query_, segments_;
-  Tensor slopes_;
+  Tensors shared_;  ///< slopes, biases by distance
 };
 
 bool is_length(const OpCall& call, const std::string& dim) {

@@ -56,35 +56,12 @@ void emit_index(EmitCall& call) {
 
 void emit_random(EmitCall& call) {
   only_instr(call).expr = static_cast<int>(call.step.exprs.size());
-  IntExpr seed, stream;
-  seed.scalar = call.seed_scalar;
-  stream.constant = call.call.attrs.get<int64_t>("stream");
-  stream.scalar = call.step_scalar;
-  stream.scalar_factor = 0x9E3779B97F4A7C15 >> 2;  // spreads the steps of one stream
-  call.step.exprs.push_back(seed);
-  call.step.exprs.push_back(stream);
-  const Shape& shape = call.call.out[0].shape;
-  const auto& names = call.call.attrs.get<std::vector<std::string>>("repeat_dims");
-  const auto& counts = call.call.attrs.get<std::vector<int64_t>>("repeat_counts");
-  const auto& at = call.call.attrs.get<std::vector<int64_t>>("repeat_at");
-  const auto& loops = call.call.attrs.get<std::vector<int64_t>>("repeat_loops");
-  int64_t stride = shape.elements();
-  for (const int64_t count : counts) stride *= count;
-  for (int d = 0; d < shape.rank(); ++d) {
-    IntExpr step_of_dim, offset = call.offset[call.space.out[0][d][0]];
-    const auto repeat = std::find(names.begin(), names.end(), shape[d].name) - names.begin();
-    const bool is_repeat = repeat < std::ssize(names);
-    stride /= is_repeat ? counts[repeat] : shape[d].size;
-    if (is_repeat && loops[repeat] >= 0) {
-      offset.scalar = call.counters.at(static_cast<size_t>(loops[repeat]));
-    } else if (is_repeat) {
-      offset.constant += at[repeat];
-    }
-    if (d == 0)
-      offset.constant +=
-          call.call.attrs.get<int64_t>("copy") * (is_repeat ? counts[repeat] : shape[d].size);
-    step_of_dim.constant = stride;
-    call.step.exprs.push_back(offset);
+  add_drawn_keys(call);
+  const auto offset = [&](int d) { return call.offset[call.space.out[0][d][0]]; };
+  for (const DrawnDim& dim : drawn_dims(call, call.call.out[0].shape, offset)) {
+    IntExpr step_of_dim;
+    step_of_dim.constant = dim.stride;
+    call.step.exprs.push_back(dim.offset);
     call.step.exprs.push_back(step_of_dim);
   }
 }
@@ -128,6 +105,43 @@ extern const Op kDimSize = {.name = "dim_size",
                             .pointwise = true,
                             .code = Code::value,
                             .emit = emit_dim_size};
+
+void add_drawn_keys(EmitCall& call) {
+  IntExpr seed, stream;
+  seed.scalar = call.seed_scalar;
+  stream.constant = call.call.attrs.get<int64_t>("stream");
+  stream.scalar = call.step_scalar;
+  stream.scalar_factor = 0x9E3779B97F4A7C15 >> 2;  // spreads the steps of one stream
+  call.step.exprs.push_back(seed);
+  call.step.exprs.push_back(stream);
+}
+
+std::vector<DrawnDim> drawn_dims(const EmitCall& call, const Shape& bits,
+                                 const std::function<IntExpr(int)>& offset_of) {
+  const Attrs& attrs = call.call.attrs;
+  const auto& names = attrs.get<std::vector<std::string>>("repeat_dims");
+  const auto& counts = attrs.get<std::vector<int64_t>>("repeat_counts");
+  const auto& at = attrs.get<std::vector<int64_t>>("repeat_at");
+  const auto& loops = attrs.get<std::vector<int64_t>>("repeat_loops");
+  std::vector<DrawnDim> dims;
+  int64_t stride = bits.elements();
+  for (const int64_t count : counts) stride *= count;
+  for (int d = 0; d < bits.rank(); ++d) {
+    const auto repeat = std::find(names.begin(), names.end(), bits[d].name) - names.begin();
+    const bool is_repeat = repeat < std::ssize(names);
+    IntExpr offset = offset_of(d);
+    stride /= is_repeat ? counts[repeat] : bits[d].size;
+    if (is_repeat && loops[repeat] >= 0) {
+      offset.scalar = call.counters.at(static_cast<size_t>(loops[repeat]));
+    } else if (is_repeat) {
+      offset.constant += at[repeat];
+    }
+    if (d == 0)
+      offset.constant += attrs.get<int64_t>("copy") * (is_repeat ? counts[repeat] : bits[d].size);
+    dims.push_back({offset, stride});
+  }
+  return dims;
+}
 
 int64_t new_stream(Graph& g) {
   return once_for_all(g, "random", [&] {
@@ -217,13 +231,11 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
                       [&] { return one(g, kDimSize, {}, source_attrs(Shape{dim}, dtype), at); });
 }
 
-namespace {
 /// Repetitions count as dims of the whole tensor, so that random numbers do not depend on them: a
 /// layer is a dim in front, a microbatch a dim behind the one that it divides. Here such a dim has
 /// size 1, and its offset tells which repetition it is. Copies are in front of all, as an offset in
 /// elements.
-Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
-                   Loc at) {
+Attrs drawn_attrs(Graph& g, const Shape& shape, int64_t stream) {
   std::vector<Dim> dims;
   std::vector<std::string> names;
   std::vector<int64_t> counts, index, loops;
@@ -235,7 +247,7 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vect
     loops.push_back(r.loop);
   };
   int64_t copy = 0;
-  for (const Repeat& r : copies) {
+  for (const Repeat& r : copies_of_scopes(g)) {
     copy = copy * r.count + r.index;
     if (shape.rank() == 0) add(r);
   }
@@ -248,25 +260,43 @@ Tensor random_bits(Graph& g, const Shape& shape, int64_t stream, const std::vect
       if (r.is_microbatch && r.dim == d.name) add(r);
     }
   }
-  const bool repeated = !names.empty();
-  Attrs attrs = source_attrs(Shape(dims), DType::int64);
+  const Attrs source = source_attrs(Shape(dims), DType::int64);
+  Attrs attrs;
+  for (const char* of_dims : {"dims", "sizes", "bounded"})
+    attrs.set(std::string("drawn_") + of_dims, source.items().at(of_dims));
   attrs.set("stream", stream);
   attrs.set("copy", shape.rank() == 0 ? 0 : copy);
   attrs.set("repeat_dims", std::move(names));
   attrs.set("repeat_counts", std::move(counts));
   attrs.set("repeat_at", std::move(index));
   attrs.set("repeat_loops", std::move(loops));
-  const Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
-  return repeated ? reshape(bits, shape, at) : bits;
+  return attrs;
 }
+
+Shape drawn_shape(const Attrs& attrs) {
+  Attrs source;
+  for (const char* of_dims : {"dims", "sizes", "bounded"})
+    source.set(of_dims, attrs.items().at(std::string("drawn_") + of_dims));
+  return shape_of(source);
+}
+
+namespace {
 /// Uniform in the open interval (0, 1), from the upper 23 bits.
-Tensor open_uniform(Graph& g, const Shape& shape, int64_t stream, const std::vector<Repeat>& copies,
-                    Loc at) {
-  Tensor bits = random_bits(g, shape, stream, copies, at);
+Tensor open_uniform(Graph& g, const Shape& shape, const Attrs& drawn, Loc at) {
+  const Shape dims = drawn_shape(drawn);
+  Attrs attrs = source_attrs(dims, DType::int64);
+  for (const char* name :
+       {"stream", "copy", "repeat_dims", "repeat_counts", "repeat_at", "repeat_loops"})
+    attrs.set(name, drawn.items().at(name));
+  Tensor bits = one(g, kRandomBits, {}, std::move(attrs), at);
+  if (dims != shape) bits = reshape(bits, shape, at);
   Tensor high =
       cast(floor_div(bits, constant(g, 512, DType::int64, {}, at), at), DType::float32, at);
   return mul(add(high, constant(g, 0.5, DType::float32, {}, at), at),
              constant(g, 1.0 / (1 << 23), DType::float32, {}, at), at);
+}
+Tensor new_uniform(Graph& g, const Shape& shape, Loc at) {
+  return open_uniform(g, shape, drawn_attrs(g, shape, new_stream(g)), at);
 }
 Tensor affine(Tensor x, double factor, double offset, Loc at) {
   Graph& g = x.graph();
@@ -288,7 +318,7 @@ Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType 
   return on_behalf_of("random_uniform", at, [&] {
     require(hi >= lo, "hi {} is below lo {}", hi, lo);
     require_drawn_as(dtype);
-    Tensor u = open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at);
+    Tensor u = new_uniform(g, shape, at);
     Tensor x = as(affine(u, hi - lo, lo, at), dtype, at);
     if (!is_narrow(dtype) || hi == lo || hi == 0) return x;
     // Rounding to 16 bits may give hi; then take the number below it.
@@ -303,7 +333,7 @@ Tensor random_normal(Graph& g, const Shape& shape, double mean, double stddev, D
                      Loc at) {
   return on_behalf_of("random_normal", at, [&] {
     require_normal(stddev, dtype);
-    Tensor u = affine(open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at), 2, -1, at);
+    Tensor u = affine(new_uniform(g, shape, at), 2, -1, at);
     return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
   });
 }
@@ -315,19 +345,17 @@ Tensor truncated_normal(Graph& g, const Shape& shape, double mean, double stddev
   return on_behalf_of("truncated_normal", at, [&] {
     require_normal(stddev, dtype);
     const double mass = 0.95449973610364158;
-    Tensor u =
-        affine(open_uniform(g, shape, new_stream(g), copies_of_scopes(g), at), 2 * mass, -mass, at);
+    Tensor u = affine(new_uniform(g, shape, at), 2 * mass, -mass, at);
     return as(affine(erf_inv(u, at), 1.4142135623730951 * stddev, mean, at), dtype, at);
   });
 }
 
-Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vector<Repeat>& copies,
-                         Loc at) {
-  require(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate, where(at));
-  if (rate == 0) return identity(x, at);
+Tensor kept_by(Graph& g, const Shape& shape, double rate, const Attrs& drawn, Loc at) {
+  return less(open_uniform(g, shape, drawn, at), constant(g, 1 - rate, DType::float32, {}, at), at);
+}
+
+Tensor dropout_where(Tensor keep, Tensor x, double rate, Loc at) {
   Graph& g = x.graph();
-  Tensor keep = less(open_uniform(g, x.shape(), stream, copies, at),
-                     constant(g, 1 - rate, DType::float32, {}, at), at);
   Tensor kept =
       is_floating(x.dtype()) ? mul(x, constant(g, 1 / (1 - rate), x.dtype(), {}, at), at) : x;
   return where(keep, kept, constant(g, 0, x.dtype(), {}, at), at);
@@ -336,7 +364,12 @@ Tensor dropout_of_stream(Tensor x, double rate, int64_t stream, const std::vecto
 Tensor dropout(Tensor x, double rate, Loc at) {
   return on_behalf_of("dropout", at, [&] {
     require(x.dtype() != DType::bool_, "x is bool; it must be a number, use cast()");
-    return dropout_of_stream(x, rate, new_stream(x.graph()), copies_of_scopes(x.graph()), at);
+    Graph& g = x.graph();
+    const int64_t stream = new_stream(g);
+    require(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate, where(at));
+    if (rate == 0) return identity(x, at);
+    return dropout_where(kept_by(g, x.shape(), rate, drawn_attrs(g, x.shape(), stream), at), x,
+                         rate, at);
   });
 }
 

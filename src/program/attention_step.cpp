@@ -1,6 +1,7 @@
 #include "program/attention_step.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera {
 
@@ -22,10 +23,23 @@ AttentionStep::AttentionStep(const Step& step)
             step.attrs.get<int64_t>("memory", 0)},
       scale(step.attrs.get<double>("scale")),
       soft_cap(step.attrs.get<double>("soft_cap", 0)),
+      dropout(step.attrs.get<double>("dropout", 0)),
       has_segments(step.attrs.get<int64_t>("segments", 0) != 0),
       has_slopes(step.attrs.get<int64_t>("slopes", 0) != 0),
+      entries_dim(static_cast<int>(step.attrs.get<int64_t>("by_distance", -1))),
       starts(backward ? kGradInputs : kInputs),
       start_inputs(step.in.size() - starts - (has_segments ? kSegmentInputs : 0) -
-                   (has_slopes ? 1 : 0)) {}
+                   (has_slopes ? 1 : 0) - (has_entries() ? 1 : 0)) {}
+
+bool AttentionStep::is_loop(size_t dim) const {
+  return dim != length_dim && dim != memory_dim && dim != key_dim && dim != value_dim &&
+         static_cast<int>(dim) != entries_dim;
+}
+
+// As the op dropout decides: (h + 0.5) / 2^23 < 1 - rate in float32, where the left side is exact.
+uint32_t AttentionBits::limit(double rate) {
+  const double most = static_cast<double>(static_cast<float>(1 - rate)) * (1 << 23);
+  return static_cast<uint32_t>(std::ceil(most - 0.5));
+}
 
 }  // namespace tessera

@@ -26,7 +26,8 @@ std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) 
     runs.push_back(std::make_unique<AttentionRun>(c));
     const bool as_ptx = has_ptx() && (runs.size() - 1) % step == 0;
     for (const cuda::Source& s : runs.back()->sources()) {
-      const bool is_scalar = runs.back()->type() == DType::float32 || c.slope > 0,
+      const bool is_scalar = runs.back()->type() == DType::float32 || c.slope > 0 ||
+                             c.entries > 0 || c.dropout > 0,
                  finds_spans = s.text.find("find_spans") != std::string::npos;
       CHECK((s.text.find("tensor_attention") != std::string::npos) == (!is_scalar && !finds_spans));
       announce_host_kernel(s.text, KernelsAs::cpp);
@@ -94,6 +95,31 @@ std::vector<AttentionCase> structured_cases() {
   return cases;
 }
 
+/// Biases by distance and dropout, of a whole and of a part.
+std::vector<AttentionCase> placed_cases() {
+  std::vector<AttentionCase> cases;
+  for (const DType type : {kFloat, kBrain, kHalf}) {
+    AttentionCase c{type, 40, 70, 90, false, 2, 2, Lie::rows_first};
+    c.entries = 41;
+    cases.push_back(c);
+    c.dropout = 0.3;
+    c.first_query = 50;
+    c.first_key = 30;
+    c.all_keys = 110;
+    c.window = 60;
+    c.segments = 3;
+    c.soft_cap = 0.8;
+    cases.push_back(c);
+    c = {type, 64, 130, 130, true, 2, 1};
+    c.dropout = 0.1;
+    cases.push_back(c);
+    c.slope = 0.25;
+    c.entries = 9;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 }  // namespace
 
 TEST_CASE("attention on tensor cores has the values of float64", "[cuda]") {
@@ -151,6 +177,11 @@ TEST_CASE("attention on tensor cores: later queries, and parts of the keys", "[c
 TEST_CASE("attention with a window, segments and a soft cap has the values of float64",
           "[cuda][slow]") {
   CHECK(errors_of(structured_cases(), 4) == "");
+}
+
+TEST_CASE("attention with biases by distance and dropout has the values of float64",
+          "[cuda][slow]") {
+  CHECK(errors_of(placed_cases(), 4) == "");
 }
 
 TEST_CASE("attention of a Program on tensor cores has the CPU's values", "[cuda][slow]") {

@@ -9,13 +9,16 @@
 
 #include "base/float16.h"
 #include "gpu/given_kernel.h"
+#include "kernels/common/philox.h"
 
 namespace tessera::test {
 
 namespace {
 
 constexpr double kScale = 0.25;
-constexpr int kLength = 2, kMemory = 3, kWidth = 4;  // the dims; before them heads and group
+constexpr int kLength = 2, kMemory = 3, kWidth = 4, kEntries = 5;  // dims; before: heads, group
+constexpr int64_t kSeed = 77, kStream = 5, kFirstBit = 2, kFirstStride = 1000003;
+constexpr int64_t kGroupBits = 1000000, kQueryBits = 1001;
 
 double number_of(const unsigned char* at, DType type) {
   if (type == DType::float32) {
@@ -47,9 +50,9 @@ double unit_of(DType type) {
 std::string AttentionCase::name() const {
   return fmt::format(
       "{} width {} length {} memory {} causal {} heads {} group {} lie {} from {}, {} of {} "
-      "window {} segments {} soft cap {} slope {}",
+      "window {} segments {} soft cap {} slope {} entries {} dropout {}",
       to_string(type), width, length, memory, causal, heads, group, static_cast<int>(lie),
-      first_query, first_key, all_keys, window, segments, soft_cap, slope);
+      first_query, first_key, all_keys, window, segments, soft_cap, slope, entries, dropout);
 }
 
 AttentionRun::AttentionRun(const AttentionCase& c)
@@ -195,12 +198,53 @@ void AttentionRun::add(KernelArgs& args, bool backward) {
                        {case_.heads, case_.group, 1, 1, 1},
                        {case_.group, 1, 0, 0, 0}});
   }
+  const int64_t heads = case_.heads * case_.group;
+  if (case_.entries > 0) {
+    entries_.clear();
+    for (int64_t i = 0; i < case_.entries * heads; ++i)
+      entries_.push_back(std::sin(static_cast<float>(i)));
+    args.in.push_back({entries_.data(),
+                       DType::float32,
+                       {case_.heads, case_.group, 1, 1, 1},
+                       {case_.group, 1, 0, 0, 0}});
+  }
   if (case_.segments > 0)
     args.in.insert(args.in.end(), {argument(query_ids_, true), argument(key_ids_, false)});
   if (backward)
     args.out = {argument(dq_), argument(dk_), argument(dv_)};
   else
     args.out = {argument(out_), numbers(log_sum_)};
+  if (case_.entries == 0) return;
+  if (backward) {
+    of_entries_.assign(static_cast<size_t>(heads * case_.entries), NAN);
+    args.out.push_back({of_entries_.data(),
+                        DType::float32,
+                        {case_.heads, case_.group, 1, 1, 1},
+                        {case_.group * case_.entries, case_.entries, 0, 0, 0}});
+  }
+  add_dim_of_entries(args);
+}
+
+/// The entries are the dim behind the others, of all operands.
+void AttentionRun::add_dim_of_entries(KernelArgs& args) {
+  for (std::vector<TensorArg>* all : {&args.in, &args.out}) {
+    for (TensorArg& arg : *all) {
+      const bool is_entries = arg.data == entries_.data(), is_grad = arg.data == of_entries_.data();
+      arg.sizes.push_back(case_.entries);
+      arg.strides.push_back(is_entries ? case_.heads * case_.group : is_grad ? 1 : 0);
+    }
+  }
+}
+
+/// The factor of a weight.
+double AttentionRun::keeps(int64_t head, int64_t query, int64_t key) const {
+  if (case_.dropout == 0) return 1;
+  const auto bit =
+      static_cast<uint64_t>(kFirstBit * kFirstStride + head * kGroupBits +
+                            (case_.first_query + query) * kQueryBits + case_.first_key + key);
+  const uint32_t word = philox4x32(bit >> 2, kStream, kSeed).w[bit & 3];
+  const double uniform = (static_cast<double>(word >> 9) + 0.5) / (1 << 23);
+  return uniform < 1 - case_.dropout ? 1 / (1 - case_.dropout) : 0;
 }
 
 Step AttentionRun::step(bool backward, const KernelArgs& args) const {
@@ -219,7 +263,18 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
   if (case_.segments > 0) s.attrs.set("segments", int64_t{1});
   if (case_.soft_cap > 0) s.attrs.set("soft_cap", case_.soft_cap);
   if (case_.slope > 0) s.attrs.set("slopes", int64_t{1});
+  if (case_.entries > 0) s.attrs.set("by_distance", int64_t{kEntries});
   s.exprs.resize(2);
+  if (case_.dropout > 0) {
+    s.attrs.set("dropout", case_.dropout);
+    std::vector<int64_t> strides = {case_.group * kGroupBits, kGroupBits, kQueryBits, 1, 0};
+    if (case_.entries > 0) strides.push_back(0);
+    s.attrs.set("drawn_strides", strides);
+    for (const int64_t x : {kSeed, kStream, kFirstBit, kFirstStride}) {
+      s.exprs.emplace_back();
+      s.exprs.back().constant = x;
+    }
+  }
   if (!part) {
     s.exprs[0].constant = case_.first_query;
     s.exprs[1].constant = case_.first_key;
@@ -233,6 +288,10 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
 void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) const {
   const AttentionCase& c = case_;
   std::vector<int64_t> keys;
+  const int64_t head = h * c.group + g, most = c.entries / 2;
+  const auto entry = [&](int64_t key) {
+    return std::clamp(c.first_query + query - c.first_key - key, -most, most) + most;
+  };
   std::vector<double> logits, slopes, back;
   double sum = 0;
   for (int64_t key = 0; key < c.memory; ++key) {
@@ -246,6 +305,8 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
     if (c.soft_cap > 0) logit = c.soft_cap * t;
     logit -= c.slope * static_cast<double>(h * c.group + g + 1) *
              static_cast<double>(std::abs(c.first_query + query - c.first_key - key));
+    if (c.entries > 0)
+      logit += entries_.at(static_cast<size_t>(entry(key) * c.heads * c.group + head));
     keys.push_back(key);
     logits.push_back(logit);
     slopes.push_back(1 - t * t);
@@ -256,15 +317,19 @@ void AttentionRun::add_row(Expected& e, int64_t h, int64_t g, int64_t query) con
   e.log_sum[row] = keys.empty() ? -1e30 : std::log(sum);
   // The gradient is given the sums of a whole where other keys had as much weight as these.
   for (size_t i = 0; i < keys.size(); ++i) {
-    const double share = std::exp(logits[i]) / sum, weight = share / 2;
-    const double slope = weight * (back[i] - product_[row]) * slopes[i] * kScale;
+    const double share = std::exp(logits[i]) / sum, weight = share / 2,
+                 keep = keeps(head, query, keys[i]);
+    const double of_logit = weight * (keep * back[i] - product_[row]),
+                 slope = of_logit * slopes[i] * kScale;
+    if (c.entries > 0)
+      e.of_entries[static_cast<size_t>(head * c.entries + entry(keys[i]))] += of_logit;
     for (int64_t d = 0; d < c.width; ++d) {
       const size_t of_query = row * static_cast<size_t>(c.width) + static_cast<size_t>(d);
       const auto of_key = static_cast<size_t>((h * c.memory + keys[i]) * c.width + d);
-      e.out[of_query] += share * at(v_, h, g, keys[i], d);
+      e.out[of_query] += keep * share * at(v_, h, g, keys[i], d);
       e.dq[of_query] += slope * at(k_, h, g, keys[i], d);
       e.dk[of_key] += slope * at(q_, h, g, query, d);
-      e.dv[of_key] += weight * at(grad_, h, g, query, d);
+      e.dv[of_key] += keep * weight * at(grad_, h, g, query, d);
     }
   }
 }
@@ -279,6 +344,7 @@ AttentionRun::Expected AttentionRun::expect() {
   e.dk.resize(keys);
   e.dv.resize(keys);
   e.log_sum.resize(log_sum_.size());
+  e.of_entries.resize(of_entries_.size());
   for (int64_t h = 0; h < c.heads; ++h) {
     for (int64_t g = 0; g < c.group; ++g) {
       for (int64_t query = 0; query < c.length; ++query) add_row(e, h, g, query);
@@ -342,6 +408,11 @@ std::string AttentionRun::errors(const std::vector<const HostKernel*>& kernels) 
           fmt::format("\n{}: log_sum {} is {}, not {}", case_.name(), i, log_sum_[i], e.log_sum[i]);
   }
   if (sources_.size() == forward_sources_) return errors;
+  for (size_t i = 0; i < of_entries_.size(); ++i) {
+    if (!(std::abs(of_entries_[i] - e.of_entries[i]) <= 1e-4 * (1 + std::abs(e.of_entries[i]))))
+      errors += fmt::format("\n{}: of entry {} is {}, not {}", case_.name(), i, of_entries_[i],
+                            e.of_entries[i]);
+  }
   return errors + compare("dq", dq_, e.dq, case_.group) + compare("dk", dk_, e.dk, 1) +
          compare("dv", dv_, e.dv, 1);
 }

@@ -30,6 +30,8 @@ struct AttentionCase {
   int64_t segments = 0;  ///< documents in a row, between padding; 0: there are none
   double soft_cap = 0;   ///< 0: none
   double slope = 0;      ///< of the first head and group, a multiple of it of the others; 0: none
+  int64_t entries = 0;   ///< of biases by distance; 0: there are none
+  double dropout = 0;
   std::string name() const;
 };
 
@@ -53,7 +55,7 @@ class AttentionRun {
     bool by_query = true;
   };
   struct Expected {
-    std::vector<double> out, dq, dk, dv, log_sum;
+    std::vector<double> out, dq, dk, dv, log_sum, of_entries;
   };
 
   Matrix make(bool by_query, bool grouped, unsigned seed) const;
@@ -65,6 +67,8 @@ class AttentionRun {
   bool sees(int64_t head, int64_t query, int64_t key) const;
   Step step(bool backward, const KernelArgs& args) const;
   void add(KernelArgs& args, bool backward);
+  void add_dim_of_entries(KernelArgs& args);
+  double keeps(int64_t head, int64_t query, int64_t key) const;
   void add_row(Expected& expected, int64_t h, int64_t g, int64_t query) const;
   Expected expect();
   std::string compare(const char* what, const Matrix& got, const std::vector<double>& expected,
@@ -75,7 +79,8 @@ class AttentionRun {
   std::vector<float> log_sum_, given_log_sum_, product_;
   int32_t start_[2] = {0, 0};
   std::vector<int32_t> query_ids_, key_ids_;
-  std::vector<float> slopes_;  ///< by head and group
+  std::vector<float> slopes_;                ///< by head and group
+  std::vector<float> entries_, of_entries_;  ///< [entries, heads, group], [heads, group, entries]
   Step forward_, backward_;
   KernelArgs forward_args_, backward_args_;
   std::vector<cuda::Source> sources_;

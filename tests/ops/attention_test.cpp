@@ -19,6 +19,8 @@ struct Case {
   double soft_cap = 0;
   int64_t value_width = 0;  ///< 0: that of the keys, and their dim
   bool slopes = false;      ///< another for each head
+  int64_t entries = 0;      ///< of biases by distance
+  double dropout = 0;
 };
 
 std::vector<Case> cases() {
@@ -49,7 +51,15 @@ std::vector<Case> cases() {
           {70, 600, 24, apart, shared, true, 30, 3, 0.7, 40},
           {150, 150, 16, apart, shared, true, 0, 0, 0, 0, true},
           {130, 170, 16, dense, keys_across, false, 0, 0, 0, 0, true},
-          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3, 0, true}};
+          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3, 0, true},
+          {150, 150, 16, apart, shared, true, 0, 0, 0, 0, false, 21},
+          {130, 170, 16, dense, keys_across, false, 0, 0, 0, 0, false, 65},
+          {63, 70, 16, apart, keys_apart, false, 0, 0, 0, 0, false, 3},
+          {300, 300, 16, apart, keys_apart, true, 40, 5, 1.3, 0, true, 33},
+          {150, 150, 16, apart, shared, true, 0, 0, 0, 0, false, 0, 0.3},
+          {130, 170, 16, dense, keys_across, false, 0, 0, 0, 0, false, 0, 0.1},
+          {97, 131, 9, dense, keys_apart, false, 0, 0, 0, 33, false, 0, 0.5},
+          {300, 301, 16, apart, keys_apart, true, 40, 5, 1.3, 0, true, 33, 0.2}};
 }
 
 Shape shape_of(const Case& c, const std::vector<std::string>& order) {
@@ -64,7 +74,8 @@ Shape shape_of(const Case& c, const std::vector<std::string>& order) {
   return Shape(dims);
 }
 
-/// Result and gradients of query, key and value; with a bias of zeros it is the formula.
+/// Result and gradients of query, key, value and biases by distance; with a mask that hides nothing
+/// it is the formula.
 std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
   Graph g({.eager = true});
   std::vector<Tensor> in;
@@ -94,8 +105,15 @@ std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
     array.data<double>()[0] = 0.125, array.data<double>()[1] = 0.5;
     o.slopes = constant(g, array);
   }
-  if (by_formula) o.bias = constant(g, 0, in[0].dtype(), Shape{in[0].dim("length")});
-  Tensor out = nn::biased_attention(in[0], in[1], in[2], {}, o);
+  if (c.entries > 0) {
+    const Shape shape{Dim("entries", c.entries), Dim("heads", 2)};
+    in.push_back(cast(random_normal(g, shape, 0, 1, DType::float64), dtype));
+    o.by_distance = in.back();
+  }
+  o.dropout = c.dropout;
+  Tensor mask;
+  if (by_formula) mask = constant(g, 1, DType::bool_, Shape{in[0].dim("length")});
+  Tensor out = nn::biased_attention(in[0], in[1], in[2], mask, o);
   Tensor weights = random_normal(g, out.shape(), 0, 1, DType::float64);
   std::vector<Tensor> all = gradients(sum_all(cast(out, DType::float64) * weights), in);
   all.insert(all.begin(), out);

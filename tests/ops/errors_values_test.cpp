@@ -181,7 +181,33 @@ TEST_CASE("the structure of attention", "[errors]") {
       attended([&](AttentionOptions& o) {
         o.slopes = in.of({kBatch, kLength});
       }));
+  const Tensor of_distance = in.of({kBatch, Dim("entries", 4)});
+  const char* const odd =
+      ": besides dims of the query [batch=3, length=4, d_head=2] they have one of their own, with "
+      "an odd number of entries, one for distance 0 and as many for keys behind the query as ahead "
+      "of it";
+  expect_usage({"[attention] the biases by distance are int32; they must be floating", kHere},
+               attended([&](AttentionOptions& o) { o.by_distance = prefix; }));
+  expect_usage({std::string("[attention] the biases by distance are [batch=3, entries=4]") + odd},
+               attended([&](AttentionOptions& o) { o.by_distance = of_distance; }));
+  expect_usage({std::string("[attention] the biases by distance are [batch=3]") + odd},
+               attended([&](AttentionOptions& o) { o.by_distance = sinks; }));
+  expect_usage({"[biased_attention] the biases by distance are [batch=3, entries=4]: besides dims "
+                "of the logits [batch=3, length=4, memory_length=4] they have one of their own, "
+                "with an odd number of entries"},
+               [&] {
+                 nn::BiasedOptions o;
+                 o.bias = sinks;
+                 o.by_distance = of_distance;
+                 nn::biased_attention(in.q, in.k, in.k, {}, o);
+               });
   AttentionOptions of_part;
+  of_part.by_distance = of_distance;
+  expect_usage({"[talking_heads] heads that are mixed have no biases by distance; they are "
+                "[batch=3, entries=4]",
+                kHere},
+               [&] { nn::talking_heads(in.q, in.k, in.k, in.q, in.q, {}, of_part); });
+  of_part.by_distance = {};
   of_part.slopes = sinks;
   expect_usage({"[talking_heads] heads that are mixed have no slopes; they are [batch=3]", kHere},
                [&] { nn::talking_heads(in.q, in.k, in.k, in.q, in.q, {}, of_part); });

@@ -43,6 +43,7 @@ Values run(const std::function<std::vector<Tensor>(Graph&)>& build, const std::s
   return values;
 }
 
+const Dim kTexts("texts", 2), kLength("length", 4);
 const Dim kLayers("layers", 3), kBatch("batch", 4), kModel("model", 6), kFf("ff", 5);
 
 Tensor input_of(Graph& g) {
@@ -59,6 +60,38 @@ Tensor layer(Tensor x) {
   Tensor h = tanh(einsum({x, up}, {kBatch, kFf}) + bias);
   h = dropout(h, 0.25);
   return x + einsum({h, down}, {kBatch, kModel});
+}
+
+/// A layer of attention with biases by distance, which all layers share, and dropout.
+Tensor attention_layer(Tensor x, Tensor by_distance) {
+  Graph& g = x.graph();
+  const Scope scope(g, "block");
+  const Dim depth("d_head", 5);
+  const auto projected = [&](const char* name) {
+    return einsum({x, g.parameter(name, {kModel, depth}, nn::normal(0.5), DType::float64)},
+                  {kTexts, kLength, depth});
+  };
+  AttentionOptions o;
+  o.causal = true, o.dropout = 0.3, o.by_distance = by_distance;
+  const Tensor seen =
+      attention(projected("query"), rename(projected("key"), "length", "memory_length"),
+                rename(projected("value"), "length", "memory_length"), {}, o);
+  Tensor out = g.parameter("out", {depth, kModel}, nn::normal(0.5), DType::float64);
+  return x + einsum({seen, out}, {kTexts, kLength, kModel});
+}
+
+std::vector<Tensor> train_attention(Graph& g, bool unroll) {
+  Tensor table = g.parameter("table", Shape{Dim("entries", 3)}, nn::normal(1), DType::float64);
+  const Tensor x = cast(iota(g, kTexts), DType::float64) * 0.1 +
+                   cast(iota(g, kLength), DType::float64) * 0.3 +
+                   cast(iota(g, kModel), DType::float64) * 0.2;
+  Tensor y = repeat(kLayers, sin(x), [&](Tensor t) { return attention_layer(t, table); }, {unroll});
+  Tensor loss = mean_all(square(y));
+  const Minimized step =
+      minimize(loss, constant(g, 0.05, DType::float64), adam({.weight_decay = 0.1}), {.clip = 1});
+  std::vector<Tensor> out{loss, y};
+  out.insert(out.end(), step.gradients.begin(), step.gradients.end());
+  return out;
 }
 
 std::vector<Tensor> train_layers(Graph& g, bool unroll) {
@@ -90,6 +123,21 @@ TEST_CASE("layers in a loop train as copies of them do, under every layout", "[l
   for (const auto& [mesh, layout] : layouts) {
     INFO(mesh << " " << layout);
     check_equal(plain, run([](Graph& g) { return train_layers(g, false); }, mesh, layout));
+  }
+}
+
+TEST_CASE("attention in a loop draws and learns as copies of it do, under every layout",
+          "[loops]") {
+  const Values plain = run([](Graph& g) { return train_attention(g, true); }, "a:1", "");
+  for (const auto& [mesh, layout] : std::vector<std::pair<const char*, const char*>>{
+           {"a:1", ""},
+           {"a:2", "texts:a"},
+           {"a:2", "length:a"},
+           {"a:2", "length,memory_length:a"},
+           {"a:2", "layers:a"},
+           {"a:2;b:2", "texts:a;length,memory_length:b"}}) {
+    INFO(mesh << " " << layout);
+    check_equal(plain, run([](Graph& g) { return train_attention(g, false); }, mesh, layout));
   }
 }
 

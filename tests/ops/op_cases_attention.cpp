@@ -288,6 +288,15 @@ void add_relative(std::vector<OpCase>& rows) {
                     });
   };
   rows.push_back(bias);
+  OpCase by_distance = bias;
+  by_distance.name = "relative_distances";
+  by_distance.build = [](Graph& g, const Tensors& x) -> Tensors {
+    AttentionOptions o;
+    o.by_distance = nn::relative_distances(g, "bias", Shape{heads}, {4, 8, false}, x[0].dtype());
+    o.causal = true;
+    return {attention(x[0], x[1], x[2], {}, o)};
+  };
+  rows.push_back(by_distance);
 }
 
 OpCase multihead(const std::string& name, const nn::MultiHeadOptions& o) {

@@ -206,6 +206,7 @@ struct Extra {
   size_t prefix = 0;    ///< sizes of prefixes [batch]
   size_t sinks = 0;     ///< [heads]
   size_t slopes = 0;    ///< [heads], int32, in quarters
+  size_t entries = 0;   ///< biases by distance [entries, heads]
 };
 
 /// Attention with the structure of `o`.
@@ -233,6 +234,11 @@ Whole structured_attention_of(const Wholes& in, int64_t keys, const AttentionOpt
     if (o.soft_cap > 0) logit = o.soft_cap * std::tanh(logit / o.soft_cap);
     if (extra.slopes > 0)
       logit -= 0.25 * in[extra.slopes].data[at[1]] * static_cast<double>(std::abs(query - key));
+    if (extra.entries > 0) {
+      const int64_t most = in[extra.entries].sizes[0] / 2,
+                    entry = std::clamp(query - key, -most, most) + most;
+      logit += in[extra.entries].data[entry * in[extra.entries].sizes[1] + at[1]];
+    }
     weights.data[i] = seen ? std::exp(logit) : 0;
     const double sink = extra.sinks > 0 ? std::exp(in[extra.sinks].data[at[1]]) : 0;
     sum = (key == 0 ? sink : sum) + weights.data[i];
@@ -257,6 +263,7 @@ AttentionOptions with(const AttentionOptions& options, const Extra& extra, const
   if (extra.prefix > 0) o.prefix = x[extra.prefix];
   if (extra.sinks > 0) o.sinks = x[extra.sinks];
   if (extra.slopes > 0) o.slopes = cast(x[extra.slopes], x[0].dtype()) * 0.25;
+  if (extra.entries > 0) o.by_distance = x[extra.entries];
   return o;
 }
 
@@ -338,6 +345,26 @@ void add_structured_attention(std::vector<OpCase>& rows) {
   rows.push_back(structured("attention_slopes_soft_cap", {q, k, v, slopes}, cap, sloped));
   add_joined_attention(rows, "attention_slopes_structure", {q, k, v, begins, prefix, sinks, slopes},
                        all, {.segments = 3, .prefix = 4, .sinks = 5, .slopes = 6});
+  const CaseInput entries = parameter(real("entries", {Dim("entries", 5), heads}, -2, 2));
+  const Extra biased{.entries = 3};
+  add_joined_attention(rows, "attention_by_distance", {q, k, v, entries}, causal, biased);
+  rows.push_back(structured("attention_by_distance_both_ways", {q, k, v, entries}, {}, biased));
+  rows.push_back(
+      structured("attention_by_distance_few_keys", {q, few_k, few_v, entries}, {}, biased));
+  rows.push_back(
+      structured("attention_by_distance_value_dim", {q, k, narrow_v, entries}, causal, biased));
+  rows.push_back(structured("attention_by_distance_soft_cap", {q, k, v, entries}, cap, biased));
+  add_joined_attention(rows, "attention_by_distance_structure",
+                       {q, k, v, begins, prefix, sinks, slopes, entries}, all,
+                       {.segments = 3, .prefix = 4, .sinks = 5, .slopes = 6, .entries = 7});
+  AttentionOptions dropout = all;
+  dropout.dropout = 0.3;
+  OpCase random =
+      structured("attention_dropout_structure", {q, k, v, begins, prefix, sinks, slopes, entries},
+                 dropout, {.segments = 3, .prefix = 4, .sinks = 5, .slopes = 6, .entries = 7});
+  random.random = true;
+  random.expect = {};
+  rows.push_back(random);
   rows.push_back({"attention_structure_mask",
                   {q, k, v, begins, flags("mask", {batch, square})},
                   kAttentionSplits,

@@ -23,6 +23,8 @@ struct Sizes {
   bool causal = true, shared = false;
   bool structured = false;  ///< with window, segments and soft cap
   bool sloped = false;      ///< with a slope of distances for each head
+  bool biased = false;      ///< with biases by distance, whose gradient is a result too
+  bool dropout = false;
 };
 
 /// Weights of every element, so that no gradient is zero by symmetry.
@@ -60,6 +62,11 @@ struct Model {
       options.segments = ids(length);
       options.memory_segments = ids(memory);
     }
+    if (sizes.biased) {
+      inputs.push_back(g.input("entries", {Dim("entries", 7), heads}, dtype));
+      options.by_distance = inputs.back();
+    }
+    if (sizes.dropout) options.dropout = 0.4;
     if (sizes.sloped) options.slopes = cast(iota(g, heads), dtype) * 0.5 + 0.25;
     const Tensor out = attention(inputs[0], inputs[1], inputs[2], {}, options).named("out");
     std::vector<Tensor> results = gradients(weighted(out), inputs);
@@ -134,7 +141,13 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
                                     {7, 10, true, true, true},
                                     {8, 8, true, false, false, true},
                                     {7, 10, false, true, false, true},
-                                    {9, 9, true, true, true, true}};
+                                    {9, 9, true, true, true, true},
+                                    {8, 8, true, false, false, false, true},
+                                    {7, 10, false, true, false, false, true},
+                                    {9, 9, true, true, true, true, true},
+                                    {8, 8, true, false, false, false, false, true},
+                                    {7, 10, false, true, false, false, false, true},
+                                    {9, 9, true, false, true, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
     const Values whole = model.run("a:1", "");
@@ -161,7 +174,8 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
              {"a:2", "memory_length:a"}}) {
       INFO(sizes.length << " queries, " << sizes.memory << " keys, causal " << sizes.causal
                         << ", shared " << sizes.shared << ", structured " << sizes.structured
-                        << ", sloped " << sizes.sloped << ", " << mesh << ", " << layout);
+                        << ", sloped " << sizes.sloped << ", biased " << sizes.biased
+                        << ", dropout " << sizes.dropout << ", " << mesh << ", " << layout);
       CHECK(difference(model.run(mesh, layout), whole) < 1e-13);
     }
   }

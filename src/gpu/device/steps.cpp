@@ -55,7 +55,7 @@ std::unique_ptr<Kernel> GpuSteps::bind(const KernelArgs& args) {
   if (kernel.clears_result) launches->clear(range_of(args.out.at(0)));
   if (cuda::computes_dot(*args.step)) {
     const cuda::AttentionDot dot(
-        args, static_cast<char*>(args.workspace) + cuda::attention_spans_bytes(*args.step));
+        args, static_cast<char*>(args.workspace) + cuda::attention_first_bytes(*args.step));
     launches->add(kernels_.make_launch(cuda::generate_pointwise(dot.args), dot.args));
     numbered.in.at(6) = dot.result;
   }
