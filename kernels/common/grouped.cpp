@@ -9,6 +9,8 @@ namespace tessera::kernels {
 namespace {
 
 constexpr int64_t kMostRows = 256;
+constexpr int64_t kBlockRows = 128;  ///< of a block's group in the mean, at least
+constexpr int64_t kMostBlocks = 16;
 
 /// True if the operand walks all dims as one; `stride` is then that of its elements.
 bool is_one(const Nest& nest, int operand, int64_t& stride) {
@@ -20,6 +22,29 @@ bool is_one(const Nest& nest, int operand, int64_t& stride) {
   }
   stride = nest.rank() == 0 ? 0 : s.back();
   return true;
+}
+
+/// Makes the dims innermost in which Z does not move, and cuts the others into blocks.
+void block_positions(GroupedPlan& plan, double used) {
+  Nest& nest = plan.positions;
+  for (int d = 0, end = nest.rank(); d < end;) {
+    if (nest.strides[kZ][static_cast<size_t>(d)] != 0) {
+      ++d;
+      continue;
+    }
+    std::vector<int64_t> strides;
+    for (const auto& s : nest.strides) strides.push_back(s[static_cast<size_t>(d)]);
+    const int64_t size = nest.sizes[static_cast<size_t>(d)];
+    nest.remove_dim(d);
+    nest.add_dim(size, strides);
+    plan.together *= size;
+    --end;
+  }
+  const int64_t rows = nest.elements();
+  const double mean =
+      used * static_cast<double>(rows) / static_cast<double>(std::max<int64_t>(plan.groups, 1));
+  plan.blocks = std::clamp<int64_t>(static_cast<int64_t>(mean) / kBlockRows, 1,
+                                    std::clamp<int64_t>(rows / plan.together, 1, kMostBlocks));
 }
 
 }  // namespace
@@ -65,6 +90,7 @@ GroupedPlan plan_grouped(const Step& step) {
     nest.add_dim(size[d], {x.strides[d], m.strides[d], z.strides[d], indices.strides[d], to[d]});
   }
   plan.batch.merge();
+  if (plan.adds) block_positions(plan, step.attrs.get<double>("used"));
   plan.positions.merge();
   plan.inner.order_by(kM);
   plan.outer.order_by(kM);
@@ -82,12 +108,13 @@ GroupedPlan plan_grouped(const Step& step) {
     plan.at.bytes += (bytes + 63) / 64 * 64;
     return start;
   };
-  plan.at.ends = room(plan.groups * 8);
+  plan.at.ends = room(plan.blocks * plan.groups * 8);
   plan.at.order = room(plan.rows * 4);
+  plan.at.sums = room(plan.sums * element);
+  plan.at.thread = plan.at.bytes;
   plan.at.x = room(plan.chunk * plan.k * element);
   plan.at.z = room(plan.chunk * plan.n * element);
   plan.at.m = room(plan.plain ? 0 : plan.k * plan.n * element);
-  plan.at.sums = room(plan.sums * element);
   return plan;
 }
 

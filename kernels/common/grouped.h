@@ -22,12 +22,18 @@ struct GroupedPlan {
   /// Several positions, or a batch dim's indices, have one row of Z: they are added up.
   bool adds = false;
   int64_t chunk = 1;  ///< the most rows of one matrix product
-  int64_t sums = 0;   ///< elements of the sums of a narrow Z; 0: kTo is Z
-  /// Workspace, in bytes from its start: ends of the groups (int64), positions by group (int32),
-  /// packed rows of X and Z, a packed matrix, the sums.
+  /// With `adds`: positions are in so many blocks, and those of one row of Z are in one block.
+  int64_t blocks = 1;
+  int64_t first_of(int64_t block) const { return rows / together * block / blocks * together; }
+  int64_t together = 1;  ///< with `adds`: positions of one row of Z, which follow one another
+  int64_t sums = 0;      ///< elements of the sums of a narrow Z; 0: kTo is Z
+  /// Workspace, in bytes from its start: ends of the groups of each block (int64), positions by
+  /// block and group (int32), the sums, and from `thread` on what each thread has of its own:
+  /// packed rows of X and Z, a packed matrix.
   struct {
-    int64_t ends = 0, order = 0, x = 0, z = 0, m = 0, sums = 0, bytes = 0;
+    int64_t ends = 0, order = 0, sums = 0, thread = 0, x = 0, z = 0, m = 0, bytes = 0;
   } at;
+  int64_t thread_bytes() const { return at.bytes - at.thread; }
 
   /// The offset of a position in an operand.
   int64_t offset(int64_t position, GroupedOperand operand) const {

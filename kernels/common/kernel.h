@@ -60,6 +60,8 @@ struct Sharing {
   /// KernelArgs itself, or runs on one.
   int dim = -1;
   double ns = 0;  ///< estimated time of the step on one thread
+  /// Without a dim: the workspace that each thread after the first has behind that of the step.
+  int64_t bytes = 0;
 };
 
 /// What the CPU has for a kernel: one row of program/kernel_table.inc.

@@ -1,10 +1,11 @@
 // Matrix products by CBLAS. A row-major C with unit column stride is computed directly, one with
 // unit row stride as its transpose. Vectors use gemv, which reads its matrix once. Products of
-// float32 with few rows or columns are our own where both operands are dense along the sum.
+// float32 that are small, or have few rows or columns, are our own (small_gemm.h, thin_gemm.h).
 #include "kernels/cpu/blas.h"
 
 #include <cblas.h>
 #include <fmt/format.h>
+#include <strings.h>
 #ifdef TESSERA_HAVE_DNNL
 #include <dnnl.h>
 
@@ -15,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "kernels/cpu/small_gemm.h"
 #include "kernels/cpu/thin_gemm.h"
 
 namespace tessera::cpu {
@@ -36,10 +38,22 @@ void use_one_blas_thread() {
 namespace {
 
 #ifdef TESSERA_HAVE_DNNL
-bool has_avx512() {
-  static const bool has =
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-  return has;
+bool has(dnnl_cpu_isa_t wanted) {
+  static const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  return (isa & wanted) == wanted;
+}
+
+/// Whether OpenBLAS has a kernel with AVX2 for this processor. One that it does not know, as is
+/// newer than it, gets the kernel of a processor of 2004 (Prescott), at a fifth of the rate.
+bool openblas_knows_processor() {
+  static const bool knows = [] {
+    constexpr const char* kWithAvx2[] = {"Haswell",  "Zen",        "Excavator",
+                                         "SkylakeX", "Cooperlake", "SapphireRapids"};
+    return std::any_of(std::begin(kWithAvx2), std::end(kWithAvx2), [](const char* name) {
+      return strcasecmp(name, openblas_get_corename()) == 0;
+    });
+  }();
+  return knows;
 }
 
 /// Fitted to measured products of 32 to 4096 rows, columns and terms, with oneDNN 2.6 and OpenBLAS
@@ -49,7 +63,8 @@ bool has_avx512() {
 /// factor of two. With A transposed, rows of B that are multiples of 2 KiB apart cost it a quarter
 /// to four fifths of its rate; OpenBLAS copies them first.
 bool onednn_is_faster(bool ta, bool tb, int m, int n, int k, int ldb) {
-  if (has_avx512()) {
+  if (has(dnnl_cpu_isa_avx2) && !openblas_knows_processor()) return true;
+  if (has(dnnl_cpu_isa_avx512_core)) {
     const int64_t terms = int64_t{m} * n * k;
     if ((ta && tb) || n <= 16) return false;
     return tb ? terms > (1 << 19) && (m >= 96 || k <= 256) : terms >= (1 << 20);
@@ -122,6 +137,9 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
   }
   if (g.c_column != 1) {  // C^T = B^T A^T
     return gemm_of(transposed(g), b, a, c, overwrite);
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    if (is_small(g)) return small_gemm(g, a, b, c, overwrite);
   }
   const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column),
                mb = matrix(g.k, g.n, g.b_row, g.b_column);

@@ -3,15 +3,20 @@
 // belong. Rows that are added to one are added in the order of groups. A group without rows costs
 // grouped_dot nothing; grouped_outer gives it zeros. 16-bit operands are packed as float32, and
 // rounded once.
+//
+// Threads take tasks: a chunk of a group, a group of grouped_outer, or a block of positions whose
+// rows of the result no other block adds to. What a task is depends on sizes and indices alone.
 #include "kernels/common/grouped.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "kernels/common/indexed.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
+#include "kernels/cpu/thread_pool.h"
 #include "program/grouped_kinds.h"
 
 namespace tessera::cpu {
@@ -31,7 +36,9 @@ class Grouped final : public Kernel {
         indices_(args.in.at(2)),
         pack_x_(packing(plan_.inner, kX)),
         pack_z_(packing(plan_.outer, kZ)),
-        whole_z_(make_nest(z_.sizes, {z_.strides})) {
+        clear_z_(z_.sizes, z_.strides, std::vector<int64_t>(z_.sizes.size(), 0)),
+        clears_blocks_(
+            std::count(plan_.batch.strides[kZ].begin(), plan_.batch.strides[kZ].end(), 0) == 0) {
     use_one_blas_thread();
     Nest m = plan_.inner;
     for (int d = 0; d < plan_.outer.rank(); ++d) {
@@ -42,6 +49,7 @@ class Grouped final : public Kernel {
     const std::vector<int64_t> dense = dense_strides(m.sizes);
     to_m_ = StridedCopy(m.sizes, m.strides[kM], dense);
     from_m_ = StridedCopy(m.sizes, dense, m.strides[kM]);
+    clear_m_ = StridedCopy(m.sizes, m.strides[kM], std::vector<int64_t>(m.sizes.size(), 0));
     row_.strides.resize(2);
     const std::vector<int64_t> packed = dense_strides(plan_.outer.sizes);
     for (int d = 0; d < plan_.outer.rank(); ++d)
@@ -61,6 +69,7 @@ class Grouped final : public Kernel {
     }
     check(args.workspace != nullptr, "a grouped product needs {} bytes of workspace",
           plan_.at.bytes);
+    tasks_.reserve(static_cast<size_t>(plan_.groups + plan_.rows / plan_.chunk + plan_.blocks));
   }
 
   void run() override {
@@ -89,39 +98,108 @@ class Grouped final : public Kernel {
     return reinterpret_cast<W*>(static_cast<char*>(args_.workspace) + at);
   }
 
+  /// Memory of the step, or of one of its threads.
+  template <class W>
+  W* own(int thread, int64_t at) const {
+    return work<W>(at + thread * plan_.thread_bytes());
+  }
+
+  /// Operands at one index of the batch dims.
+  template <class T, class W>
+  struct Batch {
+    const T* x;
+    T *z, *m;
+    W* to;  ///< what rows are added to
+  };
+
+  /// Rows of one group, of which the first is the first of `rows`; of a block: all groups.
+  struct Task {
+    int64_t group, count;
+    const int32_t* rows;
+  };
+
   template <class T, class W>
   void run_as() {
     W* to = nullptr;
     if constexpr (std::is_same_v<T, W>) to = static_cast<W*>(z_.data);
     if (plan_.sums > 0) to = work<W>(plan_.at.sums);
-    if (plan_.adds) {
+    if (plan_.adds && !clears_blocks_) {
+      const W zero{};
       if (plan_.sums > 0) {
-        std::fill(to, to + plan_.sums, W(0));
+        std::fill(to, to + plan_.sums, zero);
       } else {
-        for_each<1>(whole_z_, whole_z_.rank(), [&](const auto& at) { to[at[0]] = W(0); });
+        clear_z_.copy(to, &zero);
       }
     }
     for_each<kGroupedOperands>(plan_.batch, plan_.batch.rank(), [&](const auto& at) {
-      const T* x = static_cast<const T*>(x_.data) + at[kX];
-      T* z = static_cast<T*>(z_.data) + at[kZ];
-      T* m = static_cast<T*>(m_.data) + at[kM];
-      indices_.dtype == DType::int64 ? sort<T, int64_t>(at[kIndices], z)
-                                     : sort<T, int32_t>(at[kIndices], z);
-      for (int64_t g = 0, begin = 0; g < plan_.groups; begin = work<int64_t>(plan_.at.ends)[g++]) {
-        const int32_t* rows = work<int32_t>(plan_.at.order) + begin;
-        const int64_t count = work<int64_t>(plan_.at.ends)[g] - begin;
-        T* matrix = m + g * plan_.group_stride;
-        if (!plan_.is_dot) {
-          outer<T, W>(x, z, matrix, rows, count);
-        } else if (count > 0) {
-          dot<T, W>(x, matrix, to == nullptr ? nullptr : to + at[kTo], z, rows, count);
-        }
-      }
+      const Batch<T, W> batch{static_cast<const T*>(x_.data) + at[kX],
+                              static_cast<T*>(z_.data) + at[kZ], static_cast<T*>(m_.data) + at[kM],
+                              to == nullptr ? nullptr : to + at[kTo]};
+      indices_.dtype == DType::int64 ? sort<T, int64_t>(at[kIndices], batch.z)
+                                     : sort<T, int32_t>(at[kIndices], batch.z);
+      list_tasks();
+      share([&](const Task& task, int thread) { run_task(batch, task, thread); });
     });
     if (plan_.sums > 0) round_.copy(static_cast<T*>(z_.data), static_cast<const W*>(to));
   }
 
-  /// Positions by group, and where each group ends. Zeroes rows without a group.
+  /// Of sorted positions. Large groups come first, so that threads end at nearly one time.
+  void list_tasks() {
+    tasks_.clear();
+    const int64_t* ends = work<int64_t>(plan_.at.ends);
+    const int32_t* order = work<int32_t>(plan_.at.order);
+    if (plan_.adds) {
+      for (int64_t block = 0; block < plan_.blocks; ++block) tasks_.push_back({block, 0, order});
+      return;
+    }
+    for (int64_t g = 0, begin = 0; g < plan_.groups; begin = ends[g++]) {
+      const int64_t count = ends[g] - begin;
+      if (!plan_.is_dot) {
+        tasks_.push_back({g, count, order + begin});
+      } else {
+        each_chunk(order + begin, count, [&](const int32_t* rows, int64_t n) {
+          tasks_.push_back({g, n, rows});
+        });
+      }
+    }
+    if (plan_.is_dot) return;
+    std::sort(tasks_.begin(), tasks_.end(), [](const Task& a, const Task& b) {
+      return a.count != b.count ? a.count > b.count : a.group < b.group;
+    });
+  }
+
+  /// Calls body(task, thread) for each task.
+  template <class Body>
+  void share(Body&& body) {
+    if (args_.pool == nullptr) {
+      for (const Task& task : tasks_) body(task, 0);
+      return;
+    }
+    std::atomic<size_t> next = 0;
+    args_.pool->run([&](int thread) {
+      for (size_t i = next++; i < tasks_.size(); i = next++) body(tasks_[i], thread);
+    });
+  }
+
+  template <class T, class W>
+  void run_task(const Batch<T, W>& batch, const Task& task, int thread) const {
+    if (!plan_.is_dot) return outer(batch, task, thread);
+    if (!plan_.adds) return dot(batch, task, thread);
+    if (clears_blocks_) {
+      const int64_t end = plan_.first_of(task.group + 1);
+      for (int64_t p = plan_.first_of(task.group); p < end; p += plan_.together)
+        clear_row(batch.to + plan_.offset(p, kTo));
+    }
+    const int64_t* ends = work<int64_t>(plan_.at.ends);
+    for (int64_t i = task.group * plan_.groups; i < (task.group + 1) * plan_.groups; ++i) {
+      const int64_t begin = i == 0 ? 0 : ends[i - 1], group = i - task.group * plan_.groups;
+      each_chunk(task.rows + begin, ends[i] - begin, [&](const int32_t* rows, int64_t n) {
+        dot(batch, {group, n, rows}, thread);
+      });
+    }
+  }
+
+  /// Positions by block and group, and where each of these ends. Zeroes rows without a group.
   template <class T, class Index>
   void sort(int64_t at, T* z) {
     const Index* indices = static_cast<const Index*>(indices_.data) + at;
@@ -131,81 +209,82 @@ class Grouped final : public Kernel {
       const int64_t g = static_cast<int64_t>(i) - first_;
       return i >= 0 && i < extent_ && g >= 0 && g < plan_.groups ? g : -1;
     };
-    std::fill(ends, ends + plan_.groups, 0);
+    /// Calls visit(position, offsets, the counts of its block).
+    const auto each_position = [&](auto&& visit) {
+      int64_t position = 0, block = 0, end = plan_.first_of(1);
+      for_each<kGroupedOperands>(plan_.positions, plan_.positions.rank(), [&](const auto& p) {
+        while (position == end) end = plan_.first_of(++block + 1);
+        visit(position++, p, ends + block * plan_.groups);
+      });
+    };
+    const int64_t counts = plan_.blocks * plan_.groups;
+    std::fill(ends, ends + counts, 0);
     const bool zeroes = plan_.is_dot && !plan_.adds;
-    for_each<kGroupedOperands>(plan_.positions, plan_.positions.rank(), [&](const auto& p) {
+    each_position([&](int64_t, const auto& p, int64_t* of_block) {
       const int64_t g = group(indices[p[kIndices]]);
       if (g >= 0) {
-        ++ends[g];
+        ++of_block[g];
       } else if (zeroes) {
-        for_each<kGroupedOperands>(plan_.outer, plan_.outer.rank(),
-                                   [&](const auto& o) { z[p[kZ] + o[kZ]] = T{}; });
+        clear_row(z + p[kZ]);
       }
     });
-    for (int64_t g = 0, start = 0; g < plan_.groups; ++g) {
-      const int64_t count = ends[g];
-      ends[g] = start;
+    for (int64_t i = 0, start = 0; i < counts; ++i) {
+      const int64_t count = ends[i];
+      ends[i] = start;
       start += count;
     }
-    int32_t position = 0;
-    for_each<kGroupedOperands>(plan_.positions, plan_.positions.rank(), [&](const auto& p) {
+    each_position([&](int64_t position, const auto& p, int64_t* of_block) {
       const int64_t g = group(indices[p[kIndices]]);
-      if (g >= 0) order[ends[g]++] = position;
-      ++position;
+      if (g >= 0) order[of_block[g]++] = static_cast<int32_t>(position);
     });
   }
 
   template <class T, class W>
-  void dot(const T* x, const T* matrix, W* to, T* z, const int32_t* rows, int64_t count) {
-    const W* b = work<W>(plan_.at.m);
-    Gemm gemm_of{1, plan_.n, plan_.k, plan_.k, 1, plan_.n, 1, plan_.n, 1};
+  void dot(const Batch<T, W>& batch, const Task& task, int thread) const {
+    const T* matrix = batch.m + task.group * plan_.group_stride;
+    const W* b = own<W>(thread, plan_.at.m);
+    Gemm gemm_of{task.count, plan_.n, plan_.k, plan_.k, 1, plan_.n, 1, plan_.n, 1};
     if (plan_.plain) {
       if constexpr (std::is_same_v<T, W>) b = matrix;
       gemm_of.b_row = plan_.m_row;
       gemm_of.b_column = plan_.m_column;
     } else {
-      from_m_.copy(work<W>(plan_.at.m), matrix);
+      from_m_.copy(own<W>(thread, plan_.at.m), matrix);
     }
-    each_chunk(rows, count, [&](const int32_t* chunk, int64_t n) {
-      W* a = work<W>(plan_.at.x);
-      W* c = work<W>(plan_.at.z);
-      for (int64_t r = 0; r < n; ++r) pack_x_.copy(a + r * plan_.k, x + plan_.offset(chunk[r], kX));
-      gemm_of.m = n;
-      gemm(gemm_of, a, b, c, true);
-      for (int64_t r = 0; r < n; ++r) {
-        const W* from = c + r * plan_.n;
-        if (plan_.adds) {
-          add_row(to + plan_.offset(chunk[r], kTo), from);
-        } else {
-          write_row(z + plan_.offset(chunk[r], kZ), from);
-        }
+    W *a = own<W>(thread, plan_.at.x), *c = own<W>(thread, plan_.at.z);
+    for (int64_t r = 0; r < task.count; ++r)
+      pack_x_.copy(a + r * plan_.k, batch.x + plan_.offset(task.rows[r], kX));
+    gemm(gemm_of, a, b, c, true);
+    for (int64_t r = 0; r < task.count; ++r) {
+      const W* from = c + r * plan_.n;
+      if (plan_.adds) {
+        add_row(batch.to + plan_.offset(task.rows[r], kTo), from);
+      } else {
+        write_row(batch.z + plan_.offset(task.rows[r], kZ), from);
       }
-    });
+    }
   }
 
   template <class T, class W>
-  void outer(const T* x, const T* z, T* matrix, const int32_t* rows, int64_t count) {
+  void outer(const Batch<T, W>& batch, const Task& task, int thread) const {
+    T* matrix = batch.m + task.group * plan_.group_stride;
+    if (task.count == 0) {
+      const T zero{};
+      return clear_m_.copy(matrix, &zero);
+    }
     Gemm gemm_of{plan_.k, plan_.n, 1, 1, plan_.k, plan_.n, 1, plan_.n, 1};
-    W* c = work<W>(plan_.at.m);
+    W* c = own<W>(thread, plan_.at.m);
     if (plan_.plain) {
       if constexpr (std::is_same_v<T, W>) c = matrix;
       gemm_of.c_row = plan_.m_row;
       gemm_of.c_column = plan_.m_column;
     }
-    if (count == 0) {
-      for_each<kGroupedOperands>(plan_.inner, plan_.inner.rank(), [&](const auto& i) {
-        for_each<kGroupedOperands>(plan_.outer, plan_.outer.rank(),
-                                   [&](const auto& o) { matrix[i[kM] + o[kM]] = T{}; });
-      });
-      return;
-    }
     bool first = true;
-    each_chunk(rows, count, [&](const int32_t* chunk, int64_t n) {
-      W* a = work<W>(plan_.at.x);
-      W* b = work<W>(plan_.at.z);
+    each_chunk(task.rows, task.count, [&](const int32_t* chunk, int64_t n) {
+      W *a = own<W>(thread, plan_.at.x), *b = own<W>(thread, plan_.at.z);
       for (int64_t r = 0; r < n; ++r) {
-        pack_x_.copy(a + r * plan_.k, x + plan_.offset(chunk[r], kX));
-        pack_z_.copy(b + r * plan_.n, z + plan_.offset(chunk[r], kZ));
+        pack_x_.copy(a + r * plan_.k, batch.x + plan_.offset(chunk[r], kX));
+        pack_z_.copy(b + r * plan_.n, batch.z + plan_.offset(chunk[r], kZ));
       }
       gemm_of.k = n;
       gemm(gemm_of, a, b, c, first);
@@ -228,6 +307,14 @@ class Grouped final : public Kernel {
   void write_row(T* to, const W* from) const {
     each_run([&](int64_t t, int64_t f, int64_t n, int64_t st, int64_t sf) {
       copy_row(to + t, st, from + f, sf, n);
+    });
+  }
+
+  template <class T>
+  void clear_row(T* to) const {
+    each_run([&](int64_t t, int64_t, int64_t n, int64_t st, int64_t) {
+      const T zero{};
+      copy_row(to + t, st, &zero, 0, n);
     });
   }
 
@@ -255,28 +342,32 @@ class Grouped final : public Kernel {
   GroupedPlan plan_;
   TensorArg x_, m_, z_, indices_;
   int64_t first_ = 0, extent_ = 0;
-  StridedCopy pack_x_, pack_z_, to_m_, from_m_, round_;
-  Nest whole_z_, row_;  ///< all of Z; a row of Z: operands kTo, packed
+  StridedCopy pack_x_, pack_z_, to_m_, from_m_, clear_m_, clear_z_, round_;
+  bool clears_blocks_;  ///< no two batch elements add to one row of Z
+  Nest row_;            ///< of Z: operands kTo, packed
+  std::vector<Task> tasks_;
 };
 
 }  // namespace
 
 int64_t grouped_workspace(const Step& step) { return plan_grouped(step).at.bytes; }
 
-/// By columns of the result's rows or matrices: every thread sorts all rows.
+/// By tasks, if there are enough of them. Else by columns of the result's rows or matrices: every
+/// thread sorts and packs all rows.
 Sharing share_grouped(const Step& step, int threads) {
+  const GroupedPlan plan = plan_grouped(step);
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
   const View& out = step.out.at(0);
+  const double rows = static_cast<double>(plan.rows) * step.attrs.get<double>("used");
+  const double products = rows * static_cast<double>(plan.batch.elements() * plan.k * plan.n);
+  const double ns = 0.015 * products;
+  const double groups = std::min(static_cast<double>(plan.groups), rows);
+  double tasks = static_cast<double>(plan.blocks);
+  if (!plan.adds) tasks = plan.is_dot ? groups + rows / static_cast<double>(plan.chunk) : groups;
+  if (tasks >= (plan.adds ? 1 : 4) * threads) return {-1, ns, plan.thread_bytes()};
   std::vector<char> allowed;
   for (const int64_t kind : kinds) allowed.push_back(kind == kGroupInner || kind == kGroupOuter);
-  const double per_row = 0.015 * step.attrs.get<double>("used");
-  double products = 1;
-  for (size_t d = 0; d < kinds.size(); ++d) {
-    if (kinds[d] != kGroupIndexed)
-      products *= static_cast<double>(
-          std::max({step.in[0].sizes[d], step.in[1].sizes[d], out.sizes[d], step.in[2].sizes[d]}));
-  }
-  return {outermost_dim(out, allowed, threads), products * per_row};
+  return {outermost_dim(out, allowed, threads), ns, plan.thread_bytes()};
 }
 
 std::unique_ptr<Kernel> bind_grouped_dot(const KernelArgs& args) {

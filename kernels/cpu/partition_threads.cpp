@@ -133,7 +133,8 @@ int64_t workspace_with_threads(const KernelEntry& entry, const Step& step, int t
   const auto sharing = sharing_of(entry, step, threads, least_ns);
   if (!sharing) return entry.workspace_bytes(step);
   const std::vector<ThreadShare> shares = shares_of(*sharing, entry, step, threads);
-  if (shares.empty()) return entry.workspace_bytes(step);
+  if (shares.empty())
+    return entry.workspace_bytes(step) + (sharing->dim < 0 ? (threads - 1) * sharing->bytes : 0);
   int64_t total = 0;
   for (const ThreadShare& share : shares) total += workspace_of(entry, share.step);
   return total;

@@ -1,7 +1,8 @@
 // window and fold: every position before the dim, output index and window index have one input
 // index, at which the elements after the dim are copied (window) or added (fold) as one row. Rows
 // that are adjacent on both sides are moved as one. All three indices begin where this rank's
-// slices do. Rows outside of the dim read the fill value and add to nothing; padding is left alone.
+// slices do. Runs of rows are found once, for all positions before the dim, which threads share.
+// Rows outside of the dim read the fill value and add to nothing; padding is left alone.
 #include "kernels/common/window.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "kernels/common/nest.h"
 #include "kernels/common/types.h"
 #include "kernels/cpu/tables.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace tessera::cpu {
 
@@ -35,32 +37,30 @@ struct Relation : WindowSizes {
     return inside ? at : -1;
   }
 
-  /// Calls visit(offset with the dim or -1 if outside, offset with the windows, rows).
-  template <class Visit>
-  void each_run(Visit visit) const {
+  /// Rows from the first of `to` on have those from the first of `from` on; -1: outside.
+  struct Run {
+    int64_t from, to, rows;
+  };
+  /// For one position before the dim: all positions have the same.
+  std::vector<Run> runs() const {
+    std::vector<Run> runs;
     const int64_t first_o = std::max<int64_t>(0, -out_begin),
                   last_o = std::min(out_memory, out_size - out_begin),
                   last_k = std::min(window_memory, window_size - window_begin);
-    for (int64_t p = 0; p < pre; ++p) {
-      int64_t from = 0, to = 0, rows = 0;
-      auto flush = [&] {
-        if (rows > 0) visit(from < 0 ? -1 : (p * memory + from) * post, to * post, rows);
-      };
-      for (int64_t o = first_o; o < last_o; ++o) {
-        for (int64_t k = 0; k < last_k; ++k) {
-          const int64_t at = place(o + out_begin, k + window_begin);
-          const int64_t windowed = (p * out_memory + o) * window_memory + k;
-          const bool follows =
-              rows > 0 && windowed == to + rows && (from < 0 ? at < 0 : at == from + rows);
-          if (!follows) {
-            flush();
-            from = at, to = windowed, rows = 0;
-          }
-          ++rows;
+    for (int64_t o = first_o; o < last_o; ++o) {
+      for (int64_t k = 0; k < last_k; ++k) {
+        const int64_t from = place(o + out_begin, k + window_begin), to = o * window_memory + k;
+        Run* last = runs.empty() ? nullptr : &runs.back();
+        const bool follows = last != nullptr && to == last->to + last->rows &&
+                             (last->from < 0 ? from < 0 : from == last->from + last->rows);
+        if (follows) {
+          ++last->rows;
+        } else {
+          runs.push_back({from, to, 1});
         }
       }
-      flush();
     }
+    return runs;
   }
 
   int64_t begin, out_begin, window_begin;
@@ -80,18 +80,57 @@ T fill_value(double fill) {
   }
 }
 
-class Window final : public Kernel {
+/// What both kernels are: threads share the positions before the dim.
+class Moved : public Kernel {
  public:
-  explicit Window(const KernelArgs& args)
-      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args) {}
+  explicit Moved(const KernelArgs& args)
+      : in_(args.in.at(0)),
+        out_(args.out.at(0)),
+        relation_(args),
+        runs_(relation_.runs()),
+        pool_(args.pool) {}
   void run() override {
+    if (pool_ == nullptr) return run_part(0, relation_.pre);
+    pool_->run([this](int thread) {
+      const int64_t threads = pool_->size();
+      run_part(relation_.pre * thread / threads, relation_.pre * (thread + 1) / threads);
+    });
+  }
+
+ protected:
+  /// Positions before the dim from `begin` to `end`.
+  virtual void run_part(int64_t begin, int64_t end) const = 0;
+  /// Calls visit(offset with the dim or -1 if outside, offset with the windows, elements).
+  template <class Visit>
+  void each_run(int64_t begin, int64_t end, Visit visit) const {
+    const Relation& r = relation_;
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t dim = p * r.memory * r.post,
+                    windows = p * r.out_memory * r.window_memory * r.post;
+      for (const Relation::Run& run : runs_)
+        visit(run.from < 0 ? -1 : dim + run.from * r.post, windows + run.to * r.post,
+              run.rows * r.post);
+    }
+  }
+
+  TensorArg in_, out_;
+  Relation relation_;
+  std::vector<Relation::Run> runs_;
+  ThreadPool* pool_;
+};
+
+class Window final : public Moved {
+ public:
+  using Moved::Moved;
+
+ private:
+  void run_part(int64_t begin, int64_t end) const override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const T fill = fill_value<T>(relation_.fill);
       const T* in = static_cast<const T*>(in_.data);
       T* out = static_cast<T*>(out_.data);
-      relation_.each_run([&](int64_t from, int64_t to, int64_t rows) {
-        const int64_t n = rows * relation_.post;
+      each_run(begin, end, [&](int64_t from, int64_t to, int64_t n) {
         if (from < 0) {
           std::fill(out + to, out + to + n, fill);
         } else {
@@ -100,38 +139,38 @@ class Window final : public Kernel {
       });
     });
   }
-
- private:
-  TensorArg in_, out_;
-  Relation relation_;
 };
 
-class Fold final : public Kernel {
+class Fold final : public Moved {
  public:
-  explicit Fold(const KernelArgs& args)
-      : in_(args.in.at(0)), out_(args.out.at(0)), relation_(args) {}
-  void run() override {
+  using Moved::Moved;
+
+ private:
+  void run_part(int64_t begin, int64_t end) const override {
     with_element(in_.dtype, [&](auto zero) {
       using T = decltype(zero);
       const T* in = static_cast<const T*>(in_.data);
       T* out = static_cast<T*>(out_.data);
-      std::fill(out, out + relation_.pre * relation_.memory * relation_.post, T{});
-      relation_.each_run([&](int64_t to, int64_t from, int64_t rows) {
-        const int64_t n = to < 0 ? 0 : rows * relation_.post;
-        for (int64_t i = 0; i < n; ++i) {
+      const int64_t each = relation_.memory * relation_.post;
+      std::fill(out + begin * each, out + end * each, T{});
+      each_run(begin, end, [&](int64_t to, int64_t from, int64_t n) {
+        for (int64_t i = 0; to >= 0 && i < n; ++i) {
           out[to + i] =
               store_as<T>(static_cast<Compute<T>>(load_as(out[to + i]) + load_as(in[from + i])));
         }
       });
     });
   }
-
- private:
-  TensorArg in_, out_;
-  Relation relation_;
 };
 
 }  // namespace
+
+/// Of elements in the windows.
+Sharing share_window(const Step& step, int) {
+  const WindowSizes sizes(step.attrs);
+  const int64_t n = sizes.pre * sizes.out_memory * sizes.window_memory * sizes.post;
+  return {-1, sizes.pre < 2 ? 0 : 0.5 * static_cast<double>(n)};
+}
 
 std::unique_ptr<Kernel> bind_window(const KernelArgs& args) {
   return std::make_unique<Window>(args);

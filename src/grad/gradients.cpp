@@ -94,7 +94,7 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
   RecomputeScope group(g, rematerializer.recompute_group(n));
-  SourceScope source(g, node, prefer, ".grad");
+  SourceScope source(g, node, prefer, rematerializer.recomputes(n) ? ".again.grad" : ".grad");
   std::vector<Tensor> grads =
       node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
   check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands",

@@ -16,6 +16,7 @@
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
 #include "lower/passes/group_tensors.h"
+#include "lower/passes/keep_products.h"
 #include "lower/passes/merge_reductions.h"
 #include "lower/passes/plan_memory.h"
 #include "lower/passes/recompute_rows.h"
@@ -66,6 +67,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
+  if (options.fuse) keep_products(program);
   if (options.fuse) fuse_pointwise(program, options.longest_row);
   after("fuse_pointwise", [&] { return to_string(program); });
   if (options.fuse && options.takes_epilogue) {
