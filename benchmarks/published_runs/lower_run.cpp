@@ -64,6 +64,8 @@ Shapes shapes_of(const Run& r, int64_t micro_batch) {
 /// x without a dim of size 1.
 Tensor without(Tensor x, const std::string& dim) { return reshape(x, x.shape().without({dim})); }
 
+bool splits_norms(const Run& run) { return run.sp && run.tp > 1; }
+
 bool splits_groups(const Run& run) {
   return run.kv_heads != run.heads && run.kv_heads % run.tp != 0;
 }
@@ -149,8 +151,20 @@ class Builder {
     return (x + change).named("norm_residual" + number);
   }
 
+  /// Frameworks gather activations whose length is split, however large they are. So what a product
+  /// reads, or gives, is a tensor of its own, which is not split.
+  Tensor whole(Tensor x, const char* from, const char* to) const {
+    if (!splits_norms(run_)) return x;
+    Scope scope(x.graph(), kWhole);
+    return rename(x, from, to);
+  }
+  /// The dim that a layer's first products sum over.
+  const char* inner() const { return splits_norms(run_) ? "d_in" : "d_model"; }
+  Dim outer() const { return splits_norms(run_) ? Dim("d_out", run_.hidden) : s_.d_model; }
+
   Tensor attention(Tensor x) const {
     Scope scope(x.graph(), "attention");
+    x = whole(x, "d_model", "d_in");
     const Dim heads("heads", run_.kv_heads), d_head("d_head", run_.head_dim);
     Shape queries{heads, d_head};
     if (run_.kv_heads != run_.heads)
@@ -161,25 +175,33 @@ class Builder {
       Scope projections(x.graph(), "projections");
       if (merges_projections(run_, framework_)) {
         const int64_t group = run_.heads / run_.kv_heads;
-        const Tensor all = nn::dense(x, "qkv", {"d_model"},
+        const Tensor all = nn::dense(x, "qkv", {inner()},
                                      Shape{heads, Dim("heads_per_key", group + 2), d_head}, bias);
         query = slice(all, "heads_per_key", 0, group);
         if (group == 1) query = without(query, "heads_per_key");
         key = without(slice(all, "heads_per_key", group, 1), "heads_per_key");
         value = without(slice(all, "heads_per_key", group + 1, 1), "heads_per_key");
       } else {
-        query = nn::dense(x, "query", {"d_model"}, queries, bias);
-        key = nn::dense(x, "key", {"d_model"}, Shape{heads, d_head}, bias);
-        value = nn::dense(x, "value", {"d_model"}, Shape{heads, d_head}, bias);
+        query = nn::dense(x, "query", {inner()}, queries, bias);
+        key = nn::dense(x, "key", {inner()}, Shape{heads, d_head}, bias);
+        value = nn::dense(x, "value", {inner()}, Shape{heads, d_head}, bias);
       }
+      if (run_.normed) query = normalized_heads(query, "query"), key = normalized_heads(key, "key");
       if (variant_.gated) {
         query = nn::rotary(query, "length", "d_head");
         key = nn::rotary(key, "length", "d_head");
       }
     }
     const auto memory = [](Tensor t) { return rename(t, "length", "memory_length"); };
-    return nn::dense(core(query, memory(key), memory(value)), "out", queries.names(),
-                     Shape{s_.d_model}, bias);
+    return whole(nn::dense(core(query, memory(key), memory(value)), "out", queries.names(),
+                           Shape{outer()}, bias),
+                 "d_out", "d_model");
+  }
+
+  Tensor normalized_heads(Tensor x, const std::string& name) const {
+    return rms_norm(x, "d_head",
+                    x.graph().parameter(name + "_norm.scale", {x.shape().dim("d_head")}, nn::ones(),
+                                        DType::bfloat16));
   }
 
   /// Llama and MPT have no biases.
@@ -198,14 +220,15 @@ class Builder {
     Scope scope(x.graph(), "mlp");
     nn::DenseOptions o;
     o.bias = has_bias();
-    if (x.shape().has("experts")) o.bias = false, o.stacked = {"experts"};
-    const auto up = [&](const char* name) {
-      return nn::dense(x, name, {"d_model"}, Shape{s_.ff}, o);
-    };
+    const bool is_expert = x.shape().has("experts");
+    if (is_expert) o.bias = false, o.stacked = {"experts"};
+    const char* in = is_expert ? "d_model" : inner();
+    if (!is_expert) x = whole(x, "d_model", "d_in");
+    const auto up = [&](const char* name) { return nn::dense(x, name, {in}, Shape{s_.ff}, o); };
     const std::string activation = variant_.gated ? "silu" : "gelu";
     Tensor hidden, linear;
     if (variant_.gated && framework_.fusion == Fusion::parts) {
-      const Tensor both = nn::dense(x, "up", {"d_model"}, Shape{Dim("branch", 2), s_.ff}, o);
+      const Tensor both = nn::dense(x, "up", {in}, Shape{Dim("branch", 2), s_.ff}, o);
       hidden = without(slice(both, "branch", 0, 1), "branch");
       linear = without(slice(both, "branch", 1, 1), "branch");
     } else {
@@ -217,7 +240,8 @@ class Builder {
       hidden = nn::activate(hidden, activation);
       if (variant_.gated) hidden = hidden * linear;
     }
-    return nn::dense(hidden, "down", {"ff"}, Shape{s_.d_model}, o);
+    if (is_expert) return nn::dense(hidden, "down", {"ff"}, Shape{s_.d_model}, o);
+    return whole(nn::dense(hidden, "down", {"ff"}, Shape{outer()}, o), "d_out", "d_model");
   }
 
   /// The router's probabilities and what they weight. What the experts add is priced elsewhere.
@@ -250,8 +274,6 @@ class Builder {
   Shapes s_;
 };
 
-bool splits_norms(const Run& run) { return run.sp && run.tp > 1; }
-
 std::string layout_of(const Run& run) {
   std::string layout;
   if (run.tp > 1) {
@@ -281,10 +303,17 @@ void balance_attention(Function& function) {
 /// 1,024, ... 16,384 tokens (Shah et al. 2024, fig. 6), which is 325 n / (n + 265), and causal
 /// order halves the work of a tile. The profiles' rates are those at 4,096 tokens.
 constexpr double kHalfLength = 530, kRatedLength = 4096;
+/// The rate of the attention of Hopper and later at heads of 64, relative to 128: the exponentials
+/// of a score take as long. Same paper, fig. 5: 497 and 648 TFLOP/s.
+constexpr double kSmallHeads = 0.77;
 
-void shorten_rows(int64_t length, Function& function) {
-  const double slower =
-      (1 + kHalfLength / static_cast<double>(length)) / (1 + kHalfLength / kRatedLength);
+void shorten_rows(const Run& run, const Framework& framework, Function& function) {
+  const auto length = static_cast<double>(run.seq);
+  double slower = (1 + kHalfLength / length) / (1 + kHalfLength / kRatedLength);
+  if (framework.keeps_converted && run.head_dim <= 64) slower /= kSmallHeads;
+  // Every second layer sees a window.
+  if (run.window > 0)
+    slower *= (1 + std::min(1.0, 2 * static_cast<double>(run.window) / length)) / 2;
   for (Step& step : function.steps) {
     if (is_attention(step.kernel))
       step.flops = std::llround(static_cast<double>(step.flops) * slower);
@@ -320,6 +349,7 @@ struct Lowered {
   double again = 0;  ///< seconds of what backward computes again, unless `both` has it
   double params = 0, kept = 0;
   double kept_by_op = 0;  ///< bytes that a policy by op keeps
+  double launches_forward = 0, launches_both = 0;
 };
 
 constexpr int kContextAxis = 0, kModelAxis = 1;  ///< in the mesh of price()
@@ -415,6 +445,40 @@ std::set<int> weights_of(const Program& program, const Function& function) {
 
 enum class Part { layers, experts, ends };
 
+/// Kernels of a function. Of `groups` experts each has its own products and conversions. If an
+/// operand is read several times, that is a kernel each, and one for the scale.
+double launches_of(const Function& function, const Precision& precision, double groups) {
+  const double conversion = precision.reads > 1 ? precision.reads + 1 : 1;
+  double launches = 0;
+  for (const Step& step : function.steps) {
+    if (step.kind != StepKind::compute) continue;
+    if (step.kernel == KernelKind::contract)
+      launches += groups;
+    else
+      launches += is_conversion(step) ? groups * conversion : 1;
+  }
+  return launches;
+}
+
+/// What it takes more if each of `groups` experts has kernels of its own, with waves of their own.
+double apart(const Function& function, const Costs& costs, const Precision& precision,
+             double groups) {
+  const Machine& machine = costs.machine();
+  double seconds =
+      (launches_of(function, precision, groups) - launches_of(function, precision, 1)) *
+      machine.launch;
+  for (const Step& step : function.steps) {
+    if (step.kernel != KernelKind::contract) continue;
+    const ProductSizes p = product_sizes(step);
+    const std::string dtype = to_string(step.in[0].dtype);
+    const auto part = static_cast<int64_t>(static_cast<double>(p.batch) / groups);
+    if (part > 0)
+      seconds += groups * machine.product_seconds(dtype, p.m, p.n, p.k, part) -
+                 machine.product_seconds(dtype, p.m, p.n, p.k, p.batch);
+  }
+  return seconds;
+}
+
 Lowered price(const Run& run, const Framework& framework, const Machine& given, Part part,
               const Recompute& recompute,
               const std::function<std::vector<FunctionSpec>(Graph&)>& build) {
@@ -432,11 +496,12 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
   const Precision precision = part == Part::ends ? Precision{} : precision_of(run.dtype);
   const Costs costs(used(given, framework, precision.product), mesh);
   Lowered result;
+  double launches = 0;  // of what was priced last
   const auto priced = [&](Function f) {
     const std::set<int> weights = weights_of(program, f);
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
-    shorten_rows(run.seq, f);
+    shorten_rows(run, framework, f);
     if (f.name == "backward") defer_gradients(program, f);
     if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
     join_kernels(program, framework.fusion, f);
@@ -445,11 +510,18 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     // Userbuffers carry no 4-bit operands (Megatron-Bridge's recipes turn them off for NVFP4).
     if (framework.overlaps_tensor && precision.bytes >= 1)
       overlap_products(kModelAxis, mesh.axes()[kModelAxis].size, f);
-    return time_of(f, costs);
+    if (part == Part::experts && experts_of(run).fused) drop_fused(f);
+    const double groups =
+        part == Part::experts ? static_cast<double>(run.experts) / static_cast<double>(run.ep) : 1;
+    launches = launches_of(f, precision, groups);
+    FunctionTime time = time_of(f, costs);
+    if (part != Part::experts || !experts_of(run).fused) time.seconds += apart(f, costs, precision, groups);
+    return time;
   };
   for (const Function& f : program.functions) {
     if (f.name == "init") continue;
     (f.name == "forward" ? result.forward : result.both) = priced(f);
+    (f.name == "forward" ? result.launches_forward : result.launches_both) = launches;
     const bool by_op = recompute.kind == Recompute::Kind::per_op;
     if (f.name != "forward" || (!by_op && recompute.discarded.empty())) continue;
     Function again = f;
@@ -479,26 +551,23 @@ BlockTimes block_of(const Lowered& all, const Lowered& rest) {
           params,
           0,
           all.kept_by_op > 0 ? all.kept_by_op - rest.kept_by_op
-                             : std::max(0.0, all.kept - rest.kept - gradients)};
+                             : std::max(0.0, all.kept - rest.kept - gradients),
+          all.launches_forward - rest.launches_forward,
+          all.launches_both - rest.launches_both - all.launches_forward + rest.launches_forward};
 }
 
-/// Tokens are copied in the order of the experts, sent to them (all_to_all), and back.
-BlockTimes dispatch_of(const Run& run, const Machine& machine, const Shapes& s) {
-  const double bytes = 2.0 * static_cast<double>(s.experts.size * s.slots.size * run.hidden);
-  const Mesh mesh = Mesh::parse(fmt::format("others:{};expert:{}", run.gpus / run.ep, run.ep));
-  const double sent = 2 * Costs(machine, mesh).collective(CollectiveKind::all_to_all, bytes, {1});
-  const double pass = sent + 2 * machine.memory_seconds(2 * bytes);
-  return {pass, pass, sent, sent, 0, 0, bytes};
+/// Of a rank.
+double tokens_of(const Run& run, int64_t micro_batch) {
+  return static_cast<double>(micro_batch * run.seq) / static_cast<double>(run.tp * run.cp);
 }
 
-BlockTimes operator+(const BlockTimes& a, const BlockTimes& b) {
-  return {a.forward + b.forward,
-          a.backward + b.backward,
-          a.transfer_forward + b.transfer_forward,
-          a.transfer_backward + b.transfer_backward,
-          a.params + b.params,
-          a.expert_params + b.expert_params,
-          a.kept + b.kept};
+/// What is sent in a pass: tokens to the experts, and back.
+BlockTimes dispatch_of(const Run& run, const Experts& experts, const Machine& machine,
+                       int64_t micro_batch) {
+  const double tokens = tokens_of(run, micro_batch);
+  const double sent = 2 * send_seconds(run, experts, machine, tokens);
+  const double kept = 2 * tokens * static_cast<double>(run.topk * run.hidden);
+  return {sent, sent, sent, sent, 0, 0, kept, 0, 0};
 }
 
 BlockTimes operator*(double share, const BlockTimes& a) {
@@ -508,7 +577,9 @@ BlockTimes operator*(double share, const BlockTimes& a) {
           share * a.transfer_backward,
           share * a.params,
           share * a.expert_params,
-          share * a.kept};
+          share * a.kept,
+          share * a.launches_forward,
+          share * a.launches_backward};
 }
 
 BlockTimes layer_of(const Run& run, const Framework& framework, const Recompute& recompute,
@@ -525,10 +596,12 @@ BlockTimes layer_of(const Run& run, const Framework& framework, const Recompute&
   if (run.experts == 0) return layer;
   BlockTimes own = difference(Part::experts, &Builder::experts);
   own.expert_params = own.params;
-  BlockTimes sent = dispatch_of(run, machine, builder.shapes());
+  const Experts experts = experts_of(run);
+  if (run.biased && !experts.fused) own = own + biases_of(run, machine, tokens_of(run, micro_batch));
+  BlockTimes sent = dispatch_of(run, experts, machine, micro_batch);
   if (recompute.kind == Recompute::Kind::full)
     sent.backward += sent.forward, sent.transfer_backward += sent.transfer_forward;
-  return layer + own + sent;
+  return routed_layer(experts, layer, own, sent);
 }
 
 /// All of a layer is recomputed: backward runs its forward again, to the end if the framework does.
@@ -555,9 +628,22 @@ double recomputed_share(const Run& run, const Recompute& recompute) {
 
 }  // namespace
 
+BlockTimes operator+(const BlockTimes& a, const BlockTimes& b) {
+  return {a.forward + b.forward,
+          a.backward + b.backward,
+          a.transfer_forward + b.transfer_forward,
+          a.transfer_backward + b.transfer_backward,
+          a.params + b.params,
+          a.expert_params + b.expert_params,
+          a.kept + b.kept,
+          a.launches_forward + b.launches_forward,
+          a.launches_backward + b.launches_backward};
+}
+
 ModelTimes lower_blocks(const Run& run, const Framework& framework, int64_t micro_batch,
                         const Machine& machine) {
-  Recompute recompute = recompute_of(run.recompute);
+  Recompute recompute =
+      recompute_of(run.recompute == "none" ? experts_of(run).recompute : run.recompute);
   if (recompute.kind == Recompute::Kind::selective) {
     recompute.kind = framework.selective;
     if (recompute.kind == Recompute::Kind::modules) recompute.scopes = {"core"};

@@ -165,6 +165,23 @@ void check_sizes(const Record& record, const Run& r) {
               "{} layers are too few for pp {} x interleave {}", r.layers, r.pp, r.interleave);
 }
 
+/// The number before " NeMo Container": 26.0201 for "26.02.01", 0 if there is none.
+double release_of(const std::string& source) {
+  const size_t end = lower(source).find(" nemo container");
+  if (end == std::string::npos) return 0;
+  size_t begin = end;
+  while (begin > 0 && (std::isdigit(static_cast<unsigned char>(source[begin - 1])) != 0 ||
+                       source[begin - 1] == '.'))
+    --begin;
+  std::string number = source.substr(begin, end - begin);
+  const size_t second = number.find('.', number.find('.') + 1);
+  if (second != std::string::npos) number.erase(second, 1);
+  double release = 0;
+  const auto [stop, error] =
+      std::from_chars(number.data(), number.data() + number.size(), release);
+  return error == std::errc() && stop == number.data() + number.size() ? release : 0;
+}
+
 void read_words(const Record& record, Run& run) {
   run.system = lower(record.text("system"));
   run.model = record.text("model");
@@ -173,6 +190,10 @@ void read_words(const Record& record, Run& run) {
   run.dtype = lower(record.text("dtype"));
   run.source = record.text("source");
   if (run.recompute.empty()) run.recompute = "none";
+  run.release = release_of(run.source);
+  run.normed = lower(run.model).starts_with("qwen3");
+  if (lower(run.model).starts_with("gpt oss") || lower(run.model).starts_with("gpt-oss"))
+    run.biased = true, run.window = 128;
 }
 
 void check_words(const Record& record, const Run& run) {

@@ -30,6 +30,10 @@ struct Run {
   int64_t tp = 1, pp = 1, dp = 1, cp = 1;
   int64_t interleave = 0;  ///< chunks per stage; 0: not published
   bool sp = false;
+  double release = 0;    ///< of the framework, if the source names it: 26.0201 for "26.02.01"
+  bool normed = false;   ///< Qwen3: queries and keys are normalized
+  bool biased = false;   ///< GPT-OSS: its experts have biases
+  int64_t window = 0;    ///< GPT-OSS: tokens that attention sees in every second layer
   double seconds = 0;    ///< per step, published or from a published rate; 0: unknown
   bool ran_out = false;  ///< published as out of memory
   std::string failure;   ///< why the row cannot be predicted, or ""
@@ -100,9 +104,24 @@ struct Framework {
 };
 Framework framework_of(const Run& run);
 
+/// Which parts of a layer are CUDA graphs: the router; attention too; the whole step, so that the
+/// host launches nothing.
+enum class Graphs { none, router, attention, step };
+/// How a framework runs experts.
+struct Experts {
+  bool unique = false;    ///< a token goes to a rank or a host once, whatever experts it has there
+  bool overlaps = false;  ///< sending hides behind the compute of another microbatch
+  Graphs graphs = Graphs::none;
+  bool fused = false;     ///< activations and conversions are parts of the experts' products
+  const char* recompute = "none";  ///< if a row says nothing: the recipe's policy
+};
+Experts experts_of(const Run& run);
+
 /// Model FLOPs of a step: 6 P + 12 L h s per token.
 double model_flops(const Run& run);
 
+/// A scope of renames that are no steps of a framework.
+inline constexpr const char* kWhole = "reshape_whole";
 /// Joins steps that are one kernel in a framework. eager: each op is one, and each gradient of an
 /// op; parts: pointwise chains, norms and softmax are one each; compiled: all neighbours.
 void join_kernels(const Program& program, Fusion fusion, Function& function);
@@ -118,6 +137,11 @@ void copy_gathered(int axis, Function& function);
 /// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in
 /// `ranks` parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
+/// True for what quantize() inserts.
+bool is_conversion(const Step& step);
+/// Removes the kernels between products, and the conversions of what they write: they are parts of
+/// the products.
+void drop_fused(Function& function);
 /// Removes what a policy keeps (Recompute::Kind::per_op), so that the rest is what backward
 /// computes again. Returns the bytes that it keeps.
 double drop_kept(Function& function);
@@ -131,7 +155,16 @@ struct BlockTimes {
   double params = 0;                                   ///< elements on one device
   double expert_params = 0;                            ///< of these, those of experts
   double kept = 0;                                     ///< bytes alive between forward and backward
+  double launches_forward = 0, launches_backward = 0;  ///< kernels
 };
+BlockTimes operator+(const BlockTimes& a, const BlockTimes& b);
+/// To send `tokens` of a rank to their experts, or back, and to order them.
+double send_seconds(const Run& run, const Experts& experts, const Machine& machine, double tokens);
+/// What the biases of experts take.
+BlockTimes biases_of(const Run& run, const Machine& machine, double tokens);
+/// A layer of experts, from all but its experts, these, and what is sent in a pass.
+BlockTimes routed_layer(const Experts& experts, const BlockTimes& dense, const BlockTimes& own,
+                        const BlockTimes& sent);
 struct ModelTimes {
   BlockTimes layer, embedding, head;
 };

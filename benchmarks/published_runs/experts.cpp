@@ -1,0 +1,105 @@
+// Mixtures of experts: how tokens reach their experts, and what the host launches for them.
+#include <algorithm>
+#include <cmath>
+
+#include "base/fail.h"
+#include "benchmarks/published_runs/runs.h"
+
+namespace tessera::runs {
+
+namespace {
+
+/// What the host takes for one launch: PyTorch's and Transformer Engine's modules, autograd, the
+/// quantizers. Fitted on Qwen3 30B-A3B of Megatron-Bridge, 25.11, on B200, with one example a
+/// microbatch, which waits for its host (1 row).
+constexpr double kLaunchHost = 3.75e-5;
+/// The router, the order of the tokens, sending and adding up: kernels of a pass, of which the
+/// router has these. With them a layer has 151 kernels, as counted in Megatron-Bridge's guide to
+/// overlapping expert parallelism (463,348 in 64 microbatches of 48 layers).
+constexpr double kRoutingLaunches = 37, kRouterLaunches = 20;
+/// Launches of a part of a layer that is a CUDA graph.
+constexpr double kGraphLaunches = 1;
+/// What of sending hides behind the other microbatch's compute, of the shorter of the two. Same
+/// guide: 24.71 and 20.99 s, 41.25 and 31.31 s a step without and with it, on 16 H100.
+constexpr double kHidden = 0.5;
+/// A dispatch takes so long even if it sends nothing (HybridEP on B200, calls and kernels alone:
+/// DeepEP's README_Hybrid-EP).
+constexpr double kDispatchStart = 6e-5;
+
+/// Of `places`, how many a token goes to, if each of `topk` experts is in any of them.
+double distinct(double places, double topk) {
+  return places * (1 - std::pow(1 - 1 / places, topk));
+}
+
+}  // namespace
+
+double send_seconds(const Run& run, const Experts& experts, const Machine& machine,
+                    double tokens) {
+  const double token = 2.0 * static_cast<double>(run.hidden),
+               topk = static_cast<double>(run.topk), ranks = static_cast<double>(run.ep);
+  const Mesh mesh = Mesh::parse(fmt::format("others:{};expert:{}", run.gpus / run.ep, run.ep));
+  if (!experts.unique) {
+    const double slots = tokens * token * topk;
+    const double sorted = run.experts > run.ep ? 2 * slots : 0;  // by sender, then by expert
+    // The rows of an expert are padded for the scales' blocks, in copies.
+    const double padded = precision_of(run.dtype).reads > 0 ? 2 * slots : 0;
+    const Costs costs(machine, mesh);  // NCCL's ranks send to each other in pairs
+    const double sent =
+        collective_seconds(CollectiveKind::all_to_all, Algorithm::ring, slots, costs.hops({1}));
+    return sent + (sent > 0 ? machine.links.back().start : 0) +
+           machine.memory_seconds(tokens * token + slots + sorted + padded);
+  }
+  const auto &node = machine.links.front(), &network = machine.links.back();
+  const double near = std::min(ranks, static_cast<double>(node.devices)), hosts = ranks / near;
+  const double copies = tokens * token * distinct(ranks, topk);
+  const double inside = copies * (1 - 1 / near) / node.bandwidth,
+               outside =
+                   tokens * token * distinct(hosts, topk) * (1 - 1 / hosts) / network.bandwidth;
+  const double sent = ranks > 1 ? std::max(inside, outside) + kDispatchStart : 0;
+  return sent + machine.memory_seconds(2 * copies) +
+         machine.memory_seconds(copies + tokens * token * topk);
+}
+
+/// Megatron-Core adds a bias to what an expert gives (TEGroupedMLP._apply_bias) one by one: a
+/// product with the token's weight and a sum, in float32, then all are put together and converted.
+/// Backward: conversions, the gradient of the bias and of the weight. Bytes of an element, and
+/// kernels of an expert.
+BlockTimes biases_of(const Run& run, const Machine& machine, double tokens) {
+  constexpr double kBytes = 28, kBytesBack = 40, kLaunches = 3, kLaunchesBack = 8;
+  const double elements = tokens * static_cast<double>(run.topk * run.hidden),
+               experts = static_cast<double>(run.experts / run.ep);
+  BlockTimes biases;
+  biases.forward = machine.memory_seconds(kBytes * elements);
+  biases.backward = machine.memory_seconds(kBytesBack * elements);
+  biases.launches_forward = kLaunches * experts;
+  biases.launches_backward = kLaunchesBack * experts;
+  return biases;
+}
+
+BlockTimes routed_layer(const Experts& experts, const BlockTimes& dense, const BlockTimes& own,
+                        const BlockTimes& sent) {
+  BlockTimes layer = dense + own + sent;
+  if (experts.overlaps) {
+    const double forward = kHidden * std::min(sent.forward, dense.forward + own.forward),
+                 backward = kHidden * std::min(sent.backward, dense.backward + own.backward);
+    layer.forward -= forward, layer.transfer_forward -= std::min(forward, sent.transfer_forward);
+    layer.backward -= backward,
+        layer.transfer_backward -= std::min(backward, sent.transfer_backward);
+  }
+  if (experts.graphs == Graphs::step) return layer;
+  const double routing = kRoutingLaunches - (experts.graphs == Graphs::none ? 0 : kRouterLaunches);
+  const bool is_graph = experts.graphs == Graphs::attention;
+  const double rest = is_graph ? kGraphLaunches : dense.launches_forward,
+               rest_back = is_graph ? kGraphLaunches : dense.launches_backward;
+  // Forward: the host reads how many tokens each expert has, so its launches begin when the router
+  // is done. First those of the experts, then those until the next router.
+  const double first = kLaunchHost * (routing + own.launches_forward),
+               host = first + kLaunchHost * rest;
+  const double busy = std::max(layer.forward - dense.forward, first);
+  layer.forward = std::max(layer.forward, std::max(busy + dense.forward, host));
+  layer.backward =
+      std::max(layer.backward, kLaunchHost * (routing + own.launches_backward + rest_back));
+  return layer;
+}
+
+}  // namespace tessera::runs
