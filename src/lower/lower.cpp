@@ -68,6 +68,7 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
   if (options.fuse) keep_products(program);
+  after("keep_products", [&] { return to_string(program); });
   if (options.fuse) fuse_pointwise(program, options.longest_row);
   after("fuse_pointwise", [&] { return to_string(program); });
   if (options.fuse && options.takes_epilogue) {
