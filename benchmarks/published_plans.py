@@ -109,7 +109,7 @@ def row(tessera, name, devices, machine, model, batch, theirs, search):
     train = next(f for f in given["functions"] if f["name"] == "train")
     memory = sum(given["memory"][part] for part in ("params", "state", "inputs", "transient"))
     best = ours["best"]
-    flags = f'`{best["mesh"]}`, `{best["layout"]}`, {best["microbatches"]} microbatches, recompute {best["recompute"]}'
+    flags = f'`{best["mesh"]}`, `{best["rules"]}`, microbatches={best["microbatches"]} recompute={best["recompute"]}'
     if best["zero"]:
         flags += f', ZeRO-{best["zero"]} over {best["over"]}'
     gap = "proof" if ours["optimal"] else f'gap {100 * ours["gap"]:.1f} %'

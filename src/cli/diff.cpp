@@ -119,7 +119,7 @@ std::string causes_table(const Simulation& a, const Simulation& b) {
 }
 
 std::string verdict(const Simulation& a, const Simulation& b) {
-  return verdict("A", causes_of(a), "B", causes_of(b));
+  return cli::verdict("A", causes_of(a), "B", causes_of(b));
 }
 
 pages::Json by_axes(const Simulation& a, const Simulation& b) {
