@@ -33,10 +33,9 @@ double distinct(double places, double topk) {
 
 }  // namespace
 
-double send_seconds(const Run& run, const Experts& experts, const Machine& machine,
-                    double tokens) {
-  const double token = 2.0 * static_cast<double>(run.hidden),
-               topk = static_cast<double>(run.topk), ranks = static_cast<double>(run.ep);
+double send_seconds(const Run& run, const Experts& experts, const Machine& machine, double tokens) {
+  const double token = 2.0 * static_cast<double>(run.hidden), topk = static_cast<double>(run.topk),
+               ranks = static_cast<double>(run.ep);
   const Mesh mesh = Mesh::parse(fmt::format("others:{};expert:{}", run.gpus / run.ep, run.ep));
   if (!experts.unique) {
     const double slots = tokens * token * topk;

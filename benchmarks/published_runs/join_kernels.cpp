@@ -69,8 +69,7 @@ void forward_renames(std::vector<Step>& steps) {
   for (const Step& step : steps) {
     if (!is_view(step) || step.origin.name.find(kWhole) == std::string::npos) continue;
     const auto source = sources.find(step.in[0].buffer);
-    sources[step.out[0].buffer] =
-        source == sources.end() ? step.in[0].buffer : source->second;
+    sources[step.out[0].buffer] = source == sources.end() ? step.in[0].buffer : source->second;
   }
   for (Step& step : steps) {
     if (is_view(step)) continue;
@@ -215,7 +214,7 @@ void quantize(const Precision& precision, const Framework& framework, const std:
     const bool has_scale = scaled.contains(operand.buffer) && !(transposed && precision.rescales);
     steps.push_back(conversion(operand, std::max(1, precision.reads - (has_scale ? 1 : 0)),
                                (keeps ? 2 : 1) * precision.bytes));
-    if (!transposed) return;
+    if (!transposed || framework.fusion != Fusion::compiled) return;
     View slower = steps.back().out[0];
     slower.sizes[0] = std::llround((1 / kTransposed - 1) * (2 + precision.bytes) *
                                    static_cast<double>(elements_stored(operand)));

@@ -177,8 +177,7 @@ double release_of(const std::string& source) {
   const size_t second = number.find('.', number.find('.') + 1);
   if (second != std::string::npos) number.erase(second, 1);
   double release = 0;
-  const auto [stop, error] =
-      std::from_chars(number.data(), number.data() + number.size(), release);
+  const auto [stop, error] = std::from_chars(number.data(), number.data() + number.size(), release);
   return error == std::errc() && stop == number.data() + number.size() ? release : 0;
 }
 

@@ -17,23 +17,27 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// True for rows that constants were fitted on.
-bool calibrates(const Run& run) {
-  const std::string source = lower(run.source);
-  const bool vtrain = source.find("vtrain") != std::string::npos;
-  // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary.
-  const bool blackwell = source.find("megatron-bridge") != std::string::npos &&
-                         source.find("25.11") != std::string::npos && run.params < 9e9 &&
-                         lower(run.gpu_kind).find("b") != std::string::npos;
-  if (blackwell) return true;
-  return source.find("korthikanti") != std::string::npos ||
-         source.find("torchtitan") != std::string::npos || (vtrain && run.params < 4e9);
-}
-
 /// "a100" of "A100-80GB".
 std::string family(const Run& run) {
   std::string kind = lower(run.gpu_kind);
   return kind.substr(0, kind.find_first_of("-_ "));
+}
+
+/// True for rows that constants were fitted on.
+bool calibrates(const Run& run) {
+  const std::string source = lower(run.source);
+  const bool vtrain = source.find("vtrain") != std::string::npos;
+  if (source.find("megatron-bridge") != std::string::npos) {
+    const std::string gpu = family(run);
+    // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary. What a launch
+    // takes: Qwen3 30B-A3B in it, with one example a microbatch. Products of odd sizes: GPT-OSS.
+    if (run.release == 25.11 && run.params < 9e9 && is_blackwell(run)) return true;
+    if (run.release == 25.11 && run.normed && run.params < 1e11 && gpu == "b200") return true;
+    if (run.biased && (run.release == 26.06 || run.release == 26.0601) && gpu.starts_with("gb"))
+      return true;
+  }
+  return source.find("korthikanti") != std::string::npos ||
+         source.find("torchtitan") != std::string::npos || (vtrain && run.params < 4e9);
 }
 
 /// A source's name without details in parentheses.

@@ -112,10 +112,13 @@ struct Experts {
   bool unique = false;    ///< a token goes to a rank or a host once, whatever experts it has there
   bool overlaps = false;  ///< sending hides behind the compute of another microbatch
   Graphs graphs = Graphs::none;
-  bool fused = false;     ///< activations and conversions are parts of the experts' products
+  bool fused = false;          ///< activations and conversions are parts of the experts' products
+  bool slow_gradient = false;  ///< a known fault of a release, see kSlowBiasGradient
   const char* recompute = "none";  ///< if a row says nothing: the recipe's policy
 };
 Experts experts_of(const Run& run);
+/// True for B200, GB200, B300 and GB300.
+bool is_blackwell(const Run& run);
 
 /// Model FLOPs of a step: 6 P + 12 L h s per token.
 double model_flops(const Run& run);
