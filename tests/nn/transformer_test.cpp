@@ -554,7 +554,7 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   });
   refused_image({"a channel with the deviation 0"}, [](auto& o) { o.image.deviation = {1, 0, 1}; });
   refused_image({"a model of images is not causal"}, [](auto& o) { o.causal = true; });
-  refused({"[relative_bias] 2 buckets and max_distance 128"}, [](auto& o) {
+  refused({"[relative_distances] 2 buckets and max_distance 128"}, [](auto& o) {
     o.causal = false;
     o.relative_buckets = 2;
   });

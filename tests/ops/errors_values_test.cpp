@@ -193,7 +193,7 @@ TEST_CASE("the structure of attention", "[errors]") {
   expect_usage({std::string("[attention] the biases by distance are [batch=3]") + odd},
                attended([&](AttentionOptions& o) { o.by_distance = sinks; }));
   expect_usage({"[biased_attention] the biases by distance are [batch=3, entries=4]: besides dims "
-                "of the logits [batch=3, length=4, memory_length=4] they have one of their own, "
+                "of the logits [batch=3, length=4, memory_length=5] they have one of their own, "
                 "with an odd number of entries"},
                [&] {
                  nn::BiasedOptions o;
