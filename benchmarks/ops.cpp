@@ -67,6 +67,33 @@ Tensor sloped_attention(const Inputs& x) {
   return attention(x[0], x[1], x[2], {}, o);
 }
 
+/// Biases of T5: by distance in the kernel, or as a tensor of queries by keys.
+Tensor distance_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.by_distance = x[3];
+  return attention(x[0], x[1], x[2], {}, o);
+}
+Tensor biased_attention(const Inputs& x) {
+  nn::BiasedOptions o;
+  Graph& g = x[0].graph();
+  const Tensor behind = iota(g, x[0].dim("length")) - iota(g, x[1].dim("memory_length"));
+  o.bias = gather(x[3], clip(behind, -128, 128) + 128.0, "entries");
+  return nn::biased_attention(x[0], x[1], x[2], {}, o);
+}
+/// Dropout in the kernel; a mask that hides nothing makes it plain ops.
+Tensor dropped_attention(const Inputs& x) {
+  AttentionOptions o;
+  o.dropout = 0.1;
+  return attention(x[0], x[1], x[2], {}, o);
+}
+Tensor dropped_as_ops(const Inputs& x) {
+  AttentionOptions o;
+  o.dropout = 0.1;
+  const Tensor all = constant(x[0].graph(), 1, DType::bool_, Shape{x[0].dim("length")});
+  return attention(x[0], x[1], x[2], all, o);
+}
+Tensor plain_attention(const Inputs& x) { return attention(x[0], x[1], x[2]); }
+
 Tensor convolution(const Inputs& x) { return conv(x[0], x[1], {{{"height"}, {"width"}}}); }
 Tensor large_filter(const Inputs& x) { return conv(x[0], x[1], {{{"side"}, {"across"}}}); }
 Tensor norm(const Inputs& x) { return layer_norm(x[0], "cols", x[1], x[2]); }
@@ -135,6 +162,13 @@ std::vector<Case> cases(bool gpu) {
         {"structure: 4 documents, 4096" + end, heads_of(4096), packed_attention, gradient});
     all.push_back({"structure: soft cap, 4096" + end, heads_of(4096), capped_attention, gradient});
     all.push_back({"structure: slopes, 4096" + end, heads_of(4096), sloped_attention, gradient});
+    all.push_back({"inside: nothing, 2048" + end, heads_of(2048), plain_attention, gradient});
+    std::vector<Shape> with_biases = heads_of(2048);
+    with_biases.push_back({Dim("entries", 257), Dim("heads", 4)});
+    all.push_back({"inside: biases, 2048" + end, with_biases, distance_attention, gradient});
+    all.push_back({"outside: biases, 2048" + end, with_biases, biased_attention, gradient});
+    all.push_back({"inside: dropout, 2048" + end, heads_of(2048), dropped_attention, gradient});
+    all.push_back({"outside: dropout, 2048" + end, heads_of(2048), dropped_as_ops, gradient});
     all.push_back({"structure: causal, 8192" + end, heads_of(8192), heads_attention, gradient});
     all.push_back(
         {"structure: window 512, 8192" + end, heads_of(8192), window_attention, gradient});
