@@ -10,7 +10,7 @@
 // block walks from the first to the last row that one of its own sees.
 //
 // Biases by distance have gradients: the sums of a block's scores along diagonals, which it adds to
-// its own entries in the workspace. A last kernel sums those of all blocks.
+// its own entries in the workspace (on tensor cores a warp to the warp's). A last kernel sums all.
 //
 // The gradient computes the scores twice: once by queries, which also leaves two numbers per row in
 // the workspace (the log of the sum of exponentials, and the dot product of the result with its

@@ -338,6 +338,59 @@ __device__ __forceinline__ float logit_unit() {
   }
 }
 
+/// Adds the biases of positions to the scores of the warp's rows, from `row` on, with a tile from
+/// `other` on. They are in units of scores.
+template <class C, Side kSide>
+__device__ __forceinline__ void add_biases(const Sees<C, kSide>& sees, const AtPositions<C>& of,
+                                           int row, int other, Scores<C>& scores) {
+  if constexpr (C::kSloped || C::kEntries > 0) {
+    static_assert(!C::kCapped, "the slope of a capped logit is not known from its sum");
+    const float unit = 1.0f / logit_unit<C>();
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int mine = row + warp_row() + i / 2 * 8,
+                  theirs = other + n * 8 + warp_column() + i % 2;
+        const bool is_query = kSide == Side::queries;
+        scores[n][i] += unit * sees.bias(of, is_query ? mine : theirs, is_query ? theirs : mine);
+      }
+    }
+  }
+}
+/// With dropout: which of those scores' weights stay, a bit for each.
+template <class C, Side kSide>
+__device__ __forceinline__ uint32_t kept_scores(const Sees<C, kSide>& sees,
+                                                const AtPositions<C>& of, int row, int other) {
+  uint32_t kept = ~0u;
+  if constexpr (C::kDropped) {
+    static_assert(C::kTile <= 64, "a thread has 32 scores");
+    kept = 0;
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int mine = row + warp_row() + i / 2 * 8,
+                  theirs = other + n * 8 + warp_column() + i % 2;
+        const bool is_query = kSide == Side::queries;
+        const float factor = sees.keeps(of, is_query ? mine : theirs, is_query ? theirs : mine);
+        kept |= (factor > 0.0f ? 1u : 0u) << (n * 4 + i);
+      }
+    }
+  }
+  return kept;
+}
+template <class C>
+__device__ __forceinline__ void drop(uint32_t kept, Scores<C>& scores) {
+  if constexpr (C::kDropped) {
+#pragma unroll
+    for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[n][i] *= kept >> (n * 4 + i) & 1u ? C::kept() : 0.0f;
+    }
+  }
+}
+
 /// The softmax of a thread's rows so far: the maximum score of each row, and this thread's part of
 /// the sum of exponentials.
 template <class C>
@@ -407,8 +460,10 @@ __device__ __forceinline__ void tensor_attention(int block, const Sees<C, Side::
         float shrink[2];
         score_rows<C>(queries, keys[stage], scores);
         squash<C>(scores);
+        add_biases(sees, sees.own, first, key, scores);
         sight.hide(key, scores);
         softmax.add(scores, shrink);
+        drop<C>(kept_scores(sees, sees.own, first, key), scores);
         round_weights<C>(scores, weights);
 #pragma unroll
         for (int n = 0; n < kDepth<C> / 8; ++n) {

@@ -51,13 +51,49 @@ __device__ __forceinline__ void weigh(const RowNumbers<C>& numbers, Scores<C>& s
   }
 }
 
+/// As add_diagonals(), of a warp's 16 rows from `first` on, to the warp's own entries.
+template <class C>
+__device__ __forceinline__ void add_diagonals_of_warp(const Scores<C>& gradients, int first,
+                                                      long long behind, float* entries) {
+  using At = AtPositions<C>;
+  constexpr int kMost = C::kTile - 1, kAll = C::kTile + 15;  // keys ahead of the first query; all
+  __shared__ float all_tiles[C::kWarps][16][C::kTile + 1], all_diagonals[C::kWarps][kAll];
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  auto& tile = all_tiles[warp];
+  float* const diagonals = all_diagonals[warp];
+#pragma unroll
+  for (int n = 0; n < C::kTile / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = warp_row() + i / 2 * 8;
+      tile[row][n * 8 + warp_column() + i % 2] = first + row < C::kLength ? gradients[n][i] : 0.0f;
+    }
+  }
+  __syncwarp();
+  for (int d = warp_lane(); d < kAll; d += 32) {
+    const int further = d - kMost;  // query minus key
+    float sum = 0.0f;
+    for (int row = further > 0 ? further : 0; row < 16 && row - further <= kMost; ++row)
+      sum += tile[row][row - further];
+    diagonals[d] = sum;
+  }
+  __syncwarp();
+  const int end = At::entry(behind + 15) + 1;
+  for (int e = At::entry(behind - kMost) + warp_lane(); e < end; e += 32) {
+    float sum = 0.0f;
+    for (int d = 0; d < kAll; ++d) {
+      if (At::entry(behind + d - kMost) == e) sum += diagonals[d];
+    }
+    entries[e] += sum;
+  }
+  __syncwarp();
+}
+
 /// The gradient of one block of queries.
 template <class C, class Q, class K, class V, class G, class D, class L>
-__device__ __forceinline__ void tensor_attention_grad_queries(int block,
-                                                              const Sees<C, Side::queries>& sees,
-                                                              const Q& q, const K& k, const V& v,
-                                                              const G& g, const D& dq,
-                                                              const L& log_sum, const L& dot) {
+__device__ __forceinline__ void tensor_attention_grad_queries(
+    int block, const Sees<C, Side::queries>& sees, const Q& q, const K& k, const V& v, const G& g,
+    const D& dq, const L& log_sum, const L& dot, float* entries) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
   const WarpSees<C, Side::queries> sight(first, sees);
@@ -67,6 +103,8 @@ __device__ __forceinline__ void tensor_attention_grad_queries(int block,
   grads.load(g, first, C::kLength);
   const RowNumbers<C> numbers(first, log_sum, dot);
   Sums<C> sums = {};
+  entries += static_cast<int>(threadIdx.x) / 32 * C::kEntries;
+  for (int e = warp_lane(); e < C::kEntries; e += 32) entries[e] = 0.0f;
   walk_tiles<C::kTile>(
       walked.begin, walked.end,
       [&](int key, int stage) {
@@ -80,8 +118,13 @@ __device__ __forceinline__ void tensor_attention_grad_queries(int block,
         score_rows<C>(queries, keys[stage], scores);
         score_rows<C>(grads, values[stage], back);
         squash<C>(scores);
+        add_biases(sees, sees.own, first, key, scores);
         sight.hide(key, scores);
+        drop<C>(kept_scores(sees, sees.own, first, key), back);
         weigh<C>(numbers, scores, back);
+        if constexpr (C::kEntries > 0)
+          add_diagonals_of_warp<C>(scores, first, sees.first_query + first - sees.first_key - key,
+                                   entries);
         round_weights<C>(scores, weights);
         add_rows<C>(weights, keys[stage], sums);
       });
@@ -109,17 +152,18 @@ struct alignas(16) TileNumbers {
 
 /// Adds the contribution of one tile of queries to the gradients of a warp's keys and values.
 template <class C, class Keys, class Values>
-__device__ __forceinline__ void add_queries(const Keys& keys, const Values& values,
-                                            const WarpSees<C, Side::keys>& seen, int query,
-                                            const NarrowTile<C>& queries,
-                                            const NarrowTile<C>& grads,
-                                            const TileNumbers<C>& numbers, Sums<C>& key_sums,
-                                            Sums<C>& value_sums) {
+__device__ __forceinline__ void add_queries(
+    const Keys& keys, const Values& values, const Sees<C, Side::keys>& sees,
+    const AtPositions<C>& of, int first, const WarpSees<C, Side::keys>& seen, int query,
+    const NarrowTile<C>& queries, const NarrowTile<C>& grads, const TileNumbers<C>& numbers,
+    Sums<C>& key_sums, Sums<C>& value_sums) {
   Scores<C> scores, back;
   Weights<C> weights;
   score_rows<C>(keys, queries, scores);
   squash<C>(scores);
+  add_biases(sees, of, first, query, scores);
   seen.hide(query, scores);
+  const uint32_t kept = kept_scores(sees, of, first, query);
 #pragma unroll
   for (int n = 0; n < C::kTile / 8; ++n) {
     const auto logarithm = device::load<2>(&numbers.logarithm[n * 8 + warp_column()]);
@@ -131,9 +175,11 @@ __device__ __forceinline__ void add_queries(const Keys& keys, const Values& valu
       back[n][i] = weight;
     }
   }
+  drop<C>(kept, back);
   round_weights<C>(back, weights);
   add_rows<C>(weights, grads, value_sums);
   score_rows<C>(values, grads, back);
+  drop<C>(kept, back);
 #pragma unroll
   for (int n = 0; n < C::kTile / 8; ++n) {
     const auto inner = device::load<2>(&numbers.inner[n * 8 + warp_column()]);
@@ -171,8 +217,8 @@ __device__ __forceinline__ void tensor_attention_grad_keys(long long block,
           },
           [&](int query, int stage) {
             if (first >= C::kMemory || !seen.sees_tile(query)) return;
-            add_queries<C>(keys, values, seen, query, queries[stage], grads[stage], numbers[stage],
-                           key_sums, value_sums);
+            add_queries<C>(keys, values, sees, theirs.own, first, seen, query, queries[stage],
+                           grads[stage], numbers[stage], key_sums, value_sums);
           });
     }
   };

@@ -152,14 +152,13 @@ class Text {
 
   Source by_queries() {
     choose(Which::by_queries);
-    std::string body = by_block(length_, loops_), of_block;
+    std::string body = by_block(length_, loops_), of_block = "nullptr";
+    const int64_t all = blocks(length_);
     if (has_entries())
-      of_block = fmt::format(", {} + (blockIdx.x / {}ll * {}ll + block) * {}ll", sums_address(),
-                             blocks(length_), blocks(length_), entries());
-    else if (!tensor_)
-      of_block = ", nullptr";
+      of_block = fmt::format("{} + (blockIdx.x / {}ll * {}ll + block) * {}ll", sums_address(), all,
+                             all, entries() * sums_of_block());
     body +=
-        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {}{});\n",
+        fmt::format("  {}attention_grad_queries<C>(block, {}, {}, {}, {}, {}, {}, {}, {}, {});\n",
                     kind(), sees("queries", loops_), matrix(0), matrix(1), matrix(2), matrix(kGrad),
                     matrix(args_.in.size()), numbers(kLogSum), numbers(kProduct), of_block);
     return finish(body, length_, loops_);
@@ -177,7 +176,8 @@ class Text {
     body += fmt::format(
         "  sum_entries<C>({} + head * {}ll, {}, static_cast<int>(entry), {} + {} + entry * "
         "{}ll);\n",
-        sums_address(), blocks(length_) * entries(), blocks(length_), arguments_.out(to),
+        sums_address(), blocks(length_) * sums_of_block() * entries(),
+        blocks(length_) * sums_of_block(), arguments_.out(to),
         offset_text(loops_, static_cast<int>(args_.in.size()) + to, 1, true),
         args_.out.back().strides[static_cast<size_t>(attention_.entries_dim)]);
     Source source;
@@ -259,7 +259,8 @@ class Text {
     block_ = tensor_ ? plan_.warps * 16 : block_of(width_, args_.in[0].dtype);
   }
   /// One decision for both kernels of a gradient, which share the workspace. Scores are only scaled
-  /// when they are exponentiated, so the maximum needs a positive scale, and no biases.
+  /// when they are exponentiated, so the maximum needs a positive scale; and a biased score does
+  /// not tell the slope of a soft cap.
   bool fits_tensor_cores() const {
     const DType dtype = args_.in[0].dtype;
     for (const std::vector<size_t>& all :
@@ -272,7 +273,7 @@ class Text {
     }
     return is_narrow(dtype) && width_ <= (backward_ ? kTensorGradWidth : kTensorWidth) &&
            std::max(length_, memory_) < (int64_t{1} << 30) && attention_.scale > 0 &&
-           !attention_.has_slopes && !has_entries() && !drawn_;
+           (attention_.soft_cap == 0 || (!attention_.has_slopes && !has_entries()));
   }
   const char* kind() const { return tensor_ ? "tensor_" : ""; }
   const char* wide() const { return args_.in[0].dtype == DType::float64 ? "double" : "float"; }
@@ -290,6 +291,8 @@ class Text {
     return fmt::format("reinterpret_cast<{}*>({} + {}ll)", wide(), spans_address(),
                        rows_.bytes() / kSpanBytes);
   }
+  /// On tensor cores each warp has its own.
+  int64_t sums_of_block() const { return tensor_ ? plan_.warps : 1; }
   int64_t first_bytes() const { return attention_first_bytes(*args_.step); }
   /// What the block's rows, "queries" or "keys", see.
   std::string sees(const std::string& side, const kernels::Nest& nest) {
@@ -501,9 +504,11 @@ int64_t attention_first_bytes(const Step& step) {
   int64_t bytes = SpanRows(attention, step.in).bytes();
   if (attention.has_entries() && attention.backward) {
     const View &q = step.in[0], &entries = step.in[attention.entries()];
-    const int64_t block = block_of(q.sizes[attention.key_dim], q.dtype);
+    // A block's own rows, or those of a warp on tensor cores, of whole blocks.
+    const int64_t own = std::max<int64_t>(1, block_of(q.sizes[attention.key_dim], q.dtype)),
+                  block = is_narrow(q.dtype) ? std::min<int64_t>(own, 16) : own;
     int64_t sums = entries.sizes[static_cast<size_t>(attention.entries_dim)] *
-                   ((attention.sight.queries + block - 1) / block) * wide_size(q.dtype);
+                   ((attention.sight.queries + 63) / 64 * 64 / block) * wide_size(q.dtype);
     for (size_t d = 0; d < q.sizes.size(); ++d) sums *= attention.is_loop(d) ? q.sizes[d] : 1;
     bytes += sums;
   }
