@@ -33,7 +33,6 @@ struct SimulatedStep {
   std::string name, kernel, source, axes;  ///< axes: "" for a compute step
   double begin = 0, seconds = 0;           ///< longer than alone if lanes share the device
   double exposed = 0;                      ///< of a collective: not overlapped with compute
-  double share = 1;                        ///< of its runs, those of one stage of a pipeline
   int more = 0;                            ///< collectives of its bucket, besides this tensor's
   int64_t flops = 0, bytes = 0;            ///< bytes: sent by a rank in a collective
   std::string rule;                        ///< of a collective: the layout rule that requires it
@@ -42,7 +41,8 @@ struct SimulatedStep {
   SimulatedPhase phase = SimulatedPhase::program;
 };
 
-/// A stage in a turn of a pipeline that a layout's rule makes.
+/// A stage in a turn of a pipeline that a layout's rule makes. microbatch: -1 for what all stages
+/// do.
 struct StageTurn {
   int64_t stage = 0, microbatch = 0;
   SimulatedPhase phase = SimulatedPhase::forward;
@@ -55,7 +55,8 @@ struct SimulatedAxes {
   double seconds = 0, exposed = 0;
 };
 
-/// All ranks of a stage do the same work on slices of one size, so one rank is simulated.
+/// All ranks of a stage do the same work on slices of one size, so one rank of each is simulated.
+/// `steps` are those of the first stage.
 struct Simulation {
   std::string machine;
   int64_t ranks = 1;

@@ -89,8 +89,7 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
                 {"names", names.list()},
                 {"rects", rects}};
   std::string about;
-  if (!s.stage_turns.empty())
-    about = "Turns of a pipeline are shown as the stages that work in them. ";
+  if (!s.stage_turns.empty()) about = "Of a pipeline the first stage is shown. ";
   if (s.steps.size() > kMostSpans)
     about += fmt::format("The {} longest of {} steps.", kMostSpans, s.steps.size());
   if (!about.empty()) chart["about"] = about;
@@ -118,12 +117,10 @@ pages::Json stages_chart(const Simulation& s) {
         {rounded(t.begin), rounded(t.begin + t.seconds), t.stage, t.stage + 1, kind, name});
   }
   std::string about = fmt::format(
-      "A turn is a forward or a backward of a microbatch on a stage. It is as wide as it is priced "
-      "for the first stage, which has forwards and backwards in turn, or, where "
-      "chunks are interleaved, for the last stage that works in it. A stage works in {} of {} "
-      "turns; in the others it "
-      "is idle: that is the bubble, {} of {}. Between turns all stages compute the head and the "
-      "loss, and send.",
+      "A turn is a forward or a backward of a microbatch on a stage, where and as long as that "
+      "stage is predicted to run it. A stage works in {} of {} turns; what it waits for others is "
+      "the bubble, {} of {}. Between turns all stages compute the head and the loss. Else a stage "
+      "waits for what was sent.",
       p.busy, p.turns, pages::with_unit(s.bubble, "s"), pages::with_unit(s.seconds, "s"));
   if (s.stage_turns.size() > kMostSpans)
     about += fmt::format(" The first {} of {} boxes.", kMostSpans, s.stage_turns.size());

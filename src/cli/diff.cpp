@@ -69,7 +69,7 @@ void add(const Simulation& s, bool is_a,
     if (!step.rule.empty()) line.rule = step.rule;
     line.more = std::max<int64_t>(line.more, step.more);
     Cost& cost = is_a ? line.a : line.b;
-    cost.seconds += step.share * (step.lane == 0 ? step.seconds : step.exposed);
+    cost.seconds += step.lane == 0 ? step.seconds : step.exposed;
     cost.flops += step.flops;
     cost.bytes += step.bytes;
     ++cost.steps;

@@ -100,7 +100,7 @@ void predict(const Program& program, const Machine& machine, const Mesh& mesh, E
     }
     std::vector<double> runs;  // by row of buckets
     for (CollectiveTime c : time.collectives) {
-      const double own = time.shares[static_cast<size_t>(c.step)];  // less in turns of a pipeline
+      const double own = c.share;
       c.seconds *= own;
       c.exposed *= own;
       report.time.transfer += c.seconds;
@@ -223,7 +223,7 @@ std::string time_text(const FunctionReport& f, const std::string& machine) {
       "communication{} ({}{:.3f} of {:.3f} ms hidden)\n",
       machine, 1e3 * t.seconds, 1e3 * t.compute, 1e3 * t.slowed, 1e3 * t.exposed,
       t.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * t.bubble, kBubble) : "", exposed_by_axes(f),
-      1e3 * (t.transfer - t.exposed), 1e3 * t.transfer);
+      1e3 * std::max(0.0, t.transfer - t.exposed), 1e3 * t.transfer);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 // There is a compute lane, which runs the steps in order, and a communication lane for each set of
 // axes. A collective enters its lane where the Program starts it; a lane works in order of entry; a
 // wait blocks the compute lane until its bucket is complete. While both kinds of lanes are busy
-// each is slowed down by Machine::overlap. All ranks do the same, so one rank is simulated.
+// each is slowed down by Machine::overlap. All ranks do the same, so one rank is simulated; but the
+// loop over the turns of a pipeline, in which stages do different things, is simulated for a rank
+// of each stage (cost/stage_player.h). Times of that loop are means over the stages.
 #pragma once
 
 #include <vector>
@@ -16,6 +18,9 @@ namespace tessera {
 /// indices of this list.
 std::vector<const Step*> all_steps(const Function& function);
 
+/// The number of steps in the bodies of a loop, nested loops included.
+int steps_inside(const Step& loop);
+
 /// One bucket of a function; in a loop, one per iteration.
 struct CollectiveTime {
   int step = 0;  ///< first member, in all_steps()
@@ -23,15 +28,19 @@ struct CollectiveTime {
   std::vector<int> axes;
   int64_t bytes = 0;   ///< sent by a rank
   double seconds = 0;  ///< without slowdown
-  double exposed = 0;  ///< how long the compute lane waited for it
+  double exposed = 0;  ///< how long the compute lane waited for it; between stages of a pipeline
+                       ///< see StagesTime
+  double share = 1;    ///< 1 / P for one that a stage of P has by itself
   double hidden() const { return seconds > exposed ? seconds - exposed : 0; }
 };
 
-/// An interval in which a lane was busy. Lane 0 computes; each set of axes has its own lane.
+/// An interval in which a lane was busy. Lane 0 computes; each set of axes has its own lane. In the
+/// turns of a pipeline: of the first stage.
 struct TimeSpan {
   int step = 0;  ///< in all_steps()
   int lane = 0;
   double begin = 0, seconds = 0;
+  int collective = -1;  ///< of a transfer: in FunctionTime::collectives
 };
 
 struct AxisTime {
@@ -40,29 +49,26 @@ struct AxisTime {
   double seconds = 0, exposed = 0;
 };
 
-/// A turn of a pipeline: some stages run a share of the loop over turns, each for a microbatch.
+/// A stage of a pipeline computes in a share of the loop over turns, for a microbatch.
 struct TurnSpan {
   int step = 0;  ///< the share, in all_steps()
+  int loop = 0;  ///< the loop over turns, in all_steps()
+  int stage = 0;
   int64_t turn = 0;
   double begin = 0, seconds = 0;
 };
 
-/// Of a pipeline, a turn is played if any stage works in it. A stage that has no work in it waits:
-/// the mean time of such turns is the bubble, and no part of the other figures.
 struct FunctionTime {
   double seconds = 0;  ///< = compute + slowed + exposed + bubble
   double compute = 0;  ///< without slowdown
   double slowed = 0;   ///< extra compute time because of concurrent transfers
   double exposed = 0;
-  double bubble = 0;
-  double bubble_compute = 0;  ///< the part of the bubble in which other stages compute
+  double bubble = 0;          ///< a stage of a pipeline waits for work
+  double bubble_compute = 0;  ///< what is left of the bubble if nothing but compute takes time
   std::vector<CollectiveTime> collectives;  ///< in order of start
   std::vector<AxisTime> by_axes;            ///< in order of first start
-  /// By step, in all_steps(): of the times that it was played, the share that one stage runs. Less
-  /// than 1 in turns of a pipeline. `collectives` and `spans` are as played.
-  std::vector<double> shares;
-  std::vector<TimeSpan> spans;  ///< only if asked for
-  std::vector<TurnSpan> turns;  ///< only if asked for, in order
+  std::vector<TimeSpan> spans;              ///< only if asked for
+  std::vector<TurnSpan> turns;              ///< only if asked for, in the order of the Program
 };
 
 /// Simulates a function with all iterations of its loops (with a condition: the most there can be).

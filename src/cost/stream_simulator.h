@@ -22,6 +22,8 @@ class StreamSimulator {
 
   /// Runs compute work that takes `seconds` without slowdown; `id` is for spans.
   void compute(double seconds, int id = -1);
+  /// The compute lane does something else, or waits, for so long.
+  void pass(double seconds) { advance(seconds, 1); }
   /// Appends a transfer to lane 1, 2, ...; returns its number for wait().
   int start(double seconds, int lane, int id = -1);
   /// Blocks the compute lane until that transfer is complete.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
@@ -18,7 +17,6 @@ namespace {
 void add_steps(const Program& program, const Function& f, const FunctionTime& time,
                Simulation& result) {
   const std::vector<const Step*> steps = all_steps(f);
-  std::map<int, size_t> next;  // by step: its next collective, one per iteration
   for (const TimeSpan& span : time.spans) {
     const Step& step = *steps[static_cast<size_t>(span.step)];
     SimulatedStep& row = result.steps.emplace_back();
@@ -29,37 +27,19 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
     row.seconds = span.seconds;
     row.flops = step.flops;
     row.lane = span.lane;
-    row.share = time.shares[static_cast<size_t>(span.step)];
     if (step.kind != StepKind::collective) continue;
     row.axes = axes_text(program, step.axes);
     row.rule = step.origin.reason;
-    size_t& at = next[span.step];
-    while (time.collectives[at].step != span.step) ++at;
-    row.exposed = time.collectives[at].exposed;
-    row.more = time.collectives[at].members - 1;
-    row.bytes = time.collectives[at++].bytes;
+    const CollectiveTime& of = time.collectives[static_cast<size_t>(span.collective)];
+    row.exposed = of.exposed;
+    row.more = of.members - 1;
+    row.bytes = of.bytes;
   }
   std::stable_sort(result.steps.begin(), result.steps.end(),
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
 }
 
-/// What stages run in the turns of the same loop: `share` and its neighbours.
-std::vector<const Step*> shares_beside(const std::vector<const Step*>& steps, const Step& share) {
-  std::vector<const Step*> found;
-  for (const Step* loop : steps) {
-    for (const Function& body : loop->body) {
-      if (body.steps.empty() || &share < body.steps.data() ||
-          &share >= body.steps.data() + body.steps.size())
-        continue;
-      for (const Step& other : body.steps) {
-        if (other.attrs.has("microbatches")) found.push_back(&other);
-      }
-    }
-  }
-  return found;
-}
-
-/// Adds what each stage of a pipeline does in its turns, and what all do before and behind them.
+/// Adds what each stage of a pipeline does, and what all do before, between and behind its loops.
 void add_stages(const Program& program, const Function& f, const FunctionTime& time,
                 Simulation& result) {
   for (const StageCount& c : count_stages(program, f))
@@ -67,26 +47,30 @@ void add_stages(const Program& program, const Function& f, const FunctionTime& t
                                 c.microbatches, c.turns, c.busy});
   if (result.pipelines.size() != 1) return;  // one picture: of the stages of one axis
   const std::vector<const Step*> steps = all_steps(f);
-  const int64_t stages = result.pipelines[0].stages;
   const auto add_all = [&](SimulatedPhase phase, double begin, double end) {
-    for (int64_t stage = 0; stage < stages && end > begin; ++stage)
+    for (int64_t stage = 0; stage < result.pipelines[0].stages && end > begin; ++stage)
       result.stage_turns.push_back({stage, -1, phase, begin, end - begin});
   };
   double end = 0;
-  for (const TurnSpan& turn : time.turns) {
-    const Step& played = *steps[static_cast<size_t>(turn.step)];
-    if (!played.attrs.has("microbatches")) continue;  // it lies between turns of stages
-    add_all(end == 0 ? SimulatedPhase::update : SimulatedPhase::together, end, turn.begin);
-    end = turn.begin + turn.seconds;
-    for (const Step* share : shares_beside(steps, played)) {
-      const SimulatedPhase phase =
-          is_backward(*share) ? SimulatedPhase::backward : SimulatedPhase::forward;
-      for (int64_t stage = 0; stage < stages; ++stage) {
-        const int64_t microbatch = microbatch_in_turn(*share, turn.turn, stage);
-        if (microbatch >= 0)
-          result.stage_turns.push_back({stage, microbatch, phase, turn.begin, turn.seconds});
-      }
+  for (size_t t = 0; t < time.turns.size();) {
+    const int loop = time.turns[t].loop;
+    double begin = time.turns[t].begin, last = end;
+    const size_t first = result.stage_turns.size();
+    for (; t < time.turns.size() && time.turns[t].loop == loop; ++t) {
+      const TurnSpan& span = time.turns[t];
+      const Step& share = *steps[static_cast<size_t>(span.step)];
+      const bool is_turn = share.attrs.has("microbatches");
+      begin = std::min(begin, span.begin);
+      last = std::max(last, span.begin + span.seconds);
+      result.stage_turns.push_back({span.stage,
+                                    is_turn ? microbatch_in_turn(share, span.turn, span.stage) : -1,
+                                    !is_turn             ? SimulatedPhase::together
+                                    : is_backward(share) ? SimulatedPhase::backward
+                                                         : SimulatedPhase::forward,
+                                    span.begin, span.seconds});
     }
+    add_all(first == 0 ? SimulatedPhase::update : SimulatedPhase::together, end, begin);
+    end = last;
   }
   add_all(SimulatedPhase::update, end, time.seconds);
 }

@@ -9,6 +9,17 @@
 
 namespace tessera {
 
+namespace {
+
+constexpr double kPoll = 1e-4;  ///< seconds
+
+void sleep(double seconds, const std::vector<Operation*>& under_way) {
+  for (Operation* operation : under_way) operation->advance();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
 class PacedDevice::PacedKernel final : public Kernel {
  public:
   PacedKernel(PacedDevice& device, std::unique_ptr<Kernel> kernel, double seconds)
@@ -35,6 +46,7 @@ class PacedDevice::PacedOperation final : public Operation {
   }
   void wait() override {
     std::erase(device_.under_way_, operation_.get());
+    if (operation_->is_in_background()) watch();
     operation_->wait();
     device_.due_ = std::max(device_.due_, host_seconds());
   }
@@ -42,6 +54,14 @@ class PacedDevice::PacedOperation final : public Operation {
   bool is_in_background() const override { return operation_->is_in_background(); }
 
  private:
+  /// Ranks that share a core notice arrivals up to a millisecond late, in order to leave it to
+  /// others. Here that would be time that no device takes.
+  void watch() {
+    constexpr double kWatched = 0.1;
+    const double end = host_seconds() + kWatched;
+    while (!operation_->advance() && host_seconds() < end) sleep(kPoll, device_.under_way_);
+  }
+
   PacedDevice& device_;
   std::unique_ptr<Operation> operation_;
 };
@@ -66,12 +86,9 @@ void PacedDevice::begin(const int64_t* scalars, size_t count) {
 }
 
 void PacedDevice::pace(double seconds) {
-  constexpr double kPoll = 1e-4;
   due_ += seconds;
-  for (double left = due_ - host_seconds(); left > 0; left = due_ - host_seconds()) {
-    for (Operation* operation : under_way_) operation->advance();
-    std::this_thread::sleep_for(std::chrono::duration<double>(std::min(left, kPoll)));
-  }
+  for (double left = due_ - host_seconds(); left > 0; left = due_ - host_seconds())
+    sleep(std::min(left, kPoll), under_way_);
 }
 
 }  // namespace tessera

@@ -71,9 +71,8 @@ void predict(const Function& function, const Machine& machine, const Mesh& mesh,
   const FunctionTime time = time_of(function, Costs(machine, mesh));
   for (const CollectiveTime& c : time.collectives) {
     BucketTime& row = *rows.at(steps[static_cast<size_t>(c.step)]);
-    const double own = time.shares[static_cast<size_t>(c.step)];
-    row.predicted_exposed += own * c.exposed;
-    row.predicted_hidden += own * c.hidden();
+    row.predicted_exposed += c.share * c.exposed;
+    row.predicted_hidden += c.share * c.hidden();
   }
 }
 

@@ -384,10 +384,11 @@ TEST_CASE("stages that wait for each other take the longer pass in each turn", "
   };
   const TimeReport free = time("layers:pipe"), in_step = time("layers:pipe;vocab:pipe");
   CHECK(in_step.compute < free.compute);
-  // A backward has twice the products of a forward: 11 turns of each pass, and 8 of them a stage's.
+  // A backward has twice the products of a forward. 18 of 22 turns have one on some stage, 4 have
+  // only forwards, and a stage runs 8 of each: 18 * 2 + 4 - 8 * 3 are waited for, 9 if it is free.
   const double forward = free.bubble / 9;
-  CHECK(in_step.bubble > free.bubble + 10 * forward);
-  CHECK(in_step.bubble < free.bubble + 13 * forward);
+  CHECK(in_step.bubble > 15 * forward);
+  CHECK(in_step.bubble < 17 * forward);
 }
 
 TEST_CASE("explain says how long stages are idle", "[pipeline]") {

@@ -446,10 +446,7 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   if (turns.sends) share.attrs.set("sends", int64_t{1});
   if (turns.takes) share.attrs.set("takes", int64_t{1});
   const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
-  if (is_passed_on) {
-    share.attrs.set("microbatches", loop.iterations);
-    share.attrs.set("stages", int64_t{stages_of(pipeline.pipeline_axis)});
-  }
+  if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
   build_.add_step(std::move(share));
 }
 

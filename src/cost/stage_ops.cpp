@@ -1,0 +1,160 @@
+#include "cost/stage_ops.h"
+
+#include <algorithm>
+
+#include "cost/rank_player.h"
+#include "program/loop_runs.h"
+
+namespace tessera {
+
+namespace {
+
+bool is_along(const Step& step, int axis) {
+  return step.kind == StepKind::collective &&
+         std::find(step.axes.begin(), step.axes.end(), axis) != step.axes.end();
+}
+
+/// True if steps, or those of loops in them, have a collective along an axis.
+bool has_collective_along(const Function& function, int axis) {
+  return std::any_of(function.steps.begin(), function.steps.end(), [&](const Step& step) {
+    return is_along(step, axis) || (!step.body.empty() && has_collective_along(step.body[0], axis));
+  });
+}
+
+/// Adds the numbers of the buckets along an axis that are in no inner loop.
+void add_numbers(const Function& function, int axis, std::set<int>& numbers) {
+  for (const Step& step : function.steps) {
+    if (is_along(step, axis)) numbers.insert(step.number);
+    if (step.attrs.has("turns")) add_numbers(step.body[0], axis, numbers);
+  }
+}
+
+/// The window of a loop does not move with the turn.
+bool is_of_rank(const Step& loop) {
+  return loop.exprs.size() == 3 &&
+         std::none_of(loop.exprs.begin(), loop.exprs.end(),
+                      [](const IntExpr& expr) { return expr.depends_on_scalars() || expr.table; });
+}
+
+void add_windows(std::span<const Step> steps, std::span<const int> coordinates,
+                 std::vector<int64_t>& windows) {
+  for (const Step& step : steps) {
+    if (step.body.empty()) continue;
+    if (is_of_rank(step)) windows.push_back(iterations_on(step, coordinates));
+    add_windows(step.body[0].steps, coordinates, windows);
+  }
+}
+
+/// Plays steps one after the other and notes what lies between transfers of stages.
+class OpList {
+ public:
+  OpList(const Costs& costs, bool shorten, int axis, const std::set<int>& between, int stage)
+      : axis_(axis), between_(between), player_(costs, shorten, coordinates(costs, axis, stage)) {}
+
+  void add(std::span<const Step> steps, int number) {
+    for (size_t s = 0; s < steps.size();) {
+      const Step& step = steps[s];
+      size_t end = s + 1;
+      if (is_along(step, axis_)) {
+        while (end < steps.size() && steps[end].kind == StepKind::collective &&
+               steps[end].number == step.number)
+          ++end;
+        push({StageOp::Kind::start, 0, 0, steps.subspan(s, end - s), number, step.number});
+      } else if (step.kind == StepKind::wait && between_.contains(step.number)) {
+        push({.kind = StageOp::Kind::wait, .number = step.number});
+      } else {
+        if (!step.body.empty() && has_collective_along(step.body[0], axis_))
+          push({.kind = StageOp::Kind::meet});
+        while (end < steps.size() && is_work(steps[end])) ++end;
+        work([&](RankPlayer& player) { player.play(steps.subspan(s, end - s), number); });
+      }
+      for (; s < end; ++s) number += 1 + steps_inside(steps[s]);
+    }
+  }
+  template <class Play>
+  void work(const Play& play) {
+    const double seconds = player_.seconds(), compute = player_.computed();
+    push({});
+    play(player_);
+    ops_.ops.back().seconds = player_.seconds() - seconds;
+    ops_.ops.back().compute = player_.computed() - compute;
+  }
+  PricedOps finish() {
+    work([](RankPlayer& player) { player.wait_all(); });
+    ops_.time = player_.finish(true);
+    return std::move(ops_);
+  }
+
+ private:
+  static std::vector<int> coordinates(const Costs& costs, int axis, int stage) {
+    std::vector<int> at(costs.mesh().axes().size(), 0);
+    at[static_cast<size_t>(axis)] = stage;
+    return at;
+  }
+  bool is_work(const Step& step) const {
+    return !is_along(step, axis_) &&
+           !(step.kind == StepKind::wait && between_.contains(step.number)) &&
+           (step.body.empty() || !has_collective_along(step.body[0], axis_));
+  }
+  void push(const StageOp& op) {
+    ops_.ops.push_back(op);
+    ops_.spans_before.push_back(player_.spans());
+    ops_.begins.push_back(player_.now());
+  }
+
+  const int axis_;
+  const std::set<int>& between_;
+  RankPlayer player_;
+  PricedOps ops_;
+};
+
+}  // namespace
+
+StageOps::StageOps(const Costs& costs, bool shorten, const Step& loop, int axis)
+    : costs_(costs), shorten_(shorten), axis_(axis) {
+  add_numbers(loop.body[0], axis, between_);
+}
+
+PricedOps& StageOps::of(std::span<const Step> steps, int number, int stage) {
+  PricedOps*& known = of_stage_[{&steps[0], stage}];
+  if (known != nullptr) return *known;
+  std::vector<int> at(costs_.mesh().axes().size(), 0);
+  at[static_cast<size_t>(axis_)] = stage;
+  std::vector<int64_t> windows;
+  add_windows(steps, at, windows);
+  PricedOps*& same = of_loops_[{&steps[0], windows}];
+  if (same == nullptr) {
+    all_.push_back(std::make_unique<PricedOps>(priced(steps, number, stage)));
+    same = all_.back().get();
+  }
+  return *(known = same);
+}
+
+PricedOps StageOps::priced(std::span<const Step> steps, int number, int stage) const {
+  OpList list(costs_, shorten_, axis_, between_, stage);
+  if (!steps[0].attrs.has("turns")) {
+    list.add(steps, number);
+  } else if (iterations_of(steps[0]) == 1) {
+    list.add(steps[0].body[0].steps, number + 1);
+  } else {  // all layers of a stage
+    list.work([&](RankPlayer& player) { player.play_iterations(steps[0], number + 1); });
+  }
+  return list.finish();
+}
+
+int axis_of_stages(const Step& loop) {
+  for (const Step& share : loop.body[0].steps) {
+    if (share.attrs.has("microbatches") && !share.exprs[1].axis_terms.empty())
+      return share.exprs[1].axis_terms[0].first;
+  }
+  return -1;
+}
+
+int64_t iterations_on(const Step& loop, std::span<const int> coordinates) {
+  if (coordinates.empty() || !is_of_rank(loop)) return iterations_of(loop);
+  const auto value = [&](size_t expr) { return loop.exprs[expr].eval(coordinates, nullptr); };
+  const int64_t first = value(0), end = std::min(value(2), first + loop.loop.iterations);
+  return std::max<int64_t>(0, end - std::max(value(1), first));
+}
+
+}  // namespace tessera
