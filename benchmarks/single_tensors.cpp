@@ -1,8 +1,10 @@
 // What layouts of single tensors could save: for five models and three meshes the plan by rules,
 // and the optimum over all layouts of single tensors, step by step. Writes a table in Markdown:
-//   bench_single_tensors
+//   bench_single_tensors [--model NAME] [--mesh MESH] [--seconds S]
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
+#include <chrono>
 #include <cstdio>
 
 #include "tessera/nn_transformer.h"
@@ -112,43 +114,58 @@ std::string percent(double part, double whole) {
   return fmt::format("{:.1f} %", 100 * (1 - part / whole));
 }
 
-void print_row(const PlanModel& model, const char* mesh, const Machine& machine) {
+void print_row(const PlanModel& model, const std::string& mesh, const Machine& machine,
+               double seconds) {
   PlanOptions options;
   options.memory = 0;
-  options.seconds = 10;
+  options.seconds = seconds;
   options.each_tensor = true;
+  const auto start = std::chrono::steady_clock::now();
   const Plan found = plan(model, Mesh::parse(mesh), machine, options);
   const PlanTensors& t = found.tensors;
   const PricedPlan& p = found.best;
   const std::string layout =
       p.rules + (p.zero > 0 ? fmt::format("`, ZeRO-{} over `{}", p.zero, p.over) : "");
   if (t.tensors == 0) {
-    fmt::print("| {} | `{}` | `{}` | {} | | | | |\n", model.name, mesh, layout, t.left_out);
+    fmt::print("| {} | `{}` | `{}` | {} | | | | | |\n", model.name, mesh, layout, t.left_out);
     return;
   }
-  fmt::print("| {} | `{}` | `{}` | {:.1f} ms | {} | {} | {} | {} |\n", model.name, mesh, layout,
-             1e3 * t.planned, percent(t.least, t.planned), percent(t.bound, t.planned),
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  fmt::print("| {} | `{}` | `{}` | {:.1f} ms | {} | {} | {} | {} | {:.0f} s |\n", model.name, mesh,
+             layout, 1e3 * t.planned, percent(t.least, t.planned), percent(t.bound, t.planned),
              percent(t.floor, found.table_seconds),
              t.played == 0 ? "-"
                            : fmt::format("`{}`: {:+.1f} % when played", t.rules,
-                                         100 * (t.played / t.before - 1)));
+                                         100 * (t.played / t.before - 1)),
+             took.count());
   std::fflush(stdout);
 }
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  CLI::App app("What layouts of single tensors could save.");
+  std::string only, only_mesh;
+  double seconds = 10;
+  app.add_option("--model", only, "Only this model.");
+  app.add_option("--mesh", only_mesh, "Only this mesh.");
+  app.add_option("--seconds", seconds, "Time of a search.");
+  CLI11_PARSE(app, argc, argv);
   const Machine machine = Machine::load("h100");
   fmt::print(
       "| model | mesh | plan | its steps one by one | the best layouts save | none saves more than "
-      "| played: gap to the kernels alone | as scoped rules "
-      "|\n|---|---|---|---|---|---|---|---|\n");
+      "| played: gap to the kernels alone | as scoped rules | all in "
+      "|\n|---|---|---|---|---|---|---|---|---|\n");
   const std::vector<PlanModel> models = {model_of("gpt", 24, gpt), model_of("Llama", 24, llama),
                                          model_of("mixture of experts", 24, experts),
                                          model_of("U-Net", 1, unet),
                                          model_of("encoder-decoder", 12, encoder_decoder)};
   for (const PlanModel& model : models) {
-    for (const char* mesh : {"a:2;b:2", "a:8", "a:8;b:8"}) print_row(model, mesh, machine);
+    for (const std::string mesh : {"a:2;b:2", "a:8", "a:8;b:8"}) {
+      const bool wanted =
+          (only.empty() || only == model.name) && (only_mesh.empty() || only_mesh == mesh);
+      if (wanted) print_row(model, mesh, machine, seconds);
+    }
   }
   return 0;
 }

@@ -142,7 +142,7 @@ struct PlanTensors {
   int64_t tensors = 0, ops = 0;  ///< of one layer and what stands around it; 0: not examined
   std::string left_out;          ///< why not
   Mesh mesh;
-  double planned = 0;  ///< of the rules of the plan that the search found
+  double planned = 0;  ///< of the plan, with the rules that the optimum gave it
   double least = 0;    ///< of the best layouts found
   double bound = 0;    ///< no layouts take less
   /// Seconds of the matmuls and other kernels alone, each op split as it takes least: no layouts

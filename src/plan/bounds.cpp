@@ -9,8 +9,8 @@ namespace {
 
 // Guesses. kComputing: compute time over the time of the matmuls. kExposed: share of overlappable
 // communication that is exposed at least. kHides: share of compute time that can hide
-// communication.
-constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7;
+// communication. kStaged: time of a pipeline over the bound of its assignment.
+constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7, kStaged = 1.3;
 
 }  // namespace
 
@@ -18,14 +18,23 @@ double Bounds::of_assignment(size_t assignment) const {
   const Assignment& a = candidates_.assignment(assignment);
   const Estimates& estimates = candidates_.estimates();
   if (!candidates_.has_stages(assignment)) return estimates.least(a, {candidates_.microbatches(0)});
-  double least = 1e300;  // with more microbatches stages wait less, but each takes longer
-  for (const PipelineSchedule schedule : candidates_.model().schedules) {
-    const int64_t chunks = candidates_.chunk_options(assignment, schedule).back();
-    for (size_t option = 0; option < candidates_.microbatch_options(); ++option)
-      least =
-          std::min(least, estimates.least(a, {candidates_.microbatches(option), schedule, chunks}));
-  }
-  return least;
+  int64_t chunks = 1;  // with more microbatches and chunks stages wait less
+  for (const PipelineSchedule schedule : candidates_.model().schedules)
+    chunks = std::max(chunks, candidates_.chunk_options(assignment, schedule).back());
+  return estimates.least_of(a, candidates_.model().microbatches, chunks);
+}
+
+double Bounds::key_of_assignment(size_t assignment) const {
+  return of_assignment(assignment) * (candidates_.has_stages(assignment) ? kStaged : 1);
+}
+
+double Bounds::guess(const Candidate& c, const Microbatching& by) const {
+  const Assignment& a = candidates_.assignment(c);
+  const Estimates& estimates = candidates_.estimates(c.recompute_option);
+  const double least = estimates.least(a, by);
+  const Estimates::Communication sent = estimates.communication(a, c.storage, by);
+  return kComputing * least + sent.held_up +
+         std::max(kExposed * sent.beside, sent.beside - kHides * least);
 }
 
 void Bounds::estimate(QueueEntry& entry) const {
@@ -33,19 +42,44 @@ void Bounds::estimate(QueueEntry& entry) const {
   const Assignment& a = candidates_.assignment(c);
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const Microbatching by = candidates_.microbatching(c);
-  entry.bound = estimates.least(a, by);
   const Estimates::Communication sent = estimates.communication(a, c.storage, by);
-  entry.guess = kComputing * entry.bound + sent.held_up +
-                std::max(kExposed * sent.beside, sent.beside - kHides * entry.bound);
-  entry.bound += sent.exposed;
+  entry.bound = estimates.least(a, by) + sent.exposed;
   // If communication overlaps, a step takes at least as long as its busiest set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
+  entry.guess = guess(c, by);
   entry.transient = estimates.memory(a, c.storage, by).transient;
 }
 
 Bounds::Computing Bounds::computing(const Candidate& c) const {
-  return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option,
-          c.microbatch_option, c.schedule, c.chunks};
+  return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option};
+}
+
+int64_t Bounds::slices(const Candidate& c) const {
+  int64_t slices = 1;
+  for (const int axis : c.storage.axes)
+    slices *= candidates_.assignment(c).mesh.axes()[static_cast<size_t>(axis)].size;
+  return slices;
+}
+
+double Bounds::computed(const Candidate& c) const {
+  const auto known = known_computing_.find(computing(c));
+  if (known == known_computing_.end()) return 0;
+  const int64_t microbatches = candidates_.microbatches(c.microbatch_option),
+                slices = this->slices(c);
+  double most = 0;
+  for (const Computed& by : known->second) {
+    const Microbatching& m = by.microbatching;
+    const bool alike =
+        microbatches == m.microbatches && c.chunks == m.chunks && c.schedule == m.schedule;
+    if (alike && c.storage.stage <= by.stage && slices <= by.slices)
+      most = std::max(most, by.seconds);
+  }
+  return most;
+}
+
+double Bounds::least(const Candidate& c) const {
+  return std::max(computed(c), candidates_.estimates(c.recompute_option)
+                                   .least(candidates_.assignment(c), candidates_.microbatching(c)));
 }
 
 Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
@@ -54,9 +88,8 @@ Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
 
 double Bounds::of(const QueueEntry& entry) const {
   const auto known = known_.find(same_assignment(entry.candidate));
-  const auto computed = known_computing_.find(computing(entry.candidate));
-  return std::max({entry.bound, known == known_.end() ? 0 : known->second,
-                   computed == known_computing_.end() ? 0 : computed->second});
+  return std::max(
+      {entry.bound, known == known_.end() ? 0 : known->second, computed(entry.candidate)});
 }
 
 void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
@@ -73,11 +106,10 @@ void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
     }
     if (!copies) least += axes.exposed;
   }
-  const auto keep = [](double& known, double seconds) {
-    known = known == 0 ? seconds : std::min(known, seconds);
-  };
-  keep(known_[same_assignment(c)], least);
-  keep(known_computing_[computing(c)], least_computing);
+  double& known = known_[same_assignment(c)];
+  known = known == 0 ? least : std::min(known, least);
+  known_computing_[computing(c)].push_back(
+      {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing});
 }
 
 }  // namespace tessera

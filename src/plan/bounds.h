@@ -3,6 +3,7 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/plan_queue.h"
@@ -15,25 +16,42 @@ class Bounds {
 
   /// The bound of an assignment with any storage and recompute.
   double of_assignment(size_t assignment) const;
+  /// The key with which it is looked at.
+  double key_of_assignment(size_t assignment) const;
+  /// A bound of a candidate's compute, from its estimate and from priced plans.
+  double least(const Candidate& c) const;
   /// Fills in the bound, the guess and the transient bytes of the entry's candidate.
   void estimate(QueueEntry& entry) const;
   /// The bound of an entry: the larger of its estimate and of what priced plans imply.
   double of(const QueueEntry& entry) const;
-  /// Derives bounds from a priced plan. Its compute time bounds all candidates that cut the dims in
-  /// the same way. That plus its exposed communication over axes without parameter replicas bounds
-  /// all candidates of the same assignment: they differ in storage, which only adds communication.
+  /// Derives bounds from a priced plan. Its compute time bounds that of all candidates that cut the
+  /// dims in the same way, with the same microbatches and schedule, and with what is stored and
+  /// summed in slices no smaller. That plus its exposed communication over axes without parameter
+  /// replicas bounds all candidates of the same assignment: they differ in storage, which only adds
+  /// communication.
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
-  using Computing = std::tuple<std::vector<int64_t>, size_t, size_t, PipelineSchedule, int64_t>;
+  using Computing = std::pair<std::vector<int64_t>, size_t>;
   using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule, int64_t>;
   Computing computing(const Candidate& c) const;
+  double computed(const Candidate& c) const;
+  int64_t slices(const Candidate& c) const;
+  double guess(const Candidate& c, const Microbatching& by) const;
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
-  /// By assignment or slices by dim; recompute, microbatches, schedule, chunks.
+  /// By assignment, recompute, microbatches, schedule, chunks.
   std::map<SameAssignment, double> known_;
-  std::map<Computing, double> known_computing_;
+  /// Compute of a priced plan, that in a bubble included.
+  struct Computed {
+    Microbatching microbatching;
+    int stage = 0;
+    int64_t slices = 1;  ///< of what is stored
+    double seconds = 0;
+  };
+  /// By slices of dims and recompute.
+  std::map<Computing, std::vector<Computed>> known_computing_;
 };
 
 }  // namespace tessera

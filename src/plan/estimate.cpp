@@ -65,13 +65,19 @@ double Estimates::runs(const Work& w, const Assignment& a, const Microbatching& 
   return times * (w.count - w.in_layers + w.in_layers * of_stage(a) * filled);
 }
 
-double Estimates::least(const Assignment& a, const Microbatching& by) const {
-  const int64_t microbatches = by.microbatches;
-  double seconds = 0;
-  for (const Work& w : summary_.work) {
+Estimates::Known& Estimates::known(const Assignment& a) const {
+  if (!(known_.of == a)) known_ = {a, nullptr, {}, {}, {}, {}};
+  return known_;
+}
+
+/// Seconds of each piece of work with known FLOPs on a rank, for one microbatch.
+const std::vector<double>& Estimates::products(const Assignment& a, int64_t microbatches) const {
+  const auto [it, is_new] = known(a).products.try_emplace(microbatches);
+  for (size_t i = 0; is_new && i < summary_.work.size(); ++i) {
+    const Work& w = summary_.work[i];
+    double& once = it->second.emplace_back(0);
     if (w.flops <= 0) continue;
     const DimSet all = w.in | w.out;
-    double once = 0;
     if (w.k != 0) {
       const auto size = [&](DimSet dims) {
         return static_cast<int64_t>(local(dims, a, microbatches));
@@ -85,9 +91,33 @@ double Estimates::least(const Assignment& a, const Microbatching& by) const {
       once = w.flops / static_cast<double>(repeats ? microbatches : 1) /
              std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
     }
-    seconds += runs(w, a, by) * (machine_.launch + once);
+  }
+  return it->second;
+}
+
+double Estimates::least(const Assignment& a, const Microbatching& by) const {
+  const std::vector<double>& products = this->products(a, by.microbatches);
+  double seconds = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Work& w = summary_.work[i];
+    if (w.flops > 0) seconds += runs(w, a, by) * (machine_.launch + products[i]);
   }
   return seconds;
+}
+
+/// Without samples, the machine's rate for a product is no better for a part of it. So the whole
+/// step takes no longer than several microbatches, and of these most fill the stages best.
+double Estimates::least_of(const Assignment& a, const std::vector<int64_t>& microbatches,
+                           int64_t chunks) const {
+  if (machine_.samples.empty()) {
+    const int64_t filling = microbatches.back() * chunks;
+    return least(a, {1, PipelineSchedule::one_forward_one_backward, filling});
+  }
+  double least = 1e300;
+  for (const int64_t m : microbatches)
+    least =
+        std::min(least, this->least(a, {m, PipelineSchedule::one_forward_one_backward, chunks}));
+  return least;
 }
 
 const Costs& Estimates::costs(const Mesh& mesh) const {
@@ -97,8 +127,11 @@ const Costs& Estimates::costs(const Mesh& mesh) const {
 }
 
 double Estimates::collective(CollectiveKind kind, double bytes, const std::vector<int>& axes,
-                             const Mesh& mesh) const {
-  return axes.empty() ? 0 : costs(mesh).collective(kind, bytes, axes);
+                             const Assignment& a) const {
+  if (axes.empty()) return 0;
+  Known& known = this->known(a);
+  if (known.costs == nullptr) known.costs = &costs(a.mesh);
+  return known.costs->collective(kind, bytes, axes);
 }
 
 namespace {
@@ -111,10 +144,11 @@ bool is_together(const Assignment& a, const Work& w) {
 }
 }  // namespace
 
-Estimates::Communication Estimates::communication(const Assignment& a, const Storage& storage,
-                                                  const Microbatching& by) const {
+Estimates::Activations Estimates::activations(const Assignment& a, const Microbatching& by) const {
+  const auto [it, is_new] = known(a).activations.try_emplace({by.microbatches, by.chunks});
+  Activations& sum = it->second;
+  if (!is_new) return sum;
   const int64_t microbatches = by.microbatches;
-  Communication sum;
   for (const Work& w : summary_.work) {
     if (!w.of_layer || (w.inside != 0 && axes_with(a, w.inside).empty()) || is_together(a, w))
       continue;
@@ -122,7 +156,7 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
     const std::vector<int> partial = axes_with(a, w.reduced & ~summary_.stages);
     const double times = runs(w, a, by);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
-    const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a.mesh);
+    const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a);
     sum.held_up += reducing;
     if (w.awaited) sum.exposed += reducing;
     std::vector<int> gathered;
@@ -130,12 +164,31 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
       if ((a.picks[axis] & (w.out | w.reduced)) == 0) gathered.push_back(axis);
     }
     if (gathered.empty()) continue;
-    const double gathering =
-        times * collective(CollectiveKind::all_gather, bytes, gathered, a.mesh);
+    const double gathering = times * collective(CollectiveKind::all_gather, bytes, gathered, a);
     sum.held_up += gathering;
     if (w.gather_awaited) sum.exposed += gathering;
   }
   sum.held_up += handing(a, by);
+  return sum;
+}
+
+/// The dims over which all gradients of parameters with these dims are sums.
+DimSet Estimates::summed_in_gradient(const Kept& params) const {
+  DimSet summed = 0;
+  bool any = false;
+  for (const Work& w : summary_.work) {
+    const bool is_gradient = !w.of_layer && ((w.out ^ params.dims) & ~summary_.stages) == 0;
+    if (!is_gradient || w.reduced == 0) continue;
+    summed = any ? summed & w.reduced : w.reduced;
+    any = true;
+  }
+  return summed;
+}
+
+Estimates::Parameters Estimates::parameters(const Assignment& a, const Storage& storage) const {
+  const auto [it, is_new] = known(a).parameters.try_emplace(storage.axes);
+  Parameters& sum = it->second;
+  if (!is_new) return sum;
   std::vector<int> others;
   for (int axis = 0; axis < static_cast<int>(a.picks.size()); ++axis) {
     const bool stores =
@@ -146,29 +199,55 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
       others.push_back(axis);
   }
   // Small tensors are free: they share a bucket with larger ones.
-  double most = 0, gather = 0, scatter = 0, reduce = 0;
+  double most = 0;
   for (const Kept& kept : summary_.params) most = std::max(most, kept.bytes / kept.count);
   for (const Kept& kept : summary_.params) {
     if (kept.bytes / kept.count < most * kSmall) continue;
     const double sent = kept.sent / kept.bytes / kept.count;
     const double widened = 4 * summary_.elements(kept.dims) / kept.bytes;
-    const double summed = passes_.wide ? std::max(sent, widened) : sent;
+    const double summed_bytes = passes_.wide ? std::max(sent, widened) : sent;
     const double count = kept.count * share(kept, a);
-    const double whole = bytes({kept}, a, {}, 1) / share(kept, a),
-                 sliced = bytes({kept}, a, storage, 1) / share(kept, a);
-    const auto add = [&](double& to, CollectiveKind kind, double n, const std::vector<int>& axes) {
-      to += count * collective(kind, n, axes, a.mesh);
+    const double whole = sum_of_bytes({kept}, a, {}, 1) / share(kept, a),
+                 sliced = sum_of_bytes({kept}, a, storage, 1) / share(kept, a);
+    // Axes that split the tensor anyway store nothing more of it, and its gradient is whole there.
+    const auto of_tensor = [&](const std::vector<int>& axes, DimSet among) {
+      std::vector<int> left;
+      for (const int axis : axes) {
+        const DimSet pick = a.picks[static_cast<size_t>(axis)];
+        if ((pick & kept.dims) == 0 && (among == 0 || (pick & among) != 0)) left.push_back(axis);
+      }
+      return left;
     };
-    add(gather, CollectiveKind::all_gather, sent * whole, storage.axes);
-    add(scatter, CollectiveKind::reduce_scatter, summed * whole, storage.axes);
-    add(reduce, CollectiveKind::all_reduce, summed * sliced, others);
+    const DimSet summed = summed_in_gradient(kept);
+    const auto seconds = [&](CollectiveKind kind, double n, const std::vector<int>& axes) {
+      return count * collective(kind, n, axes, a);
+    };
+    const std::vector<int> stored = of_tensor(storage.axes, 0);
+    sum.gather += seconds(CollectiveKind::all_gather, sent * whole, stored);
+    const double scatter = seconds(CollectiveKind::reduce_scatter, summed_bytes * whole, stored);
+    sum.scatter += scatter;
+    sum.reduce += seconds(CollectiveKind::all_reduce, summed_bytes * sliced, of_tensor(others, 0));
+    if (summed == 0) continue;
+    if (of_tensor(storage.axes, summed) == stored) sum.scatter_partial += scatter;
+    sum.reduce_partial +=
+        seconds(CollectiveKind::all_reduce, summed_bytes * sliced, of_tensor(others, summed));
   }
-  // Below ZeRO 3, parameters are gathered once, after the update.
-  sum.once = std::max(gather + scatter, reduce);
-  const double gathers =
-      storage.stage == 3 ? passes_.gathers * static_cast<double>(microbatches) : 1;
-  const double sums = passes_.each ? static_cast<double>(microbatches) : 1;
-  sum.beside = sums * (reduce + scatter) + gathers * gather;
+  return sum;
+}
+
+Estimates::Communication Estimates::communication(const Assignment& a, const Storage& storage,
+                                                  const Microbatching& by) const {
+  const Activations held = activations(a, by);
+  Communication sum;
+  sum.held_up = held.held_up;
+  sum.exposed = held.exposed;
+  const Parameters of = parameters(a, storage);
+  // Below ZeRO 3, parameters are gathered once, after the update, else for each microbatch.
+  const double times = storage.stage == 3 ? static_cast<double>(by.microbatches) : 1;
+  sum.once = std::max(times * of.gather + of.scatter_partial, of.reduce_partial);
+  const double gathers = storage.stage == 3 ? passes_.gathers * times : 1;
+  const double sums = passes_.each ? static_cast<double>(by.microbatches) : 1;
+  sum.beside = sums * (of.reduce + of.scatter) + gathers * of.gather;
   return sum;
 }
 
@@ -191,7 +270,7 @@ double Estimates::handing(const Assignment& a, const Microbatching& by) const {
     const double whole = summary_.elements(kept.dims);
     const double part = kept.bytes * local(kept.dims, a, microbatches) / whole;
     seconds += (times + static_cast<double>(microbatches) + others) *
-               collective(CollectiveKind::exchange, part, axes, a.mesh);
+               collective(CollectiveKind::exchange, part, axes, a);
   }
   return seconds;
 }
@@ -210,6 +289,14 @@ std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
 /// dims.
 double Estimates::bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                         int64_t microbatches) const {
+  const auto [it, is_new] =
+      known(a).bytes.try_emplace({all.data(), storage.axes, microbatches}, 0.0);
+  if (is_new) it->second = sum_of_bytes(all, a, storage, microbatches);
+  return it->second;
+}
+
+double Estimates::sum_of_bytes(const std::vector<Kept>& all, const Assignment& a,
+                               const Storage& storage, int64_t microbatches) const {
   double sum = 0;
   for (const Kept& kept : all) {
     double more = 1;

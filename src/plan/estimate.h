@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cost/cost.h"
@@ -61,11 +63,14 @@ class Estimates {
   /// of its dims, at the machine's rate for that size, for all microbatches. Stages compute their
   /// layers and wait while microbatches enter and leave.
   double least(const Assignment& a, const Microbatching& by) const;
+  /// The least of that with any of these numbers of microbatches, ascending, and up to `chunks`.
+  double least_of(const Assignment& a, const std::vector<int64_t>& microbatches,
+                  int64_t chunks) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
     double held_up = 0;  ///< of activations: partial sums and gathered operands
     double beside = 0;   ///< of gradients and parameters, which can overlap with compute
-    double once = 0;     ///< the least share of `beside`: once a step, whatever the microbatches
+    double once = 0;     ///< the share of `beside` that is sure, over the busiest set of axes
     double exposed = 0;  ///< the share of `held_up` that cannot overlap
   };
   Communication communication(const Assignment& a, const Storage& storage,
@@ -79,6 +84,30 @@ class Estimates {
   std::vector<int64_t> cuts(const Assignment& a) const;
 
  private:
+  /// Seconds of collectives of activations.
+  struct Activations {
+    double held_up = 0, exposed = 0;
+  };
+  /// Seconds of collectives of all parameters.
+  struct Parameters {
+    double gather = 0, scatter = 0, reduce = 0;
+    /// Of gradients that are partial for sure.
+    double scatter_partial = 0, reduce_partial = 0;
+  };
+  /// What is known of the assignment that was asked about last; a search asks about one many times.
+  struct Known {
+    Assignment of;
+    const Costs* costs = nullptr;
+    std::map<int64_t, std::vector<double>> products;  ///< by microbatches: each work, once
+    std::map<std::pair<int64_t, int64_t>, Activations> activations;  ///< microbatches, chunks
+    std::map<std::vector<int>, Parameters> parameters;               ///< by axes of the storage
+    std::map<std::tuple<const Kept*, std::vector<int>, int64_t>, double> bytes;
+  };
+  Known& known(const Assignment& a) const;
+  const std::vector<double>& products(const Assignment& a, int64_t microbatches) const;
+  Activations activations(const Assignment& a, const Microbatching& by) const;
+  Parameters parameters(const Assignment& a, const Storage& storage) const;
+  DimSet summed_in_gradient(const Kept& params) const;
   double local(DimSet dims, const Assignment& a, int64_t microbatches) const;
   double of_stage(const Assignment& a) const;
   double runs(const Work& w, const Assignment& a, const Microbatching& by) const;
@@ -86,14 +115,17 @@ class Estimates {
   double handing(const Assignment& a, const Microbatching& by) const;
   double bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
                int64_t microbatches) const;
+  double sum_of_bytes(const std::vector<Kept>& all, const Assignment& a, const Storage& storage,
+                      int64_t microbatches) const;
   const Costs& costs(const Mesh& mesh) const;
   double collective(CollectiveKind kind, double bytes, const std::vector<int>& axes,
-                    const Mesh& mesh) const;
+                    const Assignment& a) const;
   const StepSummary& summary_;
   const Machine& machine_;
   int microbatch_dim_ = -1;
   Passes passes_;
   mutable std::map<std::string, Costs> costs_;
+  mutable Known known_;
 };
 
 }  // namespace tessera

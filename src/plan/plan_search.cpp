@@ -39,7 +39,8 @@ void PlanSearch::push_assignments(const std::vector<Assignment>& assignments) {
     QueueEntry entry;
     entry.is_open = true;
     entry.candidate.assignment = candidates_.add(candidates_.space().with_fixed(a));
-    entry.key = entry.bound = bounds_.of_assignment(entry.candidate.assignment);
+    entry.bound = bounds_.of_assignment(entry.candidate.assignment);
+    entry.key = bounds_.key_of_assignment(entry.candidate.assignment);
     queue_.push(std::move(entry));
   }
 }
@@ -75,6 +76,7 @@ bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
       continue;
     }
     entry.bound = bounds_.of(entry);
+    if (entry.bound >= found_.cutoff()) continue;
     const double corrected = entry.guess * corrections_.time(entry.candidate);
     if (queue_.push_back(entry, std::max(entry.bound, corrected))) continue;
     if (memory_.is_too_large(entry.candidate)) {
@@ -138,12 +140,18 @@ void PlanSearch::expand_stages(size_t assignment) {
   counts_.too_large += any ? 0 : 1;
 }
 
-/// Pushes the recompute options up to the first that fits; false if none may fit.
+/// Pushes the recompute options up to the first that fits, without those that are too slow; false
+/// if none may fit.
 bool PlanSearch::push_stages(Candidate c) {
   bool any = false;
   for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
        ++c.recompute_option) {
-    if (!candidates_.applies(c) || !memory_.may_fit(c)) continue;
+    if (!candidates_.applies(c)) continue;
+    if (bounds_.least(c) >= found_.cutoff()) {
+      any = true;
+      continue;
+    }
+    if (!memory_.may_fit(c)) continue;
     any = true;
     push_candidate(c);
     if (memory_.fits_with_room(c)) break;  // no need to recompute more
@@ -152,6 +160,7 @@ bool PlanSearch::push_stages(Candidate c) {
 }
 
 void PlanSearch::push_candidate(const Candidate& c) {
+  if (bounds_.least(c) >= found_.cutoff()) return;
   QueueEntry entry;
   entry.candidate = c;
   bounds_.estimate(entry);

@@ -170,7 +170,7 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
   const std::lock_guard lock(mutex_);
   PlanStep& built =
       built_[std::make_tuple(build.layers, build.recompute, build.reshard_after_forward,
-                             build.microbatches, build.looped)];
+                             build.microbatches, build.looped, build.unrolled)];
   if (!built.graph) built = model_.build(build);
   return built;
 }

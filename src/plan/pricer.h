@@ -56,7 +56,7 @@ class Pricer {
   const PlanModel& model_;
   const Machine& machine_;
   std::mutex mutex_;
-  std::map<std::tuple<int64_t, std::string, std::string, int64_t, bool>, PlanStep> built_;
+  std::map<std::tuple<int64_t, std::string, std::string, int64_t, bool, bool>, PlanStep> built_;
 };
 
 }  // namespace tessera

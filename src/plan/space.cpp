@@ -4,13 +4,13 @@
 #include <bit>
 
 #include "base/fail.h"
+#include "plan/choice/op_splits.h"
 
 namespace tessera {
 
 namespace {
 
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
-constexpr int kMostSlices = 16;  // of an op computed blockwise, which is repeated for each slice
 constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 /// All divisors but 1, in ascending order.
@@ -123,7 +123,7 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
   const auto fits = [&](size_t axis, DimSet option) {
     if (!goes_with(option, fixed[axis])) return false;
     const int size = mesh.axes()[axis].size;
-    return option == 0 || (size > 1 && (size <= kMostSlices || !by_slices(option)));
+    return option == 0 || (size > 1 && (size <= OpSplits::kMostSlices || !by_slices(option)));
   };
   std::vector<Assignment> result = {{mesh, {}}};
   for (size_t axis = 0; axis < mesh.axes().size(); ++axis) {

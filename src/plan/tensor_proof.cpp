@@ -10,6 +10,7 @@
 #include "compile/kernel_info.h"
 #include "lower/lower.h"
 #include "plan/choice/step_sum.h"
+#include "tessera/storage.h"
 
 namespace tessera {
 
@@ -21,8 +22,8 @@ constexpr double kPays = 0.005;   ///< share of the plan's time that its rules m
 constexpr double kShare = 0.5;    ///< of the search's time limit, in addition to it
 constexpr int kMostAxes = 2;      ///< that split something
 
-std::string joined(const std::string& rules, const std::string& rule) {
-  return rules.empty() ? rule : rules + ";" + rule;
+std::string joined(const std::string& rules, const std::string& more) {
+  return rules + (rules.empty() || more.empty() ? "" : ";") + more;
 }
 
 }  // namespace
@@ -58,11 +59,17 @@ TensorProof::Models TensorProof::models() {
   return {&candidates_.pricer().built(build), &two, model.layers};
 }
 
-double TensorProof::sum_of(const Models& models, const Mesh& mesh,
-                           const std::string& layout) const {
-  const Costs costs(candidates_.machine(), mesh);
+/// The time of the plan's steps, one after the other.
+double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
+  const Costs costs(candidates_.machine(), plan.mesh);
   const auto sum = [&](const PlanStep& step) {
-    LowerOptions options{mesh, Layout::parse(layout), step.functions, composite_kernels(), {}, {}};
+    // Rules of storage name tensors, which have other names where layers are a loop.
+    const std::string stored = plan.over.empty()
+                                   ? ""
+                                   : storage_rules(*step.graph, plan.mesh,
+                                                   Layout::parse(plan.rules), plan.zero, plan.over);
+    const Layout layout = Layout::parse(joined(plan.rules, stored));
+    LowerOptions options{plan.mesh, layout, step.functions, composite_kernels(), {}, {}};
     options.init = options.fuse = options.overlap = false;
     options.bucket_bytes = 0;
     const Program program = lower(*step.graph, options);
@@ -88,6 +95,7 @@ void TensorProof::run() {
     compare(best, models);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage && e.kind() != ErrorKind::unsupported) throw;
+    result_ = {};
     result_.left_out = e.what();
   }
 }
@@ -108,7 +116,7 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   const solver::Solution solution = solver::solve(problem.problem(), options);
   result_.tensors = static_cast<int64_t>(problem.values().size());
   result_.ops = static_cast<int64_t>(problem.flat().ops.size());
-  result_.planned = sum_of(models, mesh, p.layout);
+  result_.planned = sum_of(models, p);
   result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
   result_.bound = LayoutProblem::seconds(solution.bound);
   result_.floor = problem.floor();
@@ -125,11 +133,13 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
                       copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
   }
   const std::vector<std::string> rules = rules_towards(graph, mesh, p.rules, wanted, kRules);
-  try_rules(best, rules);
+  if (try_rules(best, rules)) result_.planned = sum_of(models, found_.best().plan);
+  result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
 }
 
-/// Prices the plan with the first of the rules, with the first two, and so on.
-void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
+/// Prices the plan with the first of the rules, with the first two, and so on. True if one of these
+/// becomes the plan.
+bool TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
   std::vector<Candidate> with_rules;
   std::string more;
   for (const std::string& rule : rules) {
@@ -140,14 +150,17 @@ void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
   const double until = clock_.seconds() + kShare * candidates_.options().seconds;
   const double scale = plain.candidate.scoped.empty() ? pricer_.scale_of(plain) : 1;
   result_.before = plain.plan.seconds;
+  bool taken = false;
   for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {
     if (result_.played > 0 && p.plan.seconds >= result_.played) continue;
     result_.played = p.plan.seconds;
     const size_t own = plain.candidate.scoped.empty() ? 0 : plain.candidate.scoped.size() + 1;
     result_.rules = p.candidate.scoped.substr(own);
-    if (memory_.fits(p.plan) && p.plan.seconds < (1 - kPays) * found_.best_seconds())
-      found_.add_best(std::move(p));
+    if (!memory_.fits(p.plan) || p.plan.seconds >= (1 - kPays) * found_.best_seconds()) continue;
+    found_.add_best(std::move(p));
+    taken = true;
   }
+  return taken;
 }
 
 }  // namespace tessera

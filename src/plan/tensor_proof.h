@@ -31,9 +31,9 @@ class TensorProof {
   };
   std::string unfit(const PricedCandidate& best) const;
   Models models();
-  double sum_of(const Models& models, const Mesh& mesh, const std::string& layout) const;
+  double sum_of(const Models& models, const PricedPlan& plan) const;
   void compare(const PricedCandidate& best, const Models& models);
-  void try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
+  bool try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
 
   Candidates& candidates_;
   CandidatePricer& pricer_;

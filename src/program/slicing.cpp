@@ -186,6 +186,18 @@ int64_t mean_over_ranks(const std::vector<int>& axes, const std::vector<int>& ax
 
 int64_t mean_received(const Slicing& from, const Slicing& to, const std::vector<int>& axis_sizes,
                       int64_t element_bytes) {
+  if (to.intervals.empty()) {  // one piece each
+    return mean_over_ranks(axes_of(from, to), axis_sizes, 4096, [&](std::span<const int> at) {
+      int64_t needed = 1, common = 1;
+      for (size_t d = 0; d < to.sizes.size(); ++d) {
+        const DimRange has = slice_range(from, d, axis_sizes, at),
+                       needs = slice_range(to, d, axis_sizes, at);
+        needed *= needs.hi - needs.lo;
+        common *= std::max<int64_t>(0, std::min(has.hi, needs.hi) - std::max(has.lo, needs.lo));
+      }
+      return (needed - common) * element_bytes;
+    });
+  }
   return mean_over_ranks(axes_of(from, to), axis_sizes, 4096, [&](std::span<const int> at) {
     const Box own = pieces_of(from, axis_sizes, at).at(0).box;
     int64_t received = 0;

@@ -131,24 +131,28 @@ FunctionSpec lookup(Graph& g) {
   return {"f", {sum_all(found)}, true};
 }
 
+/// Compares the optimum with all layouts, if there are at most so many; else returns false.
+bool examine(const Graph& graph, const FunctionSpec& function, const char* mesh, double most) {
+  const Costs costs(a100(), Mesh::parse(mesh));
+  LayoutProblem problem(graph, function, costs, composite_kernels());
+  double all = 1;
+  for (const int v : problem.values()) all *= static_cast<double>(problem.layouts_of(v).size());
+  if (all > most) return false;
+  const solver::Solution solution = solver::solve(problem.problem());
+  const Least least = least_of_all(graph, function, costs, problem);
+  INFO(graph.to_string() << "on " << mesh << ", least with " << least.layout);
+  CHECK(solution.optimal);
+  CHECK(LayoutProblem::seconds(solution.cost) == Approx(least.seconds).epsilon(1e-6));
+  return true;
+}
+
 std::string text_of(const Plan& plan) { return to_string(plan); }
 
 }  // namespace
 
 TEST_CASE("layout problem: its optimum is that of all layouts, lowered", "[plan][choice]") {
-  constexpr double kMost = 800;  // layouts to lower for a graph
-  const auto examine = [&](const Graph& graph, const FunctionSpec& function, const char* mesh) {
-    const Costs costs(a100(), Mesh::parse(mesh));
-    LayoutProblem problem(graph, function, costs, composite_kernels());
-    double all = 1;
-    for (const int v : problem.values()) all *= static_cast<double>(problem.layouts_of(v).size());
-    if (all > kMost) return false;
-    const solver::Solution solution = solver::solve(problem.problem());
-    const Least least = least_of_all(graph, function, costs, problem);
-    INFO(graph.to_string() << "on " << mesh << ", least with " << least.layout);
-    CHECK(solution.optimal);
-    CHECK(LayoutProblem::seconds(solution.cost) == Approx(least.seconds).epsilon(1e-6));
-    return true;
+  const auto examine = [](const Graph& graph, const FunctionSpec& function, const char* mesh) {
+    return test::examine(graph, function, mesh, 800);
   };
   for (const char* mesh : {"a:2", "a:8"}) {
     Graph a, b;
@@ -163,6 +167,26 @@ TEST_CASE("layout problem: its optimum is that of all layouts, lowered", "[plan]
     graphs += examine(step.graph, step.function, two ? "a:2;b:4" : "a:8");
   }
   CHECK(graphs >= 50);
+}
+
+TEST_CASE("layout problem: ops are computed blockwise over few ranks only", "[plan][choice]") {
+  const auto blockwise = [](const char* mesh) {
+    Graph g;
+    const Dim rows("length", 64), width("d_head", 64), keys("memory_length", 64);
+    const Tensor q = g.input("q", {rows, width}, DType::bfloat16),
+                 k = g.input("k", {keys, width}, DType::bfloat16),
+                 v = g.input("v", {keys, width}, DType::bfloat16);
+    const FunctionSpec function{"f", {attention(q, k, v)}, false};
+    const Costs costs(a100(), Mesh::parse(mesh));
+    const FlatOps all(g, function, composite_kernels());
+    OpSplits splits(costs, composite_kernels());
+    const std::vector<OpSplit>& ways = splits.of(all, all.ops.at(0));
+    return std::any_of(ways.begin(), ways.end(), [](const OpSplit& way) {
+      return !way.in[0].dims[0].empty() && !way.in[1].dims[0].empty();
+    });
+  };
+  CHECK(blockwise("a:16"));
+  CHECK(!blockwise("a:32"));
 }
 
 TEST_CASE("layout problem: one layer stands for all", "[plan][choice]") {

@@ -40,7 +40,7 @@ PlanModel gpt_of(int64_t layers, bool is_loop) {
     o.vocab = 128;
     o.batch = 8 / build.microbatches;
     o.layers = build.layers;
-    o.scan = is_loop || build.looped;
+    o.scan = (is_loop && !build.unrolled) || build.looped;
     const auto graph = std::make_shared<Graph>();
     const Tensor lr = graph->input("lr", {}, DType::float32);
     MinimizeOptions options;
@@ -135,6 +135,24 @@ TEST_CASE("plan: a stage gets several chunks where waiting costs more than sendi
   options.layout = Layout::parse("layers:pipe;*:auto");
   CHECK(plan(model, Mesh::parse("pipe:2;x:2"), machine, options).best.layout.find('*') ==
         std::string::npos);
+}
+
+TEST_CASE("plan: single tensors are compared in layers one by one, whether they are a loop or not",
+          "[plan][choice]") {
+  PlanOptions options = with_time();
+  options.each_tensor = true;
+  options.layout = Layout::parse("batch,vocab,heads,ff:auto");
+  double planned[2] = {};
+  for (const bool is_loop : {false, true}) {
+    const Plan found = plan(gpt_of(4, is_loop), Mesh::parse("a:2"), a100(), options);
+    const PlanTensors& t = found.tensors;
+    INFO(t.left_out);
+    CHECK(t.tensors > 100);
+    CHECK(t.least <= t.planned);
+    planned[is_loop] = t.planned;
+  }
+  CHECK(planned[0] > 0);
+  CHECK(planned[1] == Approx(planned[0]));
 }
 
 TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[plan]") {

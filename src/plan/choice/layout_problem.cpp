@@ -1,8 +1,11 @@
 // Every value that only one op reads needs no node of its own: a rule can give it the layout in
-// which it is read, so an edge joins the op that makes it with the op that reads it. Of a value
-// with several readers a move is made once for all that want it in one layout. A strategy of its
-// node is therefore a pair: its layout, and a second one that is paid once. What a reader wants in
-// a third layout costs it 1 / (readers - 1) of the move, which is at most what it costs in fact.
+// which it is read, so an edge joins the op that makes it with the op that reads it.
+//
+// Of a value with R > 1 readers a move is made once for all that want it in one layout. A reader
+// that wants it elsewhere costs 1 / (R - 1) of the move. So readers in one other layout pay at most
+// the whole move, and readers in several no more than all their moves. If all R want it in one
+// other layout, the value is better made in that one. A stored tensor, or one that layers hand on,
+// may not be free to be: it has a second node for the layout in which its readers have it.
 //
 // Lowering adds equal ops on equal operands once. Each of them counts as its share here.
 #include "plan/choice/layout_problem.h"
@@ -16,8 +19,6 @@
 namespace tessera {
 
 namespace {
-
-constexpr size_t kMostPairs = 400;  ///< strategies of a value; with more it has one layout only
 
 int64_t picoseconds(double seconds) {
   return seconds >= MovePrices::kNever ? solver::kForbidden
@@ -36,9 +37,9 @@ LayoutProblem::LayoutProblem(const Graph& graph, const FunctionSpec& function, c
       moves_(costs),
       of_op_(flat_.ops.size(), -1),
       of_value_(flat_.values.size(), -1),
+      of_reads_(flat_.values.size(), -1),
       ways_(flat_.ops.size()),
       layouts_(flat_.values.size()),
-      kept_(flat_.values.size()),
       reads_(flat_.values.size(), 0),
       becomes_(flat_.values.size(), -1) {
   problem_.name = function.name;
@@ -96,26 +97,7 @@ void LayoutProblem::add_ops(const std::set<const Op*>& kernels) {
 }
 
 std::vector<TensorLayout> LayoutProblem::layouts_of(int value) const {
-  const Shape& shape = flat_.values[static_cast<size_t>(value)].shape;
-  const Mesh& mesh = costs_.mesh();
-  std::vector<TensorLayout> all(1);
-  all[0].dims.resize(static_cast<size_t>(shape.rank()));
-  for (int a = 0; a < mesh.rank(); ++a) {
-    const int64_t ranks = mesh.axes()[static_cast<size_t>(a)].size;
-    if (ranks == 1) continue;
-    for (size_t i = 0, before = all.size(); i < before; ++i) {
-      for (int d = 0; d < shape.rank(); ++d) {
-        int64_t slices = ranks;
-        for (const int axis : all[i].dims[static_cast<size_t>(d)])
-          slices *= mesh.axes()[static_cast<size_t>(axis)].size;
-        if (slices > shape[d].size) continue;
-        TensorLayout split = all[i];
-        split.dims[static_cast<size_t>(d)].push_back(a);
-        all.push_back(std::move(split));
-      }
-    }
-  }
-  return all;
+  return moves_.layouts_of(flat_.values[static_cast<size_t>(value)].shape);
 }
 
 void LayoutProblem::add_values() {
@@ -145,7 +127,6 @@ void LayoutProblem::add_values() {
 
 int64_t LayoutProblem::stored_bytes(int value, const TensorLayout& layout) const {
   const FlatValue& v = flat_.values[static_cast<size_t>(value)];
-  if (v.of < 0 || graph_.find_stored(v.of) == nullptr) return 0;
   int64_t bytes = size_of(v.dtype);
   if (!repeats_.of_node.empty())
     bytes *= repeats_.of_node[static_cast<size_t>(graph_.value(v.of).node)];
@@ -158,39 +139,44 @@ int64_t LayoutProblem::stored_bytes(int value, const TensorLayout& layout) const
   return bytes;
 }
 
+bool LayoutProblem::is_stored(int value) const {
+  const int of = flat_.values[static_cast<size_t>(value)].of;
+  return of >= 0 && graph_.find_stored(of) != nullptr;
+}
+
 void LayoutProblem::add_value(int value) {
   const auto v = static_cast<size_t>(value);
   layouts_[v] = layouts_of(value);
-  const std::vector<TensorLayout>& all = layouts_[v];
-  const bool pairs = reads_[v] > 1 && all.size() * all.size() <= kMostPairs;
-  double weight = weight_of(flat_.values[v].made_by);
-  for (const int op : flat_.values[v].readers) weight = std::max(weight, weight_of_read(value, op));
   solver::Node choice;
-  for (size_t i = 0; i < all.size(); ++i) {
-    const int64_t bytes = stored_bytes(value, all[i]);
-    kept_[v].push_back({static_cast<int>(i), -1});
-    choice.cost.push_back(0);
-    choice.usage.push_back(bytes);
-    for (size_t j = 0; j < all.size() && pairs; ++j) {
-      const int64_t cost = move(value, all[i], all[j], weight);
-      if (cost == 0) continue;
-      kept_[v].push_back({static_cast<int>(i), static_cast<int>(j)});
-      choice.cost.push_back(cost);
-      choice.usage.push_back(bytes);
-    }
+  choice.cost.assign(layouts_[v].size(), 0);
+  choice.usage = choice.cost;
+  of_value_[v] = of_reads_[v] = static_cast<int>(problem_.nodes.size());
+  problem_.nodes.push_back(choice);
+  if (reads_[v] > 1 && (is_stored(value) || is_seam(value))) {
+    double weight = weight_of(flat_.values[v].made_by);
+    for (const int op : flat_.values[v].readers)
+      weight = std::max(weight, weight_of_read(value, op));
+    of_reads_[v] = static_cast<int>(problem_.nodes.size());
+    problem_.nodes.push_back(std::move(choice));
+    add_edge(of_value_[v], of_reads_[v], moves(value, layouts_[v], layouts_[v], weight));
   }
-  choice.end = stored_bytes(value, all[0]) > 0 ? 1 : 0;
-  of_value_[v] = static_cast<int>(problem_.nodes.size());
-  problem_.nodes.push_back(std::move(choice));
+  if (!is_stored(value)) return;
+  solver::Node& stored = problem_.nodes[static_cast<size_t>(of_value_[v])];
+  for (size_t i = 0; i < layouts_[v].size(); ++i)
+    stored.usage[i] = stored_bytes(value, layouts_[v][i]);
+  stored.end = 1;
 }
 
-int64_t LayoutProblem::move(int value, const TensorLayout& from, const TensorLayout& to,
-                            double times) {
+std::vector<int64_t> LayoutProblem::moves(int value, const Places& from, const Places& to,
+                                          double times) {
   const FlatValue& v = flat_.values[static_cast<size_t>(value)];
   // What has no operands is computed again instead.
-  if (v.made_by >= 0 && flat_.ops[static_cast<size_t>(v.made_by)].in.empty()) return 0;
-  const double seconds = moves_.seconds(v.shape, v.dtype, from, to);
-  return seconds >= MovePrices::kNever ? solver::kForbidden : picoseconds(seconds * times);
+  if (v.made_by >= 0 && flat_.ops[static_cast<size_t>(v.made_by)].in.empty()) return {};
+  std::vector<int64_t> costs;
+  for (const double seconds : moves_.seconds(v.shape, v.dtype, from, to))
+    costs.push_back(seconds >= MovePrices::kNever ? solver::kForbidden
+                                                  : picoseconds(seconds * times));
+  return costs;
 }
 
 LayoutProblem::Places LayoutProblem::made(int value) const {
@@ -220,29 +206,14 @@ void LayoutProblem::add_edge(int a, int b, std::vector<int64_t> cost) {
 /// need it as `needs` says.
 void LayoutProblem::add_read(int value, int node, const Places& needs, double weight) {
   const auto v = static_cast<size_t>(value);
-  std::vector<int64_t> cost;
   if (of_value_[v] < 0) {
     const int op = flat_.values[v].made_by;
     if (op < 0) return;  // it is fed as it is read
-    for (const TensorLayout& have : made(value)) {
-      for (const TensorLayout& need : needs) cost.push_back(move(value, have, need, weight));
-    }
-    return add_edge(of_op_[static_cast<size_t>(op)], node, std::move(cost));
+    add_edge(of_op_[static_cast<size_t>(op)], node, moves(value, made(value), needs, weight));
+  } else {
+    const double share = weight / std::max(1, reads_[v] - 1);
+    add_edge(of_reads_[v], node, moves(value, layouts_[v], needs, share));
   }
-  const bool pairs = std::any_of(kept_[v].begin(), kept_[v].end(),
-                                 [](const Kept& kept) { return kept.second >= 0; });
-  const double share = weight / std::max(1, pairs ? reads_[v] - 1 : reads_[v]);
-  for (const Kept& kept : kept_[v]) {
-    for (const TensorLayout& need : needs) {
-      int64_t least = move(value, layouts_[v][static_cast<size_t>(kept.first)], need, share);
-      if (kept.second >= 0) {
-        least = std::min(least,
-                         move(value, layouts_[v][static_cast<size_t>(kept.second)], need, share));
-      }
-      cost.push_back(least);
-    }
-  }
-  add_edge(of_value_[v], node, std::move(cost));
 }
 
 /// The edge from an op to the node of a value that it makes.
@@ -250,14 +221,8 @@ void LayoutProblem::add_made(int value) {
   const auto v = static_cast<size_t>(value);
   if (of_value_[v] < 0) return;
   const int op = flat_.values[v].made_by;
-  std::vector<int64_t> cost;
-  for (const TensorLayout& have : made(value)) {
-    for (const Kept& kept : kept_[v]) {
-      cost.push_back(
-          move(value, have, layouts_[v][static_cast<size_t>(kept.first)], weight_of(op)));
-    }
-  }
-  add_edge(of_op_[static_cast<size_t>(op)], of_value_[v], std::move(cost));
+  add_edge(of_op_[static_cast<size_t>(op)], of_value_[v],
+           moves(value, made(value), layouts_[v], weight_of(op)));
 }
 
 void LayoutProblem::add_updates() {
@@ -265,10 +230,7 @@ void LayoutProblem::add_updates() {
     const int value = flat_.of_value[static_cast<size_t>(u.value)],
               stored = flat_.of_value[static_cast<size_t>(u.stored)];
     if (value == stored || stored < 0) continue;
-    const auto s = static_cast<size_t>(stored);
-    Places needs;
-    for (const Kept& kept : kept_[s]) needs.push_back(layouts_[s][static_cast<size_t>(kept.first)]);
-    add_read(value, of_value_[s], needs,
+    add_read(value, of_value_[static_cast<size_t>(stored)], layouts_[static_cast<size_t>(stored)],
              weight_of(flat_.values[static_cast<size_t>(value)].made_by));
   }
 }
@@ -280,12 +242,9 @@ void LayoutProblem::add_seams() {
     if (p < 0 || q < 0 || p == q) continue;
     const auto x = static_cast<size_t>(p), y = static_cast<size_t>(q);
     std::vector<int64_t> cost;
-    for (const Kept& one : kept_[x]) {
-      for (const Kept& other : kept_[y]) {
-        const bool equal = layouts_[x][static_cast<size_t>(one.first)].dims ==
-                           layouts_[y][static_cast<size_t>(other.first)].dims;
-        cost.push_back(equal ? 0 : solver::kForbidden);
-      }
+    for (const TensorLayout& one : layouts_[x]) {
+      for (const TensorLayout& other : layouts_[y])
+        cost.push_back(one.dims == other.dims ? 0 : solver::kForbidden);
     }
     add_edge(of_value_[x], of_value_[y], std::move(cost));
   }
@@ -295,7 +254,7 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
   const auto v = static_cast<size_t>(value);
   if (const int node = of_value_[v]; node >= 0) {
     const auto strategy = static_cast<size_t>(choice[static_cast<size_t>(node)]);
-    return layouts_[v][static_cast<size_t>(kept_[v][strategy].first)];
+    return layouts_[v][strategy];
   }
   if (flat_.values[v].readers.empty()) return layout(choice, becomes_[v]);
   const int op = flat_.values[v].readers[0];

@@ -16,11 +16,12 @@ namespace tessera {
 /// One function of a graph without loops, on a mesh. Costs are picoseconds, rounded down.
 ///
 /// A solver node for each op: its splits, with the time of its steps. A node for each stored
-/// tensor, for each tensor that a function returns, and for each that several read: its layout, and
-/// perhaps a second one in which some readers get it. An edge costs the time of the cheapest
-/// reshard. So the cost of a choice is the time of a Program that runs one step after the other,
-/// with nothing fused and no transfer hidden. It may be less: equal ops on equal operands count
-/// once even if they are split differently, and so may moves of one tensor to several layouts.
+/// tensor, for each tensor that a function returns, and for each that several read: its layout. A
+/// second node for those that are stored or that layers hand on: the layout in which its readers
+/// have it. An edge costs the time of the cheapest reshard. So the cost of a choice is the time of
+/// a Program that runs one step after the other, with nothing fused and no transfer hidden. It may
+/// be less: equal ops on equal operands count once even if they are split differently, and so may
+/// moves of one tensor to several layouts.
 class LayoutProblem {
  public:
   /// Keeps references. `function`: one of the graph's. Throws an unsupported error if it has loops.
@@ -43,10 +44,6 @@ class LayoutProblem {
   static double seconds(int64_t cost) { return static_cast<double>(cost) * 1e-12; }
 
  private:
-  /// A layout of a value and perhaps a second one: indices into layouts_[value].
-  struct Kept {
-    int first = 0, second = -1;
-  };
   /// Where an op has or needs a value, by its ways.
   using Places = std::vector<TensorLayout>;
   void add_ops(const std::set<const Op*>& kernels);
@@ -60,7 +57,8 @@ class LayoutProblem {
   bool is_seam(int value) const;
   double weight_of_read(int value, int op) const;
   int64_t stored_bytes(int value, const TensorLayout& layout) const;
-  int64_t move(int value, const TensorLayout& from, const TensorLayout& to, double times);
+  bool is_stored(int value) const;
+  std::vector<int64_t> moves(int value, const Places& from, const Places& to, double times);
   Places made(int value) const;
   Places needs(int op, int value) const;
   void add_edge(int a, int b, std::vector<int64_t> cost);
@@ -72,10 +70,10 @@ class LayoutProblem {
   const FlatOps flat_;
   MovePrices moves_;
   solver::Problem problem_;
-  std::vector<int> of_op_, of_value_;               ///< solver node, or -1
+  std::vector<int> of_op_, of_value_;  ///< solver node, or -1
+  std::vector<int> of_reads_;          ///< by value: the node of the layout that its readers have
   std::vector<std::vector<OpSplit>> ways_;          ///< by op
   std::vector<std::vector<TensorLayout>> layouts_;  ///< by value with a solver node
-  std::vector<std::vector<Kept>> kept_;             ///< the same: by strategy
   std::vector<int> reads_;                          ///< by value: readers, updates and outputs
   std::vector<int> becomes_;  ///< by value: the stored tensor that it is assigned to, or -1
 };

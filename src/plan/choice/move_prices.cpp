@@ -9,13 +9,87 @@ namespace tessera {
 MovePrices::MovePrices(const Costs& costs)
     : costs_(costs), rule_layouts_(Graph(), costs.mesh(), Layout()), resharder_(rule_layouts_) {}
 
-double MovePrices::seconds(const Shape& shape, DType dtype, const TensorLayout& from,
-                           const TensorLayout& to) {
-  if (from.dims == to.dims && from.partial == to.partial) return 0;
-  const MemoKey key = MemoKey().add(shape).add(dtype).add(from).add(to);
-  auto it = known_.find(key.text());
-  if (it == known_.end()) it = known_.emplace(key.text(), price(shape, dtype, from, to)).first;
+std::vector<TensorLayout> MovePrices::layouts_of(const Shape& shape) const {
+  const std::vector<MeshAxis>& axes = costs_.mesh().axes();
+  std::vector<TensorLayout> all(1);
+  all[0].dims.resize(static_cast<size_t>(shape.rank()));
+  for (size_t a = 0; a < axes.size(); ++a) {
+    if (axes[a].size == 1) continue;
+    for (size_t i = 0, before = all.size(); i < before; ++i) {
+      for (int d = 0; d < shape.rank(); ++d) {
+        int64_t slices = axes[a].size;
+        for (const int axis : all[i].dims[static_cast<size_t>(d)])
+          slices *= axes[static_cast<size_t>(axis)].size;
+        if (slices > shape[d].size) continue;
+        TensorLayout split = all[i];
+        split.dims[static_cast<size_t>(d)].push_back(static_cast<int>(a));
+        all.push_back(std::move(split));
+      }
+    }
+  }
+  return all;
+}
+
+MovePrices::Kind& MovePrices::kind_of(const Shape& shape, DType dtype) {
+  MemoKey key;
+  key.add(dtype);
+  for (const Dim& dim : shape) key.add(dim.size).add(dim.is_bounded);
+  const auto [it, is_new] = kinds_.try_emplace(key.text(), Kind{shape, dtype, {}});
+  if (is_new) {
+    for (const TensorLayout& layout : layouts_of(shape))
+      it->second.between.push_back(number_of(layout));
+  }
   return it->second;
+}
+
+int MovePrices::number_of(const TensorLayout& layout) {
+  const auto [it, is_new] =
+      numbers_.try_emplace(MemoKey().add(layout).text(), static_cast<int>(layouts_.size()));
+  if (is_new) layouts_.push_back(layout);
+  return it->second;
+}
+
+namespace {
+
+uint64_t pair_of(int from, int to) {
+  return static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to);
+}
+
+}  // namespace
+
+double MovePrices::straight(Kind& kind, int from, int to) {
+  const auto [it, is_new] = kind.straight.try_emplace(pair_of(from, to), 0);
+  if (is_new && from != to) {
+    it->second = price(kind.shape, kind.dtype, layouts_[static_cast<size_t>(from)],
+                       layouts_[static_cast<size_t>(to)]);
+  }
+  return it->second;
+}
+
+double MovePrices::least(Kind& kind, int from, int to) {
+  if (const auto it = kind.least.find(pair_of(from, to)); it != kind.least.end()) return it->second;
+  double least = straight(kind, from, to);
+  for (const int by : kind.between) {
+    if (least <= 0) break;
+    const double first = straight(kind, from, by);
+    if (first < least) least = std::min(least, first + straight(kind, by, to));
+  }
+  kind.least.emplace(pair_of(from, to), least);
+  return least;
+}
+
+std::vector<double> MovePrices::seconds(const Shape& shape, DType dtype,
+                                        const std::vector<TensorLayout>& from,
+                                        const std::vector<TensorLayout>& to) {
+  Kind& kind = kind_of(shape, dtype);
+  std::vector<int> ends;
+  for (const TensorLayout& layout : to) ends.push_back(number_of(layout));
+  std::vector<double> seconds;
+  for (const TensorLayout& layout : from) {
+    const int begin = number_of(layout);
+    for (const int end : ends) seconds.push_back(least(kind, begin, end));
+  }
+  return seconds;
 }
 
 double MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& from,

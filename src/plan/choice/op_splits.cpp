@@ -29,7 +29,7 @@ struct OpSplits::Site {
 OpSplits::OpSplits(const Costs& costs, std::set<const Op*> kernels)
     : costs_(costs), kernels_(std::move(kernels)) {}
 
-std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call) const {
+std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call, size_t& alone) const {
   const IndexSpace space = index_space(call);
   std::vector<Names> of_factor(space.factors.size());
   const auto look = [&](const std::vector<std::vector<std::vector<int>>>& operands,
@@ -54,6 +54,7 @@ std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call) const {
       all.push_back(std::move(names));
   };
   for (const Names& names : of_factor) add(names);
+  alone = all.size();
   if (!call.op.by_slices) return all;
   for (size_t f = 0; f < space.factors.size(); ++f) {  // blockwise: a dim of each of two operands
     if (space.factors[f].role != Role::inside) continue;
@@ -94,7 +95,8 @@ const std::vector<OpSplit>& OpSplits::of(const FlatOps& all, const FlatOp& op) {
 
 std::vector<OpSplit> OpSplits::ways(const Site& site) {
   const OpCall call{site.op, site.types.in, site.types.out, site.attrs};
-  const std::vector<Names> splittable = this->splittable(call);
+  size_t alone = 0;
+  const std::vector<Names> splittable = this->splittable(call, alone);
   // What an axis does: 0 nothing; then a group of dims; then a set of operands that stay partial.
   std::vector<uint32_t> linear;
   int64_t most = 0;
@@ -129,6 +131,9 @@ std::vector<OpSplit> OpSplits::ways(const Site& site) {
         set = own;
         partial.push_back(axes[k]);
       } else if (pick[k] > 0) {
+        const bool in_blocks = pick[k] > alone;
+        fits = fits && (!in_blocks ||
+                        costs_.mesh().axes()[static_cast<size_t>(axes[k])].size <= kMostSlices);
         of_axes[static_cast<size_t>(axes[k])] = splittable[pick[k] - 1];
       }
     }

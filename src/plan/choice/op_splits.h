@@ -23,6 +23,8 @@ struct OpSplit {
 /// Prices every way by lowering a graph with this op alone. Memoized by op, types and attributes.
 class OpSplits {
  public:
+  /// Ranks of an axis over which an op is computed blockwise: it is repeated for each slice.
+  static constexpr int kMostSlices = 16;
   /// Keeps references. `kernels`: as for partition().
   OpSplits(const Costs& costs, std::set<const Op*> kernels);
 
@@ -34,7 +36,9 @@ class OpSplits {
   /// Dims that one axis may split together.
   using Names = std::vector<std::string>;
   struct Site;
-  std::vector<Names> splittable(const OpCall& call) const;
+  /// What an axis may split. `alone`: how many of these leave the op in one piece on a rank; the
+  /// others have it computed blockwise.
+  std::vector<Names> splittable(const OpCall& call, size_t& alone) const;
   std::vector<OpSplit> ways(const Site& site);
   void add(const Site& site, const std::vector<Names>& of_axes, const std::vector<int>& partial,
            uint32_t linear, std::vector<OpSplit>& ways);
