@@ -24,7 +24,8 @@ Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, 
                        Layout::parse(layout),
                        functions,
                        composite_kernels(),
-                       [](const Step& step) { return workspace_bytes(step, 1); },
+                       // What run_program() needs, which shares the steps of one rank.
+                       [](const Step& step) { return workspace_bytes(step, 3, 0); },
                        {}};
   options.fuse = fuse;
   return lower(graph, options);
