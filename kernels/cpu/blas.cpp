@@ -44,7 +44,8 @@ bool has(dnnl_cpu_isa_t wanted) {
 }
 
 /// Whether OpenBLAS has a kernel with AVX2 for this processor. One that it does not know, as is
-/// newer than it, gets the kernel of a processor of 2004 (Prescott), at a tenth to a fifth of the rate.
+/// newer than it, gets the kernel of a processor of 2004 (Prescott), at a tenth to a fifth of the
+/// rate.
 bool openblas_knows_processor() {
   static const bool knows = [] {
     constexpr const char* kWithAvx2[] = {"Haswell",  "Zen",        "Excavator",
