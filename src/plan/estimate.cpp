@@ -91,8 +91,19 @@ const std::vector<double>& Estimates::products(const Assignment& a, int64_t micr
       once = w.flops / static_cast<double>(repeats ? microbatches : 1) /
              std::min(cut, static_cast<double>(a.mesh.size())) / w.rate;
     }
+    // Ranks that compute a parameter's gradient alike may share it, if it is stored in slices.
+    if (!w.of_layer) once /= static_cast<double>(alike(a, all));
   }
   return it->second;
+}
+
+/// How many ranks have the same slices of these dims.
+int64_t Estimates::alike(const Assignment& a, DimSet dims) const {
+  int64_t ranks = 1;
+  for (size_t i = 0; i < a.picks.size(); ++i) {
+    if ((a.picks[i] & (dims | summary_.stages)) == 0) ranks *= a.mesh.axes()[i].size;
+  }
+  return ranks;
 }
 
 double Estimates::least(const Assignment& a, const Microbatching& by) const {
@@ -278,9 +289,13 @@ double Estimates::handing(const Assignment& a, const Microbatching& by) const {
 std::vector<int64_t> Estimates::cuts(const Assignment& a) const {
   std::vector<int64_t> cuts(summary_.dims.size(), 1);
   for (size_t d = 0; d < cuts.size(); ++d) {
+    bool by_stages = false;
     for (size_t i = 0; i < a.picks.size(); ++i) {
-      if (a.picks[i] >> d & 1) cuts[d] *= a.mesh.axes()[i].size;
+      if ((a.picks[i] >> d & 1) == 0) continue;
+      cuts[d] *= a.mesh.axes()[i].size;
+      by_stages = by_stages || (a.picks[i] & summary_.stages) != 0;
     }
+    if (by_stages) cuts[d] = -cuts[d];
   }
   return cuts;
 }

@@ -80,7 +80,8 @@ class Estimates {
   int64_t stages(const Assignment& a) const;
   /// The share of the parameters' bytes that is replicated along an axis.
   double copies(const Assignment& a, int axis) const;
-  /// The number of slices of each dim.
+  /// The number of slices of each dim, negative where stages have slices: they wait for each other
+  /// then.
   std::vector<int64_t> cuts(const Assignment& a) const;
 
  private:
@@ -108,6 +109,7 @@ class Estimates {
   Activations activations(const Assignment& a, const Microbatching& by) const;
   Parameters parameters(const Assignment& a, const Storage& storage) const;
   DimSet summed_in_gradient(const Kept& params) const;
+  int64_t alike(const Assignment& a, DimSet dims) const;
   double local(DimSet dims, const Assignment& a, int64_t microbatches) const;
   double of_stage(const Assignment& a) const;
   double runs(const Work& w, const Assignment& a, const Microbatching& by) const;

@@ -3,8 +3,11 @@
 
 #include <cctype>
 #include <map>
+#include <random>
 
 #include "cli/cli_run.h"
+#include "plan/bounds.h"
+#include "plan/candidate_pricer.h"
 #include "plan/plan_models.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -348,6 +351,62 @@ TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
       f, "plan gpt --devices 2 --machine slow.toml --json q.json --set scan=false " + model);
   CHECK(one_by_one.code == 0);
   CHECK(nlohmann::json::parse(f.read("q.json"))["best"]["settings"] == "");
+}
+
+TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of others say",
+          "[plan]") {
+  Machine fast = slow_links();
+  for (LinkTier& link : fast.links) link.latency = 1e-6, link.bandwidth *= 1e4;
+  const PlanModel model = gpt_of(8, true);
+  for (const Machine& machine : {slow_links(), fast}) {
+    const PlanOptions options = with_time();
+    Candidates candidates(model, machine, options);
+    const Stopwatch clock;
+    CandidatePricer pricer(candidates, clock);
+    Bounds bounds(candidates);
+    const std::vector<Assignment> all = candidates.space().assignments(Mesh::parse("a:2;b:2"));
+    std::mt19937_64 random(11);
+    std::vector<std::pair<QueueEntry, double>> priced;
+    size_t staged = 0, learned = 0;
+    for (int i = 0; i < 400 && priced.size() < 90; ++i) {
+      // Few assignments, so that many candidates cut their dims alike.
+      Candidate c;
+      c.assignment = candidates.add(all[(random() % 12) * all.size() / 12]);
+      const std::vector<Storage> storages = candidates.storages(c.assignment);
+      c.storage = storages[random() % storages.size()];
+      c.microbatch_option = random() % candidates.microbatch_options();
+      const bool has_stages = candidates.has_stages(c.assignment);
+      if (has_stages) {
+        c.schedule = model.schedules[random() % 2];
+        const std::vector<int64_t> chunks = candidates.chunk_options(c.assignment, c.schedule);
+        c.chunks = chunks[random() % chunks.size()];
+        if (candidates.microbatches(c.microbatch_option) == 1) continue;
+      }
+      const std::vector<PricedCandidate> price = pricer.price(std::vector<Candidate>{c});
+      if (!price[0].error.empty()) continue;
+      staged += has_stages;
+      QueueEntry entry;
+      entry.candidate = c;
+      bounds.estimate(entry);
+      priced.emplace_back(entry, price[0].plan.seconds);
+      bounds.learn(c, price[0].plan);
+    }
+    CHECK(priced.size() >= 60);
+    CHECK(staged >= 10);
+    for (const auto& [entry, seconds] : priced) {
+      const Candidate& c = entry.candidate;
+      INFO(candidates.assignment(c).mesh.to_string()
+           << " " << candidates.rules(c) << ", ZeRO " << c.storage.stage << " over "
+           << candidates.stored_over(c) << ", " << candidates.microbatches(c.microbatch_option)
+           << " microbatches, " << c.chunks << " chunks");
+      // Over several axes it is taken for granted that storage is gathered over all at once.
+      if (c.storage.axes.size() < 2) CHECK(entry.bound <= seconds * (1 + 1e-9));
+      CHECK(bounds.of(entry) <= std::max(entry.bound, seconds * (1 + 1e-9)));
+      CHECK(bounds.of_assignment(c.assignment) <= entry.bound * (1 + 1e-9));
+      learned += bounds.of(entry) > entry.bound * (1 + 1e-6);
+    }
+    CHECK(learned >= 20);
+  }
 }
 
 }  // namespace tessera::test
