@@ -6,7 +6,7 @@
 
 namespace tessera::cli {
 
-std::string busy_warning(double load, int processors) {
+std::string busy_note(double load, int processors) {
   if (load < std::max(0.5, 0.05 * processors)) return "";
   return fmt::format(
       "the load average was {:.1f} on {} processor{} before this began, so others were at work and "

@@ -5,8 +5,8 @@
 
 namespace tessera::cli {
 
-/// A warning for a profile that was measured while others worked; "" if they took less than half a
+/// A note for a profile that was measured while others worked; "" if they took less than half a
 /// processor or a twentieth of them. `load`: the load average (runnable processes) before.
-std::string busy_warning(double load, int processors);
+std::string busy_note(double load, int processors);
 
 }  // namespace tessera::cli

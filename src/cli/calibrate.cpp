@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -381,8 +380,8 @@ int calibrate(const Arguments& args) {
     say("{} of {} ranks ({}): {:.1f} us, {:.2f} GB/s\n", c.kind, c.ranks, c.link, 1e6 * c.latency,
         c.bandwidth / 1e9);
   say("profile: {}\n", path);
-  const std::string busy = busy_warning(load, usable_cores());
-  if (!busy.empty()) std::fprintf(stderr, "tessera: warning: %s\n", busy.c_str());
+  const std::string busy = busy_note(load, usable_cores());
+  if (!busy.empty()) say("note: {}\n", busy);
   if (!args.html.empty()) write_text_file(args.html, machine_page(machine, path));
   return 0;
 }

@@ -72,9 +72,9 @@ TEST_CASE("simulate plays a model on a machine", "[cli]") {
 }
 
 TEST_CASE("calibrate says that others were at work", "[cli]") {
-  CHECK(cli::busy_warning(0.4, 2).empty());
-  CHECK(cli::busy_warning(2.9, 64).empty());
-  CHECK(cli::busy_warning(2.71, 2) ==
+  CHECK(cli::busy_note(0.4, 2).empty());
+  CHECK(cli::busy_note(2.9, 64).empty());
+  CHECK(cli::busy_note(2.71, 2) ==
         "the load average was 2.7 on 2 processors before this began, so others were at work and "
         "the profile says that this machine is slower than it is; calibrate again when it is idle");
 }
