@@ -17,7 +17,7 @@ namespace tessera::test {
 namespace {
 
 constexpr DType kType = DType::float64;
-constexpr int kKinds = 16;
+constexpr int kKinds = 18;
 constexpr int kMaxRank = 4;
 constexpr int64_t kMaxElements = 700;
 
@@ -328,6 +328,11 @@ class Builder {
       case 13:
       case 14:
         return windowed(
+            x, [this](size_t below) { return draw(below); },
+            [this](const Shape& shape) { return parameter(shape); });
+      case 15:
+      case 16:
+        return attended(
             x, [this](size_t below) { return draw(below); },
             [this](const Shape& shape) { return parameter(shape); });
       default:

@@ -56,5 +56,7 @@ using Draw = std::function<uint32_t(size_t)>;
 Tensor ordered(Tensor x, const Draw& draw);
 /// A random convolution or pooling along one dim, whose size stays. `parameter` makes filters.
 Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Shape&)>& parameter);
+/// Attention of x to itself with random structure. `parameter` makes sinks, biases and a scale.
+Tensor attended(Tensor x, const Draw& draw, const std::function<Tensor(const Shape&)>& parameter);
 
 }  // namespace tessera::test
