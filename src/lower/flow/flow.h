@@ -99,8 +99,9 @@ struct FlowLoop {
     int64_t stride = 1, first = 0, by_stage = 0;
     std::vector<int64_t> table = {};
     bool by_turn = false;  ///< all stages run it together
-    /// Of a loop that only sends, and of the one that takes it some turns later.
-    bool sends = false, takes = false;
+    /// Of a loop that only sends, and of the one that takes it in the same turn or later: a number
+    /// that both have, from 1 on.
+    int sends = 0, takes = 0;
   } turns;
   /// Of a loop over turns with begin_to_next, [turn * stages + stage]: the stage from which a stage
   /// receives, or `stages`; and the place of the arrivals where it is put.

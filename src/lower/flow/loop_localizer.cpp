@@ -443,8 +443,8 @@ void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   }
   share.exprs = {first, begin, end};
   share.attrs.set("turns", pipeline.iterations);
-  if (turns.sends) share.attrs.set("sends", int64_t{1});
-  if (turns.takes) share.attrs.set("takes", int64_t{1});
+  if (turns.sends > 0) share.attrs.set("sends", int64_t{turns.sends});
+  if (turns.takes > 0) share.attrs.set("takes", int64_t{turns.takes});
   const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
   if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
   build_.add_step(std::move(share));

@@ -14,9 +14,8 @@
 //
 // Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
 // Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
-// sends in a turn, to which place, and which place a stage takes. What the first stage sends back
-// to the last one, for its chunk before, is awaited some turns after it is sent, as late as it is
-// taken at the earliest.
+// sends in a turn, to which place, and which place a stage takes. It is awaited in the turn in
+// which it is taken, or P / 2 turns after it was sent. A stage sends before it awaits anything.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
@@ -186,8 +185,8 @@ class MicrobatchPipeline {
         continue;
       }
       is_interleaved_ ? set_table(part, turns.count + later) : set_distances(part);
-      part.loop.turns.sends = part.sends;
-      part.loop.turns.takes = part.is_late;
+      part.loop.turns.sends = part.sends ? kToAll : 0;
+      part.loop.turns.takes = part.is_late ? kToAll : 0;
     }
   }
 
@@ -333,8 +332,8 @@ class MicrobatchPipeline {
   // ------------------------------------------------------------------------------- waiting
   // arrivals
 
-  /// Adds the loops that bring the carries of chunks to where they are used next, and those that
-  /// take them: one of each for the chunks of the same layers.
+  /// Adds the loops that bring the carries of chunks to where they are used next, and the one that
+  /// takes them, for the chunks of the same layers.
   void add_arrivals() {
     for (size_t p = 0; p < parts_.size();) {
       const FlowLoop* layers = parts_[p].layers();
@@ -359,6 +358,13 @@ class MicrobatchPipeline {
     int64_t from, to;     ///< stages
     int64_t turn, taken;  ///< turns
     int64_t place = 0;
+    /// The turn in which all stages await it: that in which it is taken, if it is not too far off.
+    int64_t awaited(int64_t stages) const { return std::min(taken, turn + stages / 2); }
+  };
+  /// What arrives in one turn and is awaited in one: an exchange.
+  struct Sent {
+    int64_t turn = 0, awaited = 0;
+    std::vector<Arrival> arrivals = {};
   };
 
   /// What passes between stages of these chunks, by the turn in which it arrives.
@@ -404,83 +410,112 @@ class MicrobatchPipeline {
     const int64_t places = set_places(arrivals);
     const FlowNode& first = parts_[chunks[0]].loop.body.back();
     const auto entries = parts_[chunks[0]].loop.turns.table.size();
-    FlowNode arriving, taking;
-    arriving.kind = taking.kind = FlowKind::loop;
-    arriving.origin = taking.origin = first.origin;
-    arriving.loop = std::make_shared<FlowLoop>();
+    FlowNode taking;
+    taking.kind = FlowKind::loop;
+    taking.origin = first.origin;
     taking.loop = std::make_shared<FlowLoop>();
-    FlowLoop &in = *arriving.loop, &out = *taking.loop;
-    in.name = first.loop->name + ".next";
-    in.iterations = static_cast<int64_t>(entries) / stages_;
-    in.senders.assign(entries, stages_);
-    in.places.assign(entries, 0);
+    FlowLoop& out = *taking.loop;
     out.name = first.loop->name + ".taken";
     out.iterations = places;
     out.turns.table.assign(entries, -1);
-    std::vector<Arrival> back;
-    for (const Arrival& a : arrivals) {
+    for (const Arrival& a : arrivals)
       out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
-      if (first.loop->reverse && a.from == 0) {
-        back.push_back(a);
-        continue;
-      }
-      const auto arrives = static_cast<size_t>(a.turn * stages_ + a.to);
-      in.senders[arrives] = a.from;
-      in.places[arrives] = a.place;
-    }
-    std::vector<FlowNode> sent_back = sending_back(arriving, back, std::ssize(in.senders));
     for (size_t i = 0; i < first.loop->carries.size(); ++i) {
       const FlowValue& carry = flow_.values[static_cast<size_t>(first.out[i])];
       const int waiting = flow_.add_value(in_front(carry, Dim("_places", places)));
       const int next = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(first.out[i])]));
-      FlowNode move = first.loop->to_next[i];
-      FlowValue to = flow_.values[static_cast<size_t>(move.out[0])];
-      to.intervals[0].wraps = false;
-      move.in.push_back(first.out[i]);
-      move.out = {flow_.add_value(FlowValue(to)), waiting};
-      in.begin_to_next.push_back(move);
-      if (!sent_back.empty()) {
-        move.out[0] = flow_.add_value(std::move(to));
-        send_copy(sent_back[0], std::move(move), most_sent_back(back));
-      }
       out.slices.push_back({waiting, next, 0});
       out.copies.emplace_back(next, first.out[i]);
       for (size_t c : chunks) parts_[c].layers()->arrivals[i] = waiting;
     }
+    for (const std::vector<Sent>& lane : lanes_of(arrivals))
+      add_lane(lane, first, parts_[chunks[0]].layers()->arrivals, std::ssize(out.turns.table));
     for (size_t c : chunks) {
       FlowLoop& layers = *parts_[c].layers();
       if (layers.chunk < 0) layers.chunk = 0;
     }
-    arriving_.push_back(std::move(arriving));
-    std::move(sent_back.begin(), sent_back.end(), std::back_inserter(arriving_));
     taking_.push_back(std::move(taking));
   }
 
-  /// The turn in which each of what is sent back is awaited: P / 2 turns later, and not after it is
-  /// taken. No two in a turn.
-  std::vector<int64_t> turns_awaited(const std::vector<Arrival>& arrivals) const {
-    std::vector<int64_t> turns(arrivals.size());
-    for (size_t k = arrivals.size(); k-- > 0;) {
-      turns[k] = std::min(arrivals[k].turn + stages_ / 2, arrivals[k].taken);
-      if (k + 1 < turns.size()) turns[k] = std::min(turns[k], turns[k + 1] - 1);
+  /// Deals what is sent to as few lanes as can be: in a lane no two begin or end in one turn, and
+  /// none overtakes another. The first lane has all that is awaited at once.
+  std::vector<std::vector<Sent>> lanes_of(const std::vector<Arrival>& arrivals) const {
+    std::map<std::pair<int64_t, int64_t>, Sent> all;  // by turn, and by that of the wait
+    for (const Arrival& a : arrivals) {
+      Sent& sent = all[{a.turn, a.awaited(stages_)}];
+      sent.turn = a.turn;
+      sent.awaited = a.awaited(stages_);
+      sent.arrivals.push_back(a);
     }
-    return turns;
+    std::vector<std::vector<Sent>> lanes(1);
+    for (auto& [turns, sent] : all) {
+      const bool at_once = sent.turn == sent.awaited;
+      auto lane = lanes.begin() + (at_once ? 0 : 1);
+      while (!at_once && lane != lanes.end() &&
+             (lane->back().turn >= sent.turn || lane->back().awaited >= sent.awaited))
+        ++lane;
+      if (lane == lanes.end()) lane = lanes.insert(lane, std::vector<Sent>{});
+      lane->push_back(std::move(sent));
+    }
+    return lanes;
   }
 
-  /// The most that is under way at a time.
-  int64_t most_sent_back(const std::vector<Arrival>& arrivals) const {
-    const std::vector<int64_t> awaited = turns_awaited(arrivals);
+  /// The most of a lane that is under way at a time.
+  static int64_t most_under_way(const std::vector<Sent>& lane) {
     int64_t most = 0;
-    for (size_t k = 0; k < arrivals.size(); ++k) {
-      most = std::max(most, std::count_if(arrivals.begin(), arrivals.end(), [&](const Arrival& a) {
-                        return a.turn >= arrivals[k].turn && a.turn <= awaited[k];
+    for (const Sent& sent : lane) {
+      most = std::max(most, std::count_if(lane.begin(), lane.end(), [&](const Sent& other) {
+                        return other.turn >= sent.turn && other.turn <= sent.awaited;
                       }));
     }
     return most;
   }
 
-  /// Adds a move to a loop that sends, of a copy: layers go on with what they have made.
-  void send_copy(FlowNode& sending, FlowNode move, int64_t copies) {
+  /// Adds the loop that sends what is in a lane, and the one that awaits it. `layers`: a chunk's;
+  /// `waiting`: where its carries are put; `entries`: turns times stages.
+  void add_lane(const std::vector<Sent>& lane, const FlowNode& layers,
+                const std::vector<int>& waiting, int64_t entries) {
+    if (lane.empty()) return;
+    FlowNode sending, awaiting;
+    sending.kind = awaiting.kind = FlowKind::loop;
+    sending.origin = awaiting.origin = layers.origin;
+    sending.loop = std::make_shared<FlowLoop>();
+    awaiting.loop = std::make_shared<FlowLoop>();
+    FlowLoop &from = *sending.loop, &to = *awaiting.loop;
+    from.turns.sends = to.turns.takes = next_pair_++;
+    from.name = fmt::format("{}.next{}", layers.loop->name, from.turns.sends);
+    to.name = fmt::format("{}.awaited{}", layers.loop->name, from.turns.sends);
+    from.iterations = to.iterations = std::ssize(lane);
+    from.turns.by_turn = to.turns.by_turn = true;
+    from.turns.table.assign(static_cast<size_t>(entries / stages_), -1);
+    to.turns.table = from.turns.table;
+    from.senders.assign(lane.size() * static_cast<size_t>(stages_), stages_);
+    from.places.assign(from.senders.size(), 0);
+    for (size_t k = 0; k < lane.size(); ++k) {
+      from.turns.table[static_cast<size_t>(lane[k].turn)] = static_cast<int64_t>(k);
+      to.turns.table[static_cast<size_t>(lane[k].awaited)] = static_cast<int64_t>(k);
+      for (const Arrival& a : lane[k].arrivals) {
+        const size_t at = k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to);
+        from.senders[at] = a.from;
+        from.places[at] = a.place;
+      }
+    }
+    const bool is_copied = lane.front().turn != lane.front().awaited;
+    for (size_t i = 0; i < layers.loop->carries.size(); ++i) {
+      FlowNode move = layers.loop->to_next[i];
+      FlowValue arrived = flow_.values[static_cast<size_t>(move.out[0])];
+      arrived.intervals[0].wraps = false;
+      move.in.push_back(layers.out[i]);
+      move.out = {flow_.add_value(std::move(arrived)), waiting[i]};
+      if (is_copied) copy_before(sending, move, most_under_way(lane));
+      from.begin_to_next.push_back(std::move(move));
+    }
+    sending_.push_back(std::move(sending));
+    awaiting_.push_back(std::move(awaiting));
+  }
+
+  /// Lets a loop send a copy: layers go on with what they have made.
+  void copy_before(FlowNode& sending, FlowNode& move, int64_t copies) {
     const int made = move.in[1];
     const FlowValue value = flow_.values[static_cast<size_t>(made)];
     const int stack = flow_.add_value(in_front(value, Dim("_sent", copies)));
@@ -491,36 +526,6 @@ class MicrobatchPipeline {
     loop.slices.push_back({stack, copy, 0});
     loop.copies.emplace_back(made, copy);
     move.in[1] = copy;
-    loop.begin_to_next.push_back(std::move(move));
-  }
-
-  /// The loops that send what arrives at the last stage for its chunk before, and that await it.
-  /// `like`: the loop of other arrivals. entries: turns times stages.
-  std::vector<FlowNode> sending_back(const FlowNode& like, const std::vector<Arrival>& arrivals,
-                                     int64_t entries) const {
-    if (arrivals.empty()) return {};
-    FlowNode sending = like, awaiting = like;
-    sending.loop = std::make_shared<FlowLoop>();
-    awaiting.loop = std::make_shared<FlowLoop>();
-    FlowLoop &from = *sending.loop, &to = *awaiting.loop;
-    from.name = like.loop->name + ".back";
-    to.name = like.loop->name + ".awaited";
-    from.iterations = to.iterations = std::ssize(arrivals);  // no two in a turn
-    from.turns.sends = to.turns.takes = true;
-    from.turns.by_turn = to.turns.by_turn = true;
-    from.turns.table.assign(static_cast<size_t>(entries / stages_), -1);
-    to.turns.table = from.turns.table;
-    from.senders.assign(arrivals.size() * static_cast<size_t>(stages_), stages_);
-    from.places.assign(from.senders.size(), 0);
-    const std::vector<int64_t> awaited = turns_awaited(arrivals);
-    for (size_t k = 0; k < arrivals.size(); ++k) {
-      const Arrival& a = arrivals[k];
-      from.turns.table[static_cast<size_t>(a.turn)] = static_cast<int64_t>(k);
-      to.turns.table[static_cast<size_t>(awaited[k])] = static_cast<int64_t>(k);
-      from.senders[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.from;
-      from.places[k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to)] = a.place;
-    }
-    return {std::move(sending), std::move(awaiting)};
   }
 
   // ------------------------------------------------------------------------------- what is kept
@@ -541,7 +546,8 @@ class MicrobatchPipeline {
   // ---------------------------------------------------------------------------------------- nodes
 
   std::vector<FlowNode> nodes() {
-    std::vector<FlowNode> all, transfers = arriving_, shares;
+    std::vector<FlowNode> all, transfers = sending_, shares;
+    transfers.insert(transfers.end(), awaiting_.begin(), awaiting_.end());
     for (const Part& part : parts_) {
       if (part.loop.body.empty() && part.stacks.empty() && part.sums.empty()) continue;
       if (part.layers() != nullptr && !is_interleaved_) add_transfers(part, transfers);
@@ -661,11 +667,13 @@ class MicrobatchPipeline {
   int64_t stages_ = 1;
   int64_t passes_ = 0;  ///< of layers
   std::vector<Part> parts_;
-  std::map<int, size_t> part_of_;            ///< by value: the part that computes it
-  std::map<int, const FlowNode*> sources_;   ///< by value
-  std::vector<FlowNode> to_all_;             ///< of what layers make
-  std::map<int, int> kept_;                  ///< by value: its stack
-  std::vector<FlowNode> arriving_, taking_;  ///< of chunks
+  std::map<int, size_t> part_of_;                      ///< by value: the part that computes it
+  std::map<int, const FlowNode*> sources_;             ///< by value
+  std::vector<FlowNode> to_all_;                       ///< of what layers make
+  std::map<int, int> kept_;                            ///< by value: its stack
+  std::vector<FlowNode> sending_, awaiting_, taking_;  ///< of chunks
+  static constexpr int kToAll = 1;                     ///< FlowLoop::Turns::sends of Part::sends
+  int next_pair_ = kToAll + 1;                         ///< of what chunks send
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -24,15 +26,15 @@ std::vector<Step> take_waits(Function& share) {
 }
 
 void await_late(Function& function) {
-  std::vector<Step> waits;
+  std::map<int64_t, std::vector<Step>> waits;  // of shares that send, by their number
   for (Step& step : function.steps) {
     if (step.body.empty()) continue;
     Function& body = step.body[0];
-    if (step.attrs.has("sends")) waits = take_waits(body);
+    if (step.attrs.has("sends")) waits[step.attrs.get<int64_t>("sends")] = take_waits(body);
     if (step.attrs.has("takes")) {
-      body.steps.insert(body.steps.begin(), waits.begin(), waits.end());
-      body.first_update += static_cast<int>(waits.size());
-      waits.clear();
+      const auto sent = std::exchange(waits[step.attrs.get<int64_t>("takes")], {});
+      body.steps.insert(body.steps.begin(), sent.begin(), sent.end());
+      body.first_update += static_cast<int>(sent.size());
     }
     await_late(body);
   }

@@ -6,8 +6,9 @@
 namespace tessera {
 
 /// A share of a turn that only sends (attribute "sends") awaits nothing any more: the share that
-/// takes what was sent (attribute "takes"), some turns later, begins with the wait. Both run for
-/// the same microbatches, so a wait is for the start of the iteration with the same number.
+/// takes what was sent (attribute "takes", the same number), later in the turn or some turns later,
+/// begins with the wait. Both have the same iterations, so a wait is for the start of the iteration
+/// with the same number.
 void await_late(Program& program);
 
 }  // namespace tessera
