@@ -30,7 +30,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kLeastGain = 0.99;  ///< parts that gain less are not worth their memory
+constexpr double kLeastGain = 0.99;  ///< predictions are not as good as that
 
 void add_workspaces(Program& program, const std::function<int64_t(const Step&)>& bytes_of) {
   if (!bytes_of) return;

@@ -29,8 +29,8 @@ const Case kCases[] = {{"x:4", "batch,experts:x", 6, 4},
 struct Run {
   std::vector<double> losses;
   std::map<std::string, Array> stored;
-  int64_t bytes = 0;     ///< of all_to_alls with counts, by all ranks, in a step
-  size_t repeated = 0;   ///< steps
+  int64_t bytes = 0;    ///< of all_to_alls but those of counts, by all ranks, in a step
+  size_t repeated = 0;  ///< steps
   std::string program;
 };
 
@@ -49,8 +49,11 @@ Run run(const Case& c, int parts, double share = 0.3, int steps = 2) {
     session.run("train");
     result.losses.push_back(session.fetch_scalar("loss"));
   }
-  for (const auto& [call, counted] : world.counted())
-    result.bytes += call.kind == CollectiveKind::all_to_all ? counted.bytes[0] : 0;
+  for (const auto& [call, counted] : world.counted()) {
+    const auto others = static_cast<int64_t>(counted.group.size()) - 1;
+    const bool is_counts = counted.bytes[0] == options.mesh.size() * others * 4;
+    if (call.kind == CollectiveKind::all_to_all && !is_counts) result.bytes += counted.bytes[0];
+  }
   for (const std::string& name : session.program().stored_names())
     result.stored.emplace(name, session.fetch(name));
   result.repeated = session.fallbacks().size();
@@ -70,22 +73,33 @@ void check_equal(const Run& want, const Run& got) {
   }
 }
 
-/// Of "train": starts of all_to_alls of rows (a; of indices and gates: none), waits for them (w)
-/// and products (p), in order.
-std::string order(const std::string& program) {
-  std::string text;
-  std::map<std::string, bool> rows;
-  size_t line = program.find("function train");
-  while (line < program.size()) {
+/// How many all_to_alls of rows [..., d_model] "train" has, and how many of them have a grouped
+/// product between their start and their wait.
+struct Moves {
+  int all = 0, hidden = 0;
+};
+Moves moves(const std::string& program) {
+  Moves moves;
+  std::map<std::string, bool> open;  // by number: products since the start
+  for (size_t line = program.find("function train"); line < program.size();) {
     const size_t end = std::min(program.find('\n', line), program.size());
     const std::string step = program.substr(line, end - line);
-    if (step.find("grouped_dot(") != std::string::npos) text += "p";
-    if (step.find("grouped_outer(") != std::string::npos) text += "o";
-    if (step.find("= all_to_all ") != std::string::npos) text += "a";
-    if (step.find("  wait ") != std::string::npos) text += "w";
     line = end + 1;
+    const auto number = [&] {
+      const size_t at = step.find('#');
+      return step.substr(at, step.find_first_not_of("0123456789", at + 1) - at);
+    };
+    if (step.find("= grouped_") != std::string::npos) {
+      for (auto& [name, products] : open) products = true;
+    } else if (step.find("= all_to_all #") != std::string::npos) {
+      if (step.find(",8]/") < step.find("= all_to_all")) open[number()] = false;
+    } else if (step.find("  wait #") != std::string::npos && open.contains(number())) {
+      ++moves.all;
+      moves.hidden += open[number()];
+      open.erase(number());
+    }
   }
-  return text;
+  return moves;
 }
 
 }  // namespace
@@ -99,17 +113,20 @@ TEST_CASE("rows that travel in parts are those of one rank", "[ragged]") {
       const Run cut = run(c, parts);
       check_equal(one, cut);
       CHECK(cut.losses[0] == whole.losses[0]);  // forward has the same bits
-      const bool gathers = std::string(c.mesh) == "x:2";
-      if (!gathers) CHECK(cut.bytes == whole.bytes);
+      const std::string mesh = c.mesh;  // two choices on two ranks: in whole, tokens are gathered
+      if (mesh != "x:2" && mesh != "x:2;y:2") CHECK(cut.bytes == whole.bytes);
       CHECK(cut.bytes > 0);
     }
   }
 }
 
 TEST_CASE("one part of the rows travels while another is multiplied", "[ragged]") {
-  const std::string text = order(run(kCases[0], 2).program);
-  INFO(text);
-  CHECK(text == "");
+  const Moves whole = moves(run(kCases[0], 1).program), cut = moves(run(kCases[0], 2).program);
+  CHECK(whole.all == 4);
+  CHECK(whole.hidden == 0);
+  CHECK(cut.all == 8);
+  // To the experts the second half, back the first one, forward and backward.
+  CHECK(cut.hidden >= 4);
 }
 
 TEST_CASE("parts whose bound is exceeded are repeated with larger ones", "[ragged]") {
@@ -121,8 +138,8 @@ TEST_CASE("parts whose bound is exceeded are repeated with larger ones", "[ragge
 
 namespace {
 
-/// The all_to_alls of a step on a machine whose links have this bandwidth.
-int moves(double bandwidth, int chunks) {
+/// The number of all_to_alls of a step on a machine whose links have this bandwidth.
+int count_moves(double bandwidth, int chunks) {
   Machine machine = Machine::load("h100");
   for (LinkTier& link : machine.links) {
     link.latency = 1e-6;
@@ -154,10 +171,10 @@ int moves(double bandwidth, int chunks) {
 }  // namespace
 
 TEST_CASE("rows travel in halves where links are slow", "[ragged]") {
-  const int whole = moves(1e10, 1), cut = moves(1e10, 2);
+  const int whole = count_moves(1e10, 1), cut = count_moves(1e10, 2);
   REQUIRE(cut == 2 * whole);
-  CHECK(moves(1e10, 0) == cut);
-  CHECK(moves(1e15, 0) == whole);
+  CHECK(count_moves(1e10, 0) == cut);
+  CHECK(count_moves(1e15, 0) == whole);
 }
 
 }  // namespace tessera::test
