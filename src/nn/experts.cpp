@@ -70,8 +70,8 @@ struct Operands {
     }
     Tensor hidden;
     for (size_t i = 0; i < up.size(); ++i) {
-      const Tensor part =
-          activate(grouped_dot(rows.x, up[i], rows.indices, dim, Shape(dims), used), activations[i]);
+      const Tensor part = activate(grouped_dot(rows.x, up[i], rows.indices, dim, Shape(dims), used),
+                                   activations[i]);
       hidden = hidden.empty() ? part : hidden * part;
     }
     const Shape& to = rows.exchange ? rows.x.shape() : x.shape();
