@@ -94,8 +94,9 @@ std::vector<ConfigKey> common_keys() {
        "it starts.",
        KeyRange::one_of({"on", "off"})},
       {"train.chunks", "auto",
-       "Number of chunks a matmul is split into so that its collective overlaps its compute. auto "
-       "takes what pays on --machine.",
+       "Number of chunks a matmul is split into so that its collective overlaps its compute, and "
+       "of parts of a rank's tokens whose rows travel to experts in turn. auto takes what pays on "
+       "--machine.",
        KeyRange::whole(1, 1e6, {"auto"})},
       {"train.loss_scale", "auto",
        "Loss scale of float16: none, or the first one, such as 65536. auto is that for float16."},

@@ -112,8 +112,10 @@ void add_training(CLI::App* app, Arguments& a) {
   add_key(app, a, "--overlap", "on|off", "train.overlap",
           "Whether communication overlaps compute (on). With off a rank waits for every collective "
           "where it starts.");
-  add_key(app, a, "--chunks", "N|auto", "train.chunks",
-          "Number of chunks a matmul is split into so that its collective overlaps its compute.");
+  add_key(
+      app, a, "--chunks", "N|auto", "train.chunks",
+      "Number of chunks a matmul is split into so that its collective overlaps its compute, and "
+      "of parts of a rank's tokens whose rows travel to experts in turn.");
   add_key(app, a, "--offload", "none|state", "train.offload",
           "Keeps optimizer state in host memory, with state.");
   add_key(app, a, "--seed", "N", "train.seed",

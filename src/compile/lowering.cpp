@@ -6,6 +6,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "cost/cost.h"
+#include "cost/function_time.h"
 #include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/rows.h"
@@ -22,6 +23,21 @@ StepPrices prices_of(const Machine& machine, const Mesh& mesh) {
           machine.overlap.compute, machine.overlap.transfer};
 }
 
+namespace {
+
+/// LowerOptions::seconds.
+std::function<double(const Program&)> seconds_of(const Machine& machine, const Mesh& mesh) {
+  const auto costs = std::make_shared<const Costs>(machine, mesh);
+  return [costs](const Program& program) {
+    double seconds = 0;
+    for (const Function& f : program.functions)
+      seconds += f.name == "init" ? 0 : total_time(f, *costs).seconds;
+    return seconds;
+  };
+}
+
+}  // namespace
+
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
   require(options.chunks >= 0,
           "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
@@ -33,10 +49,11 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.wide_grad_reduce = options.wide_grad_reduce;
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
   lowering.pipeline_schedule = options.pipeline_schedule;
-  lowering.chunks = options.chunks;
+  lowering.chunks = lowering.row_parts = options.chunks;
   lowering.row_bounds = 1;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
+  if (lowering.prices.seconds) lowering.seconds = seconds_of(*options.machine, options.mesh);
   return lowering;
 }
 

@@ -1,6 +1,8 @@
 // The list of passes.
 #include "lower/lower.h"
 
+#include <algorithm>
+
 #include "lower/flow/deal_layers.h"
 #include "lower/flow/insert_padding_masks.h"
 #include "lower/flow/localize.h"
@@ -27,6 +29,9 @@
 namespace tessera {
 
 namespace {
+
+constexpr double kLeastGain = 0.99;  ///< predictions are not as good as that
+
 void add_workspaces(Program& program, const std::function<int64_t(const Step&)>& bytes_of) {
   if (!bytes_of) return;
   for (Function* f : all_functions(program.functions)) {
@@ -47,16 +52,22 @@ void offload_state(const Graph& graph, Program& program) {
       program.buffers[static_cast<size_t>(view.buffer)].arena = ArenaKind::offloaded;
   }
 }
-}  // namespace
 
-Program lower(const Graph& graph, const LowerOptions& options) {
+/// Whether rows may travel (CompositeExpander::by_slices).
+bool may_have_rows(const Graph& graph, const Mesh& mesh) {
+  return mesh.size() > 1 &&
+         std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const Node& node) { return node.attrs.has("row_bound"); });
+}
+
+Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
   auto after = [&](const char* pass, const std::function<std::string()>& text) {
     if (options.after_pass) options.after_pass(pass, text);
   };
   const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
   Flow flow = partition(graph, rule_layouts, options.functions, options.kernels,
                         {options.init, options.wide_grad_reduce, options.reduce_each_microbatch,
-                         options.row_bounds, options.reads_counts});
+                         options.row_bounds, options.reads_counts, options.row_parts});
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
@@ -112,6 +123,26 @@ Program lower(const Graph& graph, const LowerOptions& options) {
   plan_memory(program);
   after("plan_memory", [&] { return to_string(program); });
   return program;
+}
+
+}  // namespace
+
+int row_parts(const Graph& graph, const LowerOptions& options) {
+  if (options.row_parts > 0) return options.row_parts;
+  if (!options.seconds || !may_have_rows(graph, options.mesh)) return 1;
+  const auto seconds = [&](int parts) {
+    LowerOptions trial = options;
+    trial.after_pass = {};
+    trial.row_parts = parts;
+    return options.seconds(lower_in_parts(graph, trial));
+  };
+  return seconds(2) < kLeastGain * seconds(1) ? 2 : 1;
+}
+
+Program lower(const Graph& graph, const LowerOptions& options) {
+  LowerOptions chosen = options;
+  chosen.row_parts = row_parts(graph, options);
+  return lower_in_parts(graph, chosen);
 }
 
 }  // namespace tessera

@@ -46,6 +46,12 @@ struct LowerOptions {
   bool reads_counts = true;
   StepPrices prices = {};
   int chunks = 0;  ///< per matmul, see CompileOptions::chunks
+  /// The parts into which the tokens of a rank are cut whose rows travel to experts: those of one
+  /// part travel while those of another are multiplied. 1: none; 0: two if by `seconds` the Program
+  /// is faster, else none.
+  int row_parts = 1;
+  /// Seconds of all functions of a Program on a machine. Empty: no machine.
+  std::function<double(const Program&)> seconds = {};
   /// True if the device's matmul can run the pointwise program of a "contract" step as its
   /// epilogue. Empty: no epilogues.
   std::function<bool(const Step&)> takes_epilogue = {};
@@ -59,6 +65,9 @@ struct LowerOptions {
   /// Elements of the longest row that the device reduces within a fused step.
   int64_t longest_row = 4096;
 };
+
+/// LowerOptions::row_parts; where they are 0, the number that lower() chooses.
+int row_parts(const Graph& graph, const LowerOptions& options);
 
 /// Lowers the functions. "init" comes first if the graph has stored tensors. Throws a usage error
 /// if the layout does not fit the graph.

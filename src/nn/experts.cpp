@@ -4,7 +4,10 @@
 // gradients for rows. The products alone would leave a sum before each activation.
 //
 // If the same ranks have slices of the tokens, rows can travel instead (RowExchange): a token goes
-// to the owners of its choices and not to all ranks. That sends choices / ranks of the bytes.
+// to the owners of its choices and not to all ranks. That sends choices / ranks of the bytes. The
+// tokens of a rank may be cut into parts ("row_parts"). Nodes are in the order in which they shall
+// run: the rows of all parts, then products part by part, then the sums. So one part travels while
+// another is multiplied; in the gradient, whose nodes are in reverse order, too.
 //
 // The gradient is a composite too, which computes the hidden rows as forward does. Equal ops on
 // equal operands are added to a Program once, so nothing is computed again unless the model says so
@@ -24,63 +27,74 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
+constexpr int64_t kMostParts = 8;  ///< more would only make small products
+
 /// The dim of the indices that x lacks.
 std::string choices_of(const Tensors& in) {
   return in[1].shape().without(in[0].shape().names())[0].name;
 }
 
+/// Rows, and the indices and gates of each.
+struct Rows {
+  Tensor x, indices, gates;
+  std::optional<RowExchange> exchange = {};  ///< then they are at the owners
+};
+
 /// Operands: x, indices, gates, down, up...; those of the gradient have the gradient of y last.
 struct Operands {
   explicit Operands(const Tensors& in, const Attrs& attrs)
       : x(in[0]),
-        rows(in[0]),
         indices(in[1]),
         gates(in[2]),
-        of_choices(in[2]),
         down(in[3]),
+        parts{Rows{x, indices, gates}},
         activations(attrs.get<std::vector<std::string>>("activations")),
         dim(attrs.get<std::string>("dim")) {
     up.assign(in.begin() + 4, in.begin() + 4 + static_cast<std::ptrdiff_t>(activations.size()));
   }
-  Tensor x, rows, indices, gates;  ///< rows: x, for each slice of the experts
-  Tensor of_choices;               ///< the gates as given
+  Tensor x, indices, gates;
   Tensor down;
+  std::vector<Rows> parts;  ///< all rows; of several parts each has an exchange
   Tensors up;
   std::vector<std::string> activations;
-  std::string dim;                           ///< that the indices choose from
-  double used = 1;                           ///< the share of rows that have an expert here
-  std::optional<RowExchange> exchange = {};  ///< then rows, indices and gates are at the owners
+  std::string dim;  ///< that the indices choose from
+  double used = 1;  ///< the share of rows that have an expert here
 
   /// The gates weight the hidden rows: fewer than the results, of which there is then one for each
   /// token.
-  Tensor of_rows() const {
-    std::vector<Dim> dims = indices.shape().dims();
+  Tensor of_rows(const Rows& rows) const {
+    std::vector<Dim> dims = rows.indices.shape().dims();
     for (const Dim& d : down.shape()) {
-      if (!x.shape().has(d.name) && !indices.shape().has(d.name) && d.name != dim)
+      if (!x.shape().has(d.name) && !rows.indices.shape().has(d.name) && d.name != dim)
         dims.push_back(d);
     }
     Tensor hidden;
     for (size_t i = 0; i < up.size(); ++i) {
-      const Tensor part =
-          activate(grouped_dot(rows, up[i], indices, dim, Shape(dims), used), activations[i]);
+      const Tensor part = activate(grouped_dot(rows.x, up[i], rows.indices, dim, Shape(dims), used),
+                                   activations[i]);
       hidden = hidden.empty() ? part : hidden * part;
     }
-    const Shape& to = exchange ? rows.shape() : x.shape();
-    return grouped_dot(hidden * gates, down, indices, dim, to, used);
+    const Shape& to = rows.exchange ? rows.x.shape() : x.shape();
+    return grouped_dot(hidden * rows.gates, down, rows.indices, dim, to, used);
   }
   Tensor result() const {
-    if (!exchange) return of_rows();
-    Tensor y;
-    {
-      const PreferScope prefer(x.graph(), rows);
-      y = of_rows();
+    if (!parts[0].exchange) return of_rows(parts[0]);
+    Tensors back;
+    for (const Rows& rows : parts) {
+      const PreferScope prefer(x.graph(), rows.x);
+      back.push_back(rows.exchange->to_tokens(of_rows(rows)));
     }
-    return exchange->sums_at_tokens(y, x.shape());
+    Tensor sums;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const Tensor part = parts[i].exchange->sums_of_tokens(back[i]);
+      sums = sums.empty() ? part : sums + part;
+    }
+    return parts[0].exchange->by_tokens(sums, x.shape());
   }
 
   /// Of x, gates, down, up...
   Tensors gradient(const Tensor& of_result) const {
-    Tensors wanted = {x, of_choices, down};
+    Tensors wanted = {x, gates, down};
     wanted.insert(wanted.end(), up.begin(), up.end());
     return gradients(result() * of_result, wanted);
   }
@@ -123,11 +137,17 @@ Operands in_slices(const Tensors& in, const Attrs& attrs, int64_t slices) {
   const Tensor first =
       (iota(g, slice, all.indices.dtype()) * number(all.down.dim(all.dim).size)).prefer(slice.name);
   const PreferScope prefer(g, first);
-  all.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
+  Rows& rows = all.parts[0];
+  rows.indices = broadcast(all.indices, Shape(dims)) - broadcast(first, Shape(dims));
   // So the gradients of several matrices for x are added before ranks add theirs.
-  all.rows = broadcast(all.x, Shape{slice}.united(all.x.shape()));
+  rows.x = broadcast(all.x, Shape{slice}.united(all.x.shape()));
   all.used = 1 / static_cast<double>(slices);
   return all;
+}
+
+/// Into how many parts the tokens of a rank are cut; 1: all rows travel at once.
+int64_t row_parts(const Attrs& attrs) {
+  return attrs.has("row_parts") ? std::min(kMostParts, attrs.get<int64_t>("row_parts")) : 1;
 }
 
 /// Each slice of the experts computes the rows that come from the slices of the tokens.
@@ -135,12 +155,20 @@ Operands in_exchange(const Tensors& in, const Attrs& attrs, const RowSlices& tok
                      int64_t slices) {
   const auto& dim = attrs.get<std::string>("dim");
   Operands all = sliced_matrices(in, attrs, slices);
-  all.exchange.emplace(all.indices, choices_of(in), in[3].dim(dim), tokens, slices,
-                       attrs.get<double>("row_bound"));
-  all.rows = all.exchange->tokens_to_owners(all.x);
-  all.gates = all.exchange->choices_to_owners(all.gates);
-  all.indices = all.exchange->indices_at_owners();
-  all.used = all.exchange->used();
+  const int64_t parts = row_parts(attrs);
+  all.parts.clear();
+  for (int64_t part = 0; part < parts; ++part) {
+    std::optional<Scope> name;
+    if (parts > 1) name.emplace(all.x.graph(), fmt::format("part{}of{}", part + 1, parts));
+    Rows rows;
+    rows.exchange.emplace(all.indices, choices_of(in), in[3].dim(dim), tokens, slices,
+                          attrs.get<double>("row_bound"), TokenPart{part, parts});
+    rows.x = rows.exchange->tokens_to_owners(all.x);
+    rows.gates = rows.exchange->choices_to_owners(all.gates);
+    rows.indices = rows.exchange->indices_at_owners();
+    all.used = rows.exchange->used();
+    all.parts.push_back(std::move(rows));
+  }
   return all;
 }
 
@@ -168,7 +196,8 @@ void add_slices(const Shape& tokens, RowSlices& rows, size_t at) {
 
 /// How the ranks of `slices` slices of the experts have slices of the tokens, if it sends less to
 /// exchange rows than to gather tokens. It does if a token chooses fewer experts than there are
-/// slices. With as many it sends as much, and of more than two slices needs room for fewer rows.
+/// slices. With as many it sends as much, and of more than two slices needs room for fewer rows, or
+/// can be done in parts.
 /// Nothing where a dim has a size of the run. `like`: the dim of x with the same ranks, or "".
 std::optional<RowSlices> exchanged(const OpCall& call, const std::string& like, int64_t slices) {
   const Shape &x = call.in[0].shape, &indices = call.in[1].shape;
@@ -177,7 +206,7 @@ std::optional<RowSlices> exchanged(const OpCall& call, const std::string& like, 
   if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
     return {};
   const int64_t most = choices.elements();
-  if (most > slices || (most == slices && slices == 2)) return {};
+  if (most > slices || (most == slices && slices == 2 && row_parts(call.attrs) == 1)) return {};
   RowSlices rows{like, {like}, {slices}};
   if (call.attrs.has("row_dims")) {
     const auto names = [&](const char* key) {
@@ -236,7 +265,7 @@ Tensors in_form(const OpCall& call, const Tensors& in, const std::string& tokens
   if (const auto rows = exchanged(call, tokens, slices))
     return make(in_exchange(in, call.attrs, *rows, slices));
   const Operands all = in_slices(in, call.attrs, slices);
-  const PreferScope prefer(in[0].graph(), all.indices);
+  const PreferScope prefer(in[0].graph(), all.parts[0].indices);
   return make(all);
 }
 

@@ -40,7 +40,7 @@ int64_t RowSlices::count() const {
 }
 
 RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& experts,
-                         const RowSlices& tokens, int64_t owners, double bound)
+                         const RowSlices& tokens, int64_t owners, double bound, TokenPart part)
     : choices_(indices.dim(choices)),
       experts_(experts),
       tokens_(with_first(indices.shape().without({choices}), fronts(tokens))),
@@ -62,7 +62,10 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
     here = here / d.size * parts_[i].size;
   }
   token_ = Dim(token_.name, here);
-  row_ = Dim(row_.name, here * choices_.size);
+  const int64_t first = here * part.number / part.count,
+                end = here * (part.number + 1) / part.count;
+  first_row_ = first * choices_.size;
+  row_ = Dim(row_.name, (end - first) * choices_.size);
   place_ = Dim(place_.name, row_.size);
   const double mean = static_cast<double>(row_.size) / static_cast<double>(owners);
   const double all = static_cast<double>(row_.size),
@@ -91,7 +94,9 @@ RowExchange::RowExchange(Tensor indices, const std::string& choices, const Dim& 
   row_of_ = reshape(scatter_add(slot_of, rows, on_ranks({slot}), slot.name, OutOfRange::drop),
                     on_ranks({owner_, place_})) -
             one;
-  token_of_ = where(less(row_of_, zero), none, floor_div(row_of_, number(g, choices_.size)));
+  token_of_ = floor_div(row_of_, number(g, choices_.size));
+  if (first > 0) token_of_ = token_of_ + number(g, first);
+  token_of_ = where(less(row_of_, zero), none, token_of_);
 }
 
 /// [slice, groups, last].
@@ -125,8 +130,8 @@ Shape RowExchange::in_order(const Dim& last) const {
   return slices_.size() == 1 ? shape : with_first(shape, Shape(slices_).names());
 }
 
-/// [slice, groups, token, last], or [slice, groups, row] for the choices: x [token dims..., last]
-/// with its padding.
+/// [slice, groups, token, last], or [slice, groups, row] for the choices of the part: x [token
+/// dims..., last] with its padding.
 Tensor RowExchange::by_slices(Tensor x, const Dim& last, double fill) const {
   const PreferScope prefer(x.graph(), like_);
   std::vector<Dim> dims = tokens_.dims();
@@ -138,8 +143,10 @@ Tensor RowExchange::by_slices(Tensor x, const Dim& last, double fill) const {
     if (room > d.size) x = pad(x, d.name, 0, room - d.size, fill);
   }
   if (slices_.size() > 1) x = transpose(reshape(x, of_slices(last)), in_order(last));
-  return last.name == choices_.name ? reshape(x, on_ranks({row_}))
-                                    : reshape(x, on_ranks({token_, last}));
+  if (last.name != choices_.name) return reshape(x, on_ranks({token_, last}));
+  const Dim all(row_.name, token_.size * choices_.size);
+  x = reshape(x, on_ranks({all}));
+  return all == row_ ? x : slice(x, all.name, first_row_, row_.size);
 }
 
 /// [slice, groups, owner, place, rest of x]: elements of x [slice, groups, dim, rest], at the
@@ -171,12 +178,19 @@ Tensor RowExchange::indices_at_owners() const {
   return local - number(local.graph(), 1);
 }
 
-Tensor RowExchange::sums_at_tokens(Tensor y, const Shape& to) const {
-  const Tensor back = ragged(y, counts_, place_.name, used_).prefer(slice_.name);
-  const PreferScope prefer(y.graph(), like_);
-  const Dim rest = y.shape()[y.shape().rank() - 1];
-  Tensor sums =
-      scatter_add(token_of_, back, on_ranks({token_, rest}), token_.name, OutOfRange::drop);
+Tensor RowExchange::to_tokens(Tensor y) const {
+  return ragged(y, counts_, place_.name, used_).prefer(slice_.name);
+}
+
+Tensor RowExchange::sums_of_tokens(Tensor rows) const {
+  const PreferScope prefer(rows.graph(), like_);
+  const Dim rest = rows.shape()[rows.shape().rank() - 1];
+  return scatter_add(token_of_, rows, on_ranks({token_, rest}), token_.name, OutOfRange::drop);
+}
+
+Tensor RowExchange::by_tokens(Tensor sums, const Shape& to) const {
+  const PreferScope prefer(sums.graph(), like_);
+  const Dim rest = sums.shape()[sums.shape().rank() - 1];
   sums = reshape(sums, in_order(rest));
   if (slices_.size() > 1) {
     std::vector<Dim> dims;

@@ -153,6 +153,7 @@ std::vector<Program> Session::State::lower_for(const Graph& graph, const Compile
   lowering.workspace_bytes = [this](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
+  lowering.row_parts = row_parts(graph, lowering);  // the same with larger bounds
   std::vector<Program> all = {lower(graph, lowering)};
   while (std::any_of(all.back().functions.begin(), all.back().functions.end(), has_bounds)) {
     lowering.row_bounds *= kRowBoundFactor;

@@ -93,7 +93,10 @@ std::optional<Body> CompositeExpander::by_slices(const OpCall& call, const std::
   if (!call.op.by_slices) return std::nullopt;
   const IndexSpace& space = layouts_.space(call);
   Attrs attrs = call.attrs;
-  if (attrs.has("row_bound")) attrs.set("row_bound", attrs.get<double>("row_bound") * row_bounds_);
+  if (attrs.has("row_bound")) {
+    attrs.set("row_bound", attrs.get<double>("row_bound") * row_bounds_);
+    attrs.set("row_parts", int64_t{row_parts_});
+  }
   const OpCall bounded{call.op, call.in, call.out, attrs};
   const std::vector<std::vector<int>> first = emit_.value(in[0]).layout.dims;
   for (size_t i = in.size(); i-- > 0;) {  // other operands first: there two dims may meet

@@ -18,14 +18,15 @@ class CompositeExpander {
  public:
   /// Keeps references. `kernels`: composites that the device computes as one op. `row_bounds`: see
   /// LowerOptions; it multiplies the attribute "row_bound" of the blockwise form of an op that has
-  /// one. Such a form may also get "row_dims" and "row_slices" (note_rows). `walk`: visits the
-  /// nodes of a frame.
+  /// one. Such a form also gets `row_parts` as an attribute, and may get "row_dims" and
+  /// "row_slices" (note_rows). `walk`: visits the nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
-                    double row_bounds, FlowEmitter& emit, LayoutChooser& layouts,
+                    double row_bounds, int row_parts, FlowEmitter& emit, LayoutChooser& layouts,
                     std::function<void(Frame&)> walk)
       : rule_layouts_(rule_layouts),
         kernels_(kernels),
         row_bounds_(row_bounds),
+        row_parts_(row_parts),
         emit_(emit),
         layouts_(layouts),
         walk_(std::move(walk)) {}
@@ -49,6 +50,7 @@ class CompositeExpander {
   const RuleLayouts& rule_layouts_;
   const std::set<const Op*>& kernels_;
   double row_bounds_;
+  int row_parts_;
   FlowEmitter& emit_;
   LayoutChooser& layouts_;
   std::function<void(Frame&)> walk_;

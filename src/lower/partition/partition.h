@@ -16,6 +16,7 @@ struct PartitionOptions {
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
   double row_bounds = 0;                                          ///< see LowerOptions
   bool reads_counts = true;                                       ///< see LowerOptions
+  int row_parts = 1;                                              ///< see LowerOptions
 };
 
 /// Partitions the functions of a graph. A composite stays one op if `kernels` has it and the dims
