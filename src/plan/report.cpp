@@ -119,7 +119,8 @@ void PlanReport::choose_whole(Plan& plan) {
           bytes_text(static_cast<double>(plan.best.memory())));
 }
 
-/// Those with layers in a loop are lowered as they will run; layers one by one would take long.
+/// Lowered as they will run too, unless they were extrapolated from fewer layers: to lower all of
+/// these, one by one, would take long.
 void PlanReport::add_runners_up(Plan& plan) {
   // A plan is priced again where an alternative of a dim turns out to be one that is known.
   std::set<std::string> shown = {train_flags(plan.best, true)};
@@ -127,9 +128,10 @@ void PlanReport::add_runners_up(Plan& plan) {
     if (plan.runners_up.size() == candidates_.options().runners_up) break;
     const PricedCandidate& p = found_.all()[i];
     if (!shown.insert(train_flags(p.plan, true)).second) continue;
-    const bool in_loop =
-        candidates_.model().is_loop || candidates_.has_stages(p.candidate.assignment);
-    const bool as_run = in_loop && plan.runners_up.size() < PlanOptions().runners_up;
+    const Pricer& pricer = candidates_.pricer();
+    const bool one_by_one = pricer.is_continued() || pricer.is_looped();
+    const bool as_run = (!one_by_one || candidates_.has_stages(p.candidate.assignment)) &&
+                        plan.runners_up.size() < PlanOptions().runners_up;
     PricedPlan runner_up = as_run ? pricer_.price(p.candidate, true) : p.plan;
     if (memory_.fits(runner_up)) plan.runners_up.push_back(std::move(runner_up));
   }
