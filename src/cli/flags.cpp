@@ -165,14 +165,22 @@ void add_words(CLI::App* app, Arguments& a, const std::vector<Word>& words) {
   }
 }
 
-namespace {
-
 void add_batch(CLI::App* app, Arguments& a) {
   app->add_option_function<std::string>(
          "--batch", [&a](const std::string& v) { a.sets.push_back("train.batch=" + v); },
          "Number of examples in a step, over all ranks.")
       ->type_name("N");
 }
+
+void add_recompute(CLI::App* app, Arguments& a) {
+  app->add_option_function<std::string>(
+         "--recompute", [&a](const std::string& v) { a.sets.push_back("train.recompute=" + v); },
+         "Scopes that backward recomputes instead of keeping their values: none, attention, "
+         "block, or names and globs joined by commas.")
+      ->type_name("SCOPES");
+}
+
+namespace {
 
 void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {
   CLI::App* simulate =
@@ -182,6 +190,7 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
           by_one_process(a, [&] { return cli::simulate(a, models); }));
   add_model(simulate, a);
   add_batch(simulate, a);
+  add_recompute(simulate, a);
   add_html(simulate, a);
   add_json(simulate, a);
   simulate->add_option("--trace", a.trace, "Writes the timeline to FILE, for Perfetto.")

@@ -33,6 +33,9 @@ void add_machine(CLI::App* app, Arguments& a);
 void add_json(CLI::App* app, Arguments& a);
 /// --html.
 void add_html(CLI::App* app, Arguments& a);
+/// --batch and --recompute.
+void add_batch(CLI::App* app, Arguments& a);
+void add_recompute(CLI::App* app, Arguments& a);
 
 /// A positional argument; they are stored in a.words in order.
 struct Word {

@@ -153,7 +153,6 @@ void look_closer(const PlanModel& model, const Machine& machine, PlanFindings& f
   options.reduce_each_microbatch = model.reduce_each_microbatch;
   options.offload_state = model.offload_state;
   options.pipeline_schedule = build.pipeline_schedule;
-  options.chunks = 1;
   options.machine = std::make_shared<const Machine>(machine);
   findings.placement = placement(*step.graph, options);
   findings.step = simulate(*step.graph, options, machine);
@@ -166,8 +165,8 @@ bool is_better(const PricedPlan& a, const PricedPlan& b, int64_t limit) {
   return fits ? a.seconds < b.seconds : a.memory() < b.memory();
 }
 
-/// A layout with the microbatches, and the schedule of its stages, that suit it best. A layout that
-/// only layers in a loop can have is priced with those.
+/// A layout with the microbatches, and the schedule of its stages, that suit it best, as it would
+/// run. A layout that only layers in a loop can have is priced with those.
 PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout,
                   const PlanBuild& like, const Machine& machine, int64_t limit) {
   std::optional<PricedPlan> best;
@@ -194,7 +193,8 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
     }
   }
   if (!best) throw *first;
-  return *best;
+  build = best->build;
+  return price(model, mesh, layout, build, machine, true);
 }
 
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's

@@ -106,7 +106,7 @@ void add_init(CLI::App* app, Arguments& a) {
 
 void add_training(CLI::App* app, Arguments& a) {
   add_key(app, a, "--steps", "N", "train.steps", "Number of steps to train.");
-  add_key(app, a, "--batch", "N", "train.batch", "Number of examples in a step, over all ranks.");
+  add_batch(app, a);
   add_key(app, a, "--dtype", "DTYPE", "train.dtype",
           "Dtype of activations: float32, bfloat16, float16, float64 or float8.");
   add_key(app, a, "--overlap", "on|off", "train.overlap",
@@ -120,9 +120,7 @@ void add_training(CLI::App* app, Arguments& a) {
           "Keeps optimizer state in host memory, with state.");
   add_key(app, a, "--seed", "N", "train.seed",
           "Seed of initial values, dropout and the order of data.");
-  add_key(app, a, "--recompute", "SCOPES", "train.recompute",
-          "Scopes that backward recomputes instead of keeping their values: none, attention, "
-          "block, or names and globs joined by commas.");
+  add_recompute(app, a);
 }
 
 void add_running(CLI::App* app, Arguments& a) {
@@ -262,6 +260,8 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
       "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
       cli::by_one_process(a, [&] { return cli::explain(a, models); }));
   add_model(explain, a);
+  add_batch(explain, a);
+  add_recompute(explain, a);
   add_json(explain, a);
   explain
       ->add_option(
@@ -286,6 +286,8 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
                          "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
                          [&] { return cli::verify(a, models); });
   add_model(verify, a);
+  add_batch(verify, a);
+  add_recompute(verify, a);
   verify
       ->add_option("--layouts", a.layouts,
                    "Layouts to verify: all (the legal ones, and those that the model's "

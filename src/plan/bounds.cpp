@@ -14,9 +14,9 @@ constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7, kStaged = 1.3;
 
 }  // namespace
 
-double Bounds::of_assignment(size_t assignment) const {
+double Bounds::of_assignment(size_t assignment, size_t recompute_option) const {
   const Assignment& a = candidates_.assignment(assignment);
-  const Estimates& estimates = candidates_.estimates();
+  const Estimates& estimates = candidates_.estimates(recompute_option);
   if (!candidates_.has_stages(assignment)) return estimates.least(a, {candidates_.microbatches(0)});
   int64_t chunks = 1;  // with more microbatches and chunks stages wait less
   for (const PipelineSchedule schedule : candidates_.model().schedules)

@@ -14,8 +14,9 @@ class Bounds {
  public:
   explicit Bounds(const Candidates& candidates) : candidates_(candidates) {}
 
-  /// The bound of an assignment with any storage and recompute.
-  double of_assignment(size_t assignment) const;
+  /// The bound of an assignment with any storage, and with this recompute option or one that
+  /// computes more.
+  double of_assignment(size_t assignment, size_t recompute_option = 0) const;
   /// The key with which it is looked at.
   double key_of_assignment(size_t assignment) const;
   /// A bound of a candidate's compute, from its estimate and from priced plans.

@@ -27,7 +27,11 @@ class MemoryLimit {
   std::optional<size_t> next_microbatch_option(const Candidate& c);
   /// True if the candidate may fit with its own number of microbatches.
   bool may_fit(const Candidate& c) { return fits_estimate(c, kTooLarge); }
-  /// The same with room to spare.
+  /// True if it may fit with some number of microbatches.
+  bool may_fit_in_microbatches(const Candidate& c) {
+    return fewest_microbatches(c, 0, kTooLarge).has_value();
+  }
+  /// The same with its own number and room to spare.
   bool fits_with_room(const Candidate& c) { return fits_estimate(c, 1 / kTooLarge); }
   /// True if the candidate does not fit, judging from a priced plan of its kind.
   bool is_too_large(const Candidate& c) const;

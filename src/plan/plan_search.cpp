@@ -193,9 +193,55 @@ void PlanSearch::learn(const QueueEntry& entry, const PricedCandidate& priced) {
   if (!memory_.fits(p)) push_with_more_microbatches(c);
 }
 
-double PlanSearch::bound() const {
+double PlanSearch::bound() {
   return queue_.least_bound(found_.cutoff(),
-                            [&](const QueueEntry& entry) { return bounds_.of(entry); });
+                            [&](const QueueEntry& entry) { return bound_of(entry); });
+}
+
+/// The bound of what an entry may still become: of its candidates that may fit.
+double PlanSearch::bound_of(const QueueEntry& entry) {
+  const double none = found_.cutoff();
+  if (corrections_.is_contradiction(entry.candidate)) return none;
+  if (entry.is_open) return std::max(entry.bound, bound_of_open(entry.candidate.assignment));
+  if (!memory_.is_too_large(entry.candidate)) return bounds_.of(entry);
+  if (candidates_.has_stages(entry.candidate.assignment)) return none;
+  double least = none;
+  QueueEntry more{entry.candidate};
+  std::optional<size_t> option = memory_.next_microbatch_option(more.candidate);
+  for (; option && *option < candidates_.microbatch_options(); ++*option) {
+    more.candidate.microbatch_option = *option;
+    bounds_.estimate(more);
+    least = std::min(least, bounds_.of(more));
+  }
+  return least;
+}
+
+/// The same of an assignment: with the recompute options with which it may fit.
+double PlanSearch::bound_of_open(size_t assignment) {
+  const double none = found_.cutoff();
+  Candidate c{assignment};
+  c.schedule = candidates_.model().schedules[0];
+  double least = none;
+  for (size_t recompute = 0; recompute < candidates_.recompute_options(); ++recompute) {
+    c.recompute_option = recompute;
+    const double bound = bounds_.of_assignment(assignment, recompute);
+    if (bound < least && may_fit(c)) least = bound;
+  }
+  return least;
+}
+
+/// True if the assignment may fit with the candidate's recompute option.
+bool PlanSearch::may_fit(Candidate c) {
+  for (const Storage& storage : candidates_.storages(c.assignment)) {
+    c.storage = storage;
+    if (!candidates_.applies(c)) continue;
+    for (const PipelineSchedule schedule : candidates_.model().schedules) {
+      c.schedule = schedule;
+      c.chunks = candidates_.chunk_options(c.assignment, schedule)[0];
+      if (memory_.may_fit_in_microbatches(c)) return true;
+    }
+  }
+  return false;
 }
 
 void PlanSearch::price_least_memory() {

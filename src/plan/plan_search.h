@@ -44,14 +44,17 @@ class PlanSearch {
   void run(const std::vector<Assignment>& assignments, bool meshes_are_free);
   /// If nothing fits: prices the candidates that need the least memory by estimate.
   void price_least_memory();
-  /// A lower bound on the seconds of everything in the queue; at most the cutoff.
-  double bound() const;
+  /// A lower bound on the seconds of everything in the queue that may fit; at most the cutoff.
+  double bound();
   const SearchCounts& counts() const { return counts_; }
 
  private:
   void push_assignments(const std::vector<Assignment>& assignments);
   bool is_mirrored(const Assignment& a) const;
   bool take_next(std::vector<QueueEntry>& batch);
+  double bound_of(const QueueEntry& entry);
+  double bound_of_open(size_t assignment);
+  bool may_fit(Candidate c);
   void expand(const QueueEntry& open);
   void expand_stages(size_t assignment);
   bool push_stages(Candidate c);

@@ -150,7 +150,8 @@ void add_reasons(std::string& text, const Plan& plan) {
   if (!plan.runners_up.empty()) text += "\nrunners-up\n";
   for (const PricedPlan& p : plan.runners_up) {
     const bool fits = plan.memory_limit == 0 || p.memory() <= plan.memory_limit;
-    text += fmt::format("  {:>+6.1f} %  {:>10}  {}{}\n", 100 * (p.seconds / plan.table_seconds - 1),
+    const double beside = p.whole ? plan.best.seconds : plan.table_seconds;
+    text += fmt::format("  {:>+6.1f} %  {:>10}  {}{}\n", 100 * (p.seconds / beside - 1),
                         bytes_text(static_cast<double>(p.memory())), train_flags(p),
                         fits ? "" : ", does not fit");
   }
@@ -170,8 +171,8 @@ std::string to_string(const Plan& plan) {
   const PricedPlan& p = plan.best;
   std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
                                  plan.machine, time_text(p.seconds), train_flags(p));
-  if (p.whole && p.seconds != plan.table_seconds) {
-    text += fmt::format("  lowered whole; layers in a loop, or one and two of them, said {}\n",
+  if (time_text(p.seconds) != time_text(plan.table_seconds)) {
+    text += fmt::format("  lowered as it will run; in the search it took {}\n",
                         time_text(plan.table_seconds));
   }
   add_certificate(text, plan);

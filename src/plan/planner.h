@@ -22,7 +22,7 @@ class Planner {
   std::optional<PricedPlan> fastest(const Mesh& mesh, double below);
   std::optional<PricedPlan> fastest(int64_t devices, double below);
   /// True if nothing that could be faster is left.
-  bool is_complete() const { return search_.bound() >= found_.cutoff(); }
+  bool is_complete() { return search_.bound() >= found_.cutoff(); }
 
  private:
   /// The assignments to search, and whether the planner chose their meshes.

@@ -176,7 +176,7 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 }
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
-                        bool init, PipelineSchedule schedule) const {
+                        bool init, PipelineSchedule schedule, int chunks) const {
   CompileOptions compile{mesh, Layout::parse(layout), {}};
   compile.device = model_.device;
   compile.overlap = model_.overlap;
@@ -184,7 +184,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   compile.reduce_each_microbatch = model_.reduce_each_microbatch;
   compile.offload_state = model_.offload_state;
   compile.pipeline_schedule = schedule;
-  compile.chunks = 1;  // no chunks: the bound counts every awaited reduction as exposed
+  compile.chunks = chunks;
   LowerOptions options = lowering_of(compile, model.functions);
   options.workspace_bytes = workspace_on(model_.device, 1);
   options.prices = prices_of(machine_, mesh);
@@ -202,10 +202,12 @@ void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
   to.transient = program.transient_bytes;
 }
 
+/// Candidates have no chunks: the bound counts every awaited reduction as exposed.
 PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
-                                   const PlanBuild& build, bool init) {
+                                   const PlanBuild& build, bool as_run) {
   const PlanStep& model = built(build);
-  const Program program = lowered(mesh, layout, model, init, build.pipeline_schedule);
+  const Program program =
+      lowered(mesh, layout, model, as_run, build.pipeline_schedule, as_run ? 0 : 1);
   PricedPlan p;
   p.mesh = mesh;
   p.layout = p.rules = layout;

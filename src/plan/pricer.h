@@ -30,11 +30,14 @@ class Pricer {
   const PlanModel& model() const { return model_; }
   const Machine& machine() const { return machine_; }
   const PlanStep& built(const PlanBuild& build);
+  /// `chunks`: CompileOptions::chunks.
   Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model, bool init,
-                  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward) const;
-  /// The time and memory of a plan. `whole`: lower the whole model, otherwise it may be
-  /// extrapolated from one and two layers, or priced with its layers as a loop. Throws the usage
-  /// errors of the layout. `build.layers` is taken from the model.
+                  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward,
+                  int chunks = 1) const;
+  /// The time and memory of a plan. `whole`: lower the whole model as it will run, otherwise it may
+  /// be extrapolated from one and two layers, or priced with its layers as a loop, and no matmul is
+  /// split into chunks. Throws the usage errors of the layout. `build.layers` is taken from the
+  /// model.
   PricedPlan price(const Mesh& mesh, const std::string& layout, PlanBuild build, bool whole);
   /// The same, extrapolated from one and two layers even if the layers could be a loop: rules that
   /// name tensors of the model may not fit the loop.
@@ -52,7 +55,7 @@ class Pricer {
 
  private:
   PricedPlan lower_and_price(const Mesh& mesh, const std::string& layout, const PlanBuild& build,
-                             bool init);
+                             bool as_run);
   const PlanModel& model_;
   const Machine& machine_;
   std::mutex mutex_;

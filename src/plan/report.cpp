@@ -27,7 +27,7 @@ std::string given_text(const PlanModel& model) {
 
 }  // namespace
 
-Plan PlanReport::plan(const PlanSearch& search) {
+Plan PlanReport::plan(PlanSearch& search) {
   require_best(search.counts());
   Plan plan;
   plan.bound = search.bound();
@@ -48,11 +48,11 @@ Plan PlanReport::plan(const PlanSearch& search) {
         [&](const DimAlternative& a) { return a.fits && a.penalty < -1e-9 * plan.table_seconds; });
   };
   for (int round = 0; round == 0 || (round < kMostRounds && is_beaten()); ++round) {
-    plan.runners_up.clear();
     plan.alternatives.clear();
     choose_whole(plan);
     add_alternatives(plan);
   }
+  add_runners_up(plan);
   plan.bound = std::min(plan.bound, plan.table_seconds);
   plan.saved_per_gib = saved_per_gib(plan);
   plan.memory_limit = memory_.bytes();
@@ -89,33 +89,51 @@ void PlanReport::fail_with_least() {
        given_text(candidates_.model()));
 }
 
-/// Lowers the best plan whole. If it turns out not to fit, takes the next one.
-void PlanReport::choose_whole(Plan& plan) {
-  std::vector<PricedCandidate>& all = found_.all();
+/// The plans that fit, the fastest first.
+std::vector<size_t> PlanReport::in_order() const {
+  const std::vector<PricedCandidate>& all = found_.all();
   std::vector<size_t> order;
   for (size_t i = 0; i < all.size(); ++i) {
     if (memory_.fits(all[i].plan)) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return all[a].plan.seconds < all[b].plan.seconds; });
+  return order;
+}
+
+/// Lowers the best plan whole, as it will run. If it turns out not to fit, takes the next one.
+void PlanReport::choose_whole(Plan& plan) {
+  std::vector<PricedCandidate>& all = found_.all();
+  const std::vector<size_t> order = in_order();
   for (const size_t i : order) {
-    PricedPlan& p = all[i].plan;
     found_.set_best(i);
-    plan.table_seconds = p.seconds;
-    if (!p.whole) p = pricer_.price(all[i].candidate, true);
-    if (memory_.fits(p)) break;
+    plan.table_seconds = all[i].plan.seconds;
+    plan.best = pricer_.price(all[i].candidate, true);
+    if (memory_.fits(plan.best)) break;
+    all[i].plan = plan.best;
   }
-  require(memory_.fits(found_.best().plan),
+  require(memory_.fits(plan.best),
           "[plan] nothing fits into {} a device when it is lowered whole; the least of the "
           "{} plans that seemed to is {}",
           bytes_text(static_cast<double>(memory_.bytes())), order.size(),
-          bytes_text(static_cast<double>(found_.best().plan.memory())));
-  plan.best = found_.best().plan;
+          bytes_text(static_cast<double>(plan.best.memory())));
+}
+
+/// Lowered as they will run too, unless they were extrapolated from fewer layers: to lower all of
+/// these, one by one, would take long.
+void PlanReport::add_runners_up(Plan& plan) {
   // A plan is priced again where an alternative of a dim turns out to be one that is known.
   std::set<std::string> shown = {train_flags(plan.best, true)};
-  for (const size_t i : order) {
+  for (const size_t i : in_order()) {
     if (plan.runners_up.size() == candidates_.options().runners_up) break;
-    if (shown.insert(train_flags(all[i].plan, true)).second) plan.runners_up.push_back(all[i].plan);
+    const PricedCandidate& p = found_.all()[i];
+    if (!shown.insert(train_flags(p.plan, true)).second) continue;
+    const Pricer& pricer = candidates_.pricer();
+    const bool one_by_one = pricer.is_continued() || pricer.is_looped();
+    const bool as_run = (!one_by_one || candidates_.has_stages(p.candidate.assignment)) &&
+                        plan.runners_up.size() < PlanOptions().runners_up;
+    PricedPlan runner_up = as_run ? pricer_.price(p.candidate, true) : p.plan;
+    if (memory_.fits(runner_up)) plan.runners_up.push_back(std::move(runner_up));
   }
 }
 

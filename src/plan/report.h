@@ -21,12 +21,14 @@ class PlanReport {
         clock_(clock) {}
 
   /// The answer. Throws a usage error if nothing fits or no layout is legal.
-  Plan plan(const PlanSearch& search);
+  Plan plan(PlanSearch& search);
 
  private:
   void require_best(const SearchCounts& counts);
   [[noreturn]] void fail_with_least();
+  std::vector<size_t> in_order() const;
   void choose_whole(Plan& plan);
+  void add_runners_up(Plan& plan);
   double saved_per_gib(const Plan& plan) const;
   void add_alternatives(Plan& plan);
 

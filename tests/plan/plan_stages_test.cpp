@@ -4,6 +4,8 @@
 #include <cctype>
 #include <map>
 #include <random>
+#include <set>
+#include <sstream>
 
 #include "cli/cli_run.h"
 #include "plan/bounds.h"
@@ -174,9 +176,9 @@ TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[pl
       all.layers = model.layers;
       const PlanStep step = model.build(all);
       CompileOptions options{mesh, Layout::parse(layout), step.functions};
-      options.chunks = 1;
       options.threads_per_rank = 1;
       options.pipeline_schedule = schedule;
+      options.machine = std::make_shared<const Machine>(machine);
       const Explanation e = explain(*step.graph, options);
       CHECK(priced.params == e.memory.params);
       CHECK(priced.transient == e.memory.transient);
@@ -351,6 +353,51 @@ TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
       f, "plan gpt --devices 2 --machine slow.toml --json q.json --set scan=false " + model);
   CHECK(one_by_one.code == 0);
   CHECK(nlohmann::json::parse(f.read("q.json"))["best"]["settings"] == "");
+}
+
+TEST_CASE("plan: the flags of every plan on the page have its time and memory", "[plan][cli]") {
+  const Folder f;
+  f.write("slow.toml", slow_links().to_toml());
+  const std::string model =
+      " --set layers=4 d_model=256 heads=8 ff=1024 length=256 vocab=512 scan=true --batch 16";
+  std::set<std::string> kinds;
+  for (const char* machine : {"h100 --memory 30MB", "slow.toml"}) {
+    const std::string on = fmt::format("--machine {} ", machine);
+    const CliResult page =
+        run_cli_in(f, "plan gpt --devices 4 --plan-time 20 --json p.json " + on + model);
+    expect_success(page);
+    const nlohmann::json found = nlohmann::json::parse(f.read("p.json"));
+    std::vector<nlohmann::json> plans = {found["best"]};
+    for (const nlohmann::json& p : found["runners_up"]) plans.push_back(p);
+    std::istringstream lines(page.out.substr(0, page.out.find("break-even")));
+    size_t pasted = 0;
+    for (std::string line; std::getline(lines, line);) {
+      const size_t at = line.find("--mesh");
+      if (at == line.npos) continue;
+      INFO(line);
+      REQUIRE(pasted < plans.size());
+      const nlohmann::json& plan = plans[pasted++];
+      for (const char* flag : {"--zero", "--recompute", "microbatches", "layers:pipe"})
+        if (line.find(flag) != line.npos) kinds.insert(flag);
+      const std::string flags = " gpt " + on + line.substr(at) + model + " --json e.json";
+      expect_success(run_cli_in(f, "simulate" + flags));
+      const double simulated = nlohmann::json::parse(f.read("e.json"))["seconds"];
+      CHECK(simulated == Approx(plan["seconds"].get<double>()).epsilon(1e-9));
+      expect_success(run_cli_in(f, "explain" + flags));
+      const nlohmann::json explained = nlohmann::json::parse(f.read("e.json"));
+      const double seconds = explained["functions"].back()["predicted"]["seconds"];
+      CHECK(seconds == Approx(plan["seconds"].get<double>()).epsilon(1e-9));
+      int64_t bytes = 0;
+      for (const char* part : {"params", "state", "inputs", "transient"})
+        bytes += explained["memory"][part].get<int64_t>();
+      CHECK(bytes == plan["memory"]["total"]);
+    }
+    CHECK(pasted == plans.size());
+  }
+  CHECK(kinds.size() >= 3);
+  expect_success(run_cli_in(f,
+                            "verify gpt --mesh data:2 --layout batch:data --recompute block "
+                            "--batch 4 --set layers=2 d_model=16 heads=2 ff=32 length=8 vocab=32"));
 }
 
 TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of others say",
