@@ -150,8 +150,8 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   result_.bound = LayoutProblem::seconds(solution.bound);
   const bool saves = result_.least <= (1 - kWorth) * result_.planned;
   problem.problem().limit.reset();  // other layouts may need less memory for other things
-  const LeastStep least = least_step(problem, costs, shared(models, problem), options, clock_,
-                                     clock_.seconds() + kShare * candidates_.options().seconds);
+  const LeastStep least = least_step(problem, costs, shared(models, problem), options,
+                                     kShare * candidates_.options().seconds);
   result_.floor = least.seconds;
   result_.mesh = mesh;
   const auto try_choice = [&](const std::vector<int>& choice) {

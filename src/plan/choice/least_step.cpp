@@ -20,6 +20,7 @@
 #include "plan/choice/least_step.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -64,10 +65,11 @@ class Weights {
     return std::clamp(overlap_.transfer * (1 - 1 / overlap_.compute), 0.0, 1.0);
   }
 
-  Point start() const {
+  /// Compute counts wholly; `chain`: see Point.
+  Point start(double chain) const {
     Point point;
     for (Point::Part& part : point.phases)
-      part = {least_sent(), 0.5, std::vector<double>(lanes_.size(), 1)};
+      part = {least_sent(), chain, std::vector<double>(lanes_.size(), 1)};
     return point;
   }
 
@@ -147,13 +149,15 @@ double least_of(const std::vector<Cut>& cuts, const ByPhase<StepWeights>& weight
 }  // namespace
 
 LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
-                     const solver::Options& options, const Stopwatch& clock, double until) {
+                     const solver::Options& options, double limit) {
   const Weights all(costs.mesh(), costs.machine().overlap, problem.order().has_phases());
+  using Clock = std::chrono::steady_clock;
+  const auto until = Clock::now() + std::chrono::duration<double>(limit);
   std::mt19937_64 random(1);
   LeastStep best;
   std::vector<Cut> cuts;
-  Point point = all.start();
-  for (int n = 0; n < kMostSolutions && (n == 0 || clock.seconds() < until); ++n) {
+  Point point = all.start(0);
+  for (int n = 0; n < kMostSolutions && (n == 0 || Clock::now() < until); ++n) {
     const ByPhase<StepWeights> weights = all.of(point);
     const double rest = counted(shared, weights);
     problem.set_weights(weights);
@@ -165,6 +169,10 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<L
     for (size_t p = 0; p < shared.size(); ++p) cut.times[p].add(shared[p], 1);
     cut.more = LayoutProblem::seconds(solution.cost) + rest - counted(cut.times, weights);
     cuts.push_back(std::move(cut));
+    if (n == 0) {
+      point = all.start(0.5);
+      continue;
+    }
     double most = least_of(cuts, all.of(point));
     for (int i = 0; i < kChanges; ++i) {
       const Point next = all.changed(point, random);

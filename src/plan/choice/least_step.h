@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "plan/choice/layout_problem.h"
-#include "plan/stopwatch.h"
 
 namespace tessera {
 
@@ -16,9 +15,8 @@ struct LeastStep {
 };
 
 /// The largest bound that weights give. `shared`: seconds of the compute steps that are no kernels,
-/// at least. Changes the weights of `problem`. Starts no further solution when `clock` says
-/// `until`.
+/// at least. Changes the weights of `problem`. Starts no further solution after `limit` seconds.
 LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
-                     const solver::Options& options, const Stopwatch& clock, double until);
+                     const solver::Options& options, double limit);
 
 }  // namespace tessera
