@@ -154,7 +154,7 @@ int main(int argc, char** argv) {
   const Machine machine = Machine::load("h100");
   fmt::print(
       "| model | mesh | plan | its steps one by one | the best layouts save | none saves more than "
-      "| played: gap to the kernels alone | as scoped rules | all in "
+      "| played: gap to the bound | as scoped rules | all in "
       "|\n|---|---|---|---|---|---|---|---|---|\n");
   const std::vector<PlanModel> models = {model_of("gpt", 24, gpt), model_of("Llama", 24, llama),
                                          model_of("mixture of experts", 24, experts),

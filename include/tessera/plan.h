@@ -145,8 +145,8 @@ struct PlanTensors {
   double planned = 0;  ///< of the plan, with the rules that the optimum gave it
   double least = 0;    ///< of the best layouts found
   double bound = 0;    ///< no layouts take less
-  /// Seconds of the matmuls and other kernels alone, each op split as it takes least: no layouts
-  /// are predicted to take less, with fusion and overlap too.
+  /// Seconds that no layouts are predicted to take less than, with fusion and overlap: of kernels,
+  /// of what is read and written anyway, and of transfers that nothing hides.
   double floor = 0;
   /// Scoped rules that bring that plan nearer to the best layouts, those of the fastest try; "":
   /// none were tried.

@@ -122,8 +122,10 @@ Costs::Costs(const Machine& machine, const Mesh& mesh) : machine_(machine), mesh
           mesh.size());
 }
 
-double Costs::compute(const Step& step) const {
-  const auto bytes = static_cast<double>(bytes_touched(step));
+double Costs::compute(const Step& step) const { return compute(step, 1); }
+
+double Costs::compute(const Step& step, double share) const {
+  const double bytes = share * static_cast<double>(bytes_touched(step));
   const std::string dtype = step.out.empty() ? "" : to_string(step.out[0].dtype);
   const std::string name = name_of(step);
   const KernelRate rate = machine_.kernel(name, dtype);
@@ -140,7 +142,7 @@ double Costs::compute(const Step& step) const {
     work = over(flops_done(step, mesh_), rate.flops);
   }
   return machine_.slower_in_context(name) *
-         (machine_.launch + std::max(work, bytes_seconds(machine_, rate, bytes)));
+         (machine_.launch + std::max(share * work, bytes_seconds(machine_, rate, bytes)));
 }
 
 std::vector<int64_t> Costs::members(const std::vector<int>& axes) const {

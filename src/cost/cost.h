@@ -43,6 +43,8 @@ class Costs {
   /// Seconds of a compute step, launch included. Throws a usage error if the profile has no rate
   /// for matmuls of its dtype.
   double compute(const Step& step) const;
+  /// The same of a share of the step's elements, which lie between 0 and 1.
+  double compute(const Step& step, double share) const;
   /// Seconds of one collective by itself, latency included.
   double collective(const Step& step) const;
   /// The same without a step; bytes as for bytes_sent(). axes: mesh axes.

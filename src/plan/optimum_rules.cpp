@@ -1,7 +1,6 @@
 #include "plan/optimum_rules.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 
@@ -12,6 +11,20 @@
 namespace tessera {
 
 namespace {
+
+/// "length:model d_model:-": what a rule says of these dims.
+std::string clause_of(const Shape& shape, const Mesh& mesh, const TensorLayout& layout,
+                      const std::vector<int>& dims) {
+  std::string clause;
+  for (const int d : dims) {
+    std::string axes;
+    for (const int a : layout.dims[static_cast<size_t>(d)])
+      axes += (axes.empty() ? "" : "+") + mesh.axes()[static_cast<size_t>(a)].name;
+    clause +=
+        fmt::format("{}{}:{}", clause.empty() ? "" : " ", shape[d].name, axes.empty() ? "-" : axes);
+  }
+  return clause;
+}
 
 class Writer {
  public:
@@ -63,19 +76,6 @@ class Writer {
     }
   }
 
-  /// "gpt.block*.add_1" of "gpt.block0.add_1": the name in all layers.
-  static std::string in_all_layers(const std::string& name) {
-    std::string glob;
-    for (size_t i = 0; i < name.size();) {
-      size_t end = i;
-      while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
-      const bool is_copy = end > i && end < name.size() && name[end] == '.';
-      glob += is_copy ? "*" : end > i ? name.substr(i, end - i) : std::string(1, name[i]);
-      i = std::max(end, i + 1);
-    }
-    return glob;
-  }
-
   /// For each kind of difference between what is and what is wanted, a rule for each word in the
   /// names of the tensors that have it, and for the name of the tensor that is worth most.
   std::set<std::string> candidates(const std::string& rules) const {
@@ -85,16 +85,11 @@ class Writer {
     std::map<std::string, std::pair<double, std::string>> first;
     for (const WantedLayout& w : wanted_) {
       const TensorLayout now = layout_of(layouts, value(w));
-      std::string clause;
+      std::vector<int> differs;
       for (size_t d = 0; d < now.dims.size(); ++d) {
-        if (now.dims[d] == w.layout.dims[d]) continue;
-        std::string axes;
-        for (const int a : w.layout.dims[d])
-          axes += (axes.empty() ? "" : "+") + mesh_.axes()[static_cast<size_t>(a)].name;
-        const std::string& name = value(w).shape[static_cast<int>(d)].name;
-        clause +=
-            fmt::format("{}{}:{}", clause.empty() ? "" : " ", name, axes.empty() ? "-" : axes);
+        if (now.dims[d] != w.layout.dims[d]) differs.push_back(static_cast<int>(d));
       }
+      const std::string clause = clause_of(value(w).shape, mesh_, w.layout, differs);
       if (clause.empty()) continue;
       worth[clause] += w.gain;
       first[clause] = std::max(first[clause], {w.gain, in_all_layers(value(w).name)});
@@ -125,6 +120,14 @@ class Writer {
 };
 
 }  // namespace
+
+std::string rule_for(const Graph& graph, const Mesh& mesh, const WantedLayout& wanted) {
+  const Value& value = graph.value(wanted.value);
+  std::vector<int> dims;
+  for (int d = 0; d < value.shape.rank(); ++d) dims.push_back(d);
+  return fmt::format("@/{}/ {}", in_all_layers(value.name),
+                     clause_of(value.shape, mesh, wanted.layout, dims));
+}
 
 std::vector<std::string> rules_towards(const Graph& graph, const Mesh& mesh,
                                        const std::string& rules,

@@ -109,7 +109,7 @@ void add_tensors(std::string& text, const PlanTensors& t, double planned) {
                         t.rules, time_text(t.played), time_text(t.before));
   }
   text += fmt::format(
-      "    fused and hidden, no layouts take less than their kernels alone: {} (gap {:.1f} %)\n",
+      "    fused and hidden, no layouts are predicted to take less than {} (gap {:.1f} %)\n",
       time_text(t.floor), 100 * (1 - t.floor / planned));
 }
 

@@ -5,11 +5,14 @@
 #include "plan/tensor_proof.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/fail.h"
 #include "compile/kernel_info.h"
+#include "compile/lowering.h"
 #include "lower/lower.h"
-#include "plan/choice/step_sum.h"
+#include "plan/choice/least_step.h"
+#include "plan/tensor_moves.h"
 #include "tessera/storage.h"
 
 namespace tessera {
@@ -19,7 +22,7 @@ namespace {
 constexpr size_t kRules = 4;      ///< that are written of an optimum
 constexpr double kWorth = 0.001;  ///< share of the plan's cost that an optimum must save
 constexpr double kPays = 0.005;   ///< share of the plan's time that its rules must save
-constexpr double kShare = 0.5;    ///< of the search's time limit, in addition to it
+constexpr double kShare = 0.2;    ///< of the search's time limit, for each of five parts
 constexpr int kMostAxes = 2;      ///< that split something
 
 std::string joined(const std::string& rules, const std::string& more) {
@@ -81,6 +84,32 @@ double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
              : one + static_cast<double>(models.layers - 1) * (sum(*models.two) - one);
 }
 
+/// Seconds of compute steps that are no kernels, fused as one rank may, in equal shares.
+ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProblem& problem) const {
+  const Mesh mesh = Mesh::parse("all:1");
+  const Costs costs(candidates_.machine(), mesh);
+  const int64_t ranks = found_.best().plan.mesh.size();
+  const auto sum = [&](const PlanStep& step) {
+    CompileOptions compile{mesh, Layout(), {}};
+    compile.device = candidates_.model().device;
+    compile.chunks = 1;
+    LowerOptions options = lowering_of(compile, step.functions);
+    options.init = false;
+    options.longest_row = std::numeric_limits<int64_t>::max();  // a rank may have a part of a row
+    const Program program = lower(*step.graph, options);
+    return shared_sum(program, program.functions[0], costs, ranks,
+                      [&](const std::string& name) { return problem.order().of(name); });
+  };
+  ByPhase<LeastTimes> all = sum(*models.one);
+  if (models.one == models.two) return all;
+  const ByPhase<LeastTimes> two = sum(*models.two);
+  for (size_t p = 0; p < all.size(); ++p) {
+    for (double LeastTimes::*of : {&LeastTimes::kernels, &LeastTimes::beside})
+      all[p].*of += static_cast<double>(models.layers - 1) * (two[p].*of - all[p].*of);
+  }
+  return all;
+}
+
 void TensorProof::run() {
   if (!found_.has_best()) return;
   const PricedCandidate best = found_.best();
@@ -119,27 +148,74 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   result_.planned = sum_of(models, p);
   result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
   result_.bound = LayoutProblem::seconds(solution.bound);
-  result_.floor = problem.floor();
+  const bool saves = result_.least <= (1 - kWorth) * result_.planned;
+  problem.problem().limit.reset();  // other layouts may need less memory for other things
+  const LeastStep least = least_step(problem, costs, shared(models, problem), options,
+                                     kShare * candidates_.options().seconds);
+  result_.floor = least.seconds;
   result_.mesh = mesh;
-  if (solution.choice.empty() || result_.least > (1 - kWorth) * result_.planned) return;
-  std::vector<WantedLayout> wanted;
-  for (const int v : problem.values()) {
-    const FlatValue& value = problem.flat().values[static_cast<size_t>(v)];
-    // Rules in force name the values of the graph; how tensors are stored is a candidate's own.
-    if (value.of < 0 || graph.value(value.of).purpose != Purpose::none) continue;
-    const auto node = static_cast<size_t>(graph.value(value.of).node);
-    const double copies = repeats.of_node.empty() ? 1 : static_cast<double>(repeats.of_node[node]);
-    wanted.push_back({value.of, problem.layout(solution.choice, v),
-                      copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
-  }
-  const std::vector<std::string> rules = rules_towards(graph, mesh, p.rules, wanted, kRules);
-  if (try_rules(best, rules)) result_.planned = sum_of(models, found_.best().plan);
+  const auto try_choice = [&](const std::vector<int>& choice) {
+    if (choice.empty()) return;
+    try_rules(best, rules_towards(graph, mesh, p.rules, wanted(problem, repeats, choice), kRules));
+  };
+  if (saves) try_choice(solution.choice);
+  try_choice(least.choice);
+  move_tensors(problem, repeats);
+  result_.planned = sum_of(models, found_.best().plan);
   result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
 }
 
-/// Prices the plan with the first of the rules, with the first two, and so on. True if one of these
-/// becomes the plan.
-bool TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
+/// Tries other layouts of single tensors, of large ones first.
+void TensorProof::move_tensors(const LayoutProblem& problem, const Repeats& repeats) {
+  std::vector<std::pair<double, MovableTensor>> order;
+  for (const WantedLayout& w : wanted(problem, repeats, {})) {
+    const int v = problem.flat().of_value[static_cast<size_t>(w.value)];
+    order.push_back({-w.gain, {w.value, problem.layouts_of(v)}});
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& x, const auto& y) { return x.first < y.first; });
+  std::vector<MovableTensor> tensors;
+  for (auto& [gain, tensor] : order) tensors.push_back(std::move(tensor));
+  const double until = clock_.seconds() + kShare * candidates_.options().seconds;
+  const double scale = this->scale();
+  TensorMoves moves(problem.graph(), pricer_, memory_, found_, clock_);
+  moves.move(tensors, scale, until);
+  moves.drop_rules(scale, until);
+}
+
+/// See CandidatePricer::scale_of().
+double TensorProof::scale() {
+  PricedCandidate plain = found_.best();
+  if (!candidates_.pricer().is_looped()) return 1;
+  plain.candidate.scoped.clear();
+  plain.plan = pricer_.price(plain.candidate, false);
+  return pricer_.scale_of(plain);
+}
+
+/// The layouts that a choice gives the tensors that rules can name; without one, whole.
+std::vector<WantedLayout> TensorProof::wanted(const LayoutProblem& problem, const Repeats& repeats,
+                                              const std::vector<int>& choice) const {
+  const bool with_stored = found_.best().candidate.storage.stage == 0;
+  std::vector<WantedLayout> wanted;
+  const Graph& graph = problem.graph();
+  for (const int v : problem.values()) {
+    const FlatValue& value = problem.flat().values[static_cast<size_t>(v)];
+    // Rules in force name the values of the graph; how tensors are stored is a candidate's own.
+    if (value.of < 0 || value.shape.rank() == 0) continue;
+    if (graph.value(value.of).purpose != Purpose::none && !with_stored) continue;
+    const auto node = static_cast<size_t>(graph.value(value.of).node);
+    const double copies = repeats.of_node.empty() ? 1 : static_cast<double>(repeats.of_node[node]);
+    TensorLayout layout;
+    if (!choice.empty()) layout = problem.layout(choice, v);
+    wanted.push_back({value.of, std::move(layout),
+                      copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
+  }
+  return wanted;
+}
+
+/// Prices the plan with the first of the rules, with the first two, and so on. The fastest that
+/// pays becomes the plan.
+void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules) {
   std::vector<Candidate> with_rules;
   std::string more;
   for (const std::string& rule : rules) {
@@ -148,9 +224,8 @@ bool TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
     with_rules.back().scoped = joined(plain.candidate.scoped, more);
   }
   const double until = clock_.seconds() + kShare * candidates_.options().seconds;
-  const double scale = plain.candidate.scoped.empty() ? pricer_.scale_of(plain) : 1;
+  const double scale = this->scale();
   result_.before = plain.plan.seconds;
-  bool taken = false;
   for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {
     if (result_.played > 0 && p.plan.seconds >= result_.played) continue;
     result_.played = p.plan.seconds;
@@ -158,9 +233,7 @@ bool TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
     result_.rules = p.candidate.scoped.substr(own);
     if (!memory_.fits(p.plan) || p.plan.seconds >= (1 - kPays) * found_.best_seconds()) continue;
     found_.add_best(std::move(p));
-    taken = true;
   }
-  return taken;
 }
 
 }  // namespace tessera

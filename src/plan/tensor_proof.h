@@ -32,8 +32,13 @@ class TensorProof {
   std::string unfit(const PricedCandidate& best) const;
   Models models();
   double sum_of(const Models& models, const PricedPlan& plan) const;
+  ByPhase<LeastTimes> shared(const Models& models, const LayoutProblem& problem) const;
+  std::vector<WantedLayout> wanted(const LayoutProblem& problem, const Repeats& repeats,
+                                   const std::vector<int>& choice) const;
   void compare(const PricedCandidate& best, const Models& models);
-  bool try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
+  void move_tensors(const LayoutProblem& problem, const Repeats& repeats);
+  double scale();
+  void try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
 
   Candidates& candidates_;
   CandidatePricer& pricer_;

@@ -34,16 +34,41 @@ LayoutProblem::LayoutProblem(const Graph& graph, const FunctionSpec& function, c
       costs_(costs),
       repeats_(repeats),
       flat_(graph, function, kernels),
+      splits_(costs, kernels),
       moves_(costs),
-      of_op_(flat_.ops.size(), -1),
-      of_value_(flat_.values.size(), -1),
-      of_reads_(flat_.values.size(), -1),
-      ways_(flat_.ops.size()),
-      layouts_(flat_.values.size()),
-      reads_(flat_.values.size(), 0),
-      becomes_(flat_.values.size(), -1) {
-  problem_.name = function.name;
-  add_ops(kernels);
+      order_(find_order()) {
+  build();
+}
+
+void LayoutProblem::set_weights(const ByPhase<StepWeights>& weights) {
+  weights_ = weights;
+  moves_.set_weights(weights);
+  build();
+}
+
+/// Orders ops by the least time of their kernels.
+StepOrder LayoutProblem::find_order() {
+  std::vector<double> kernels;
+  for (const FlatOp& op : flat_.ops) {
+    double least = MovePrices::kNever;
+    for (const OpSplit& way : splits_.of(flat_, op)) least = std::min(least, way.least.kernels);
+    kernels.push_back(least * weight_of(static_cast<int>(kernels.size())));
+  }
+  return {flat_, repeats_, kernels};
+}
+
+void LayoutProblem::build() {
+  problem_.name = function_.name;
+  problem_.nodes.clear();
+  problem_.edges.clear();
+  move_edges_.clear();
+  of_op_.assign(flat_.ops.size(), -1);
+  ways_.assign(flat_.ops.size(), nullptr);
+  for (std::vector<int>* of : {&of_value_, &of_reads_, &becomes_})
+    of->assign(flat_.values.size(), -1);
+  layouts_.assign(flat_.values.size(), {});
+  find_updates();
+  add_ops();
   add_values();
   for (size_t n = 0; n < flat_.ops.size(); ++n) {
     const FlatOp& op = flat_.ops[n];
@@ -51,7 +76,8 @@ LayoutProblem::LayoutProblem(const Graph& graph, const FunctionSpec& function, c
     for (size_t i = 0; i < op.in.size(); ++i) {
       const auto here = op.in.begin() + static_cast<std::ptrdiff_t>(i);
       if (std::find(op.in.begin(), here, op.in[i]) == here)
-        add_read(op.in[i], of_op_[n], needs(number, op.in[i]), weight_of_read(op.in[i], number));
+        add_read(op.in[i], of_op_[n], needs(number, op.in[i]), weight_of_read(op.in[i], number),
+                 number);
     }
     for (const int v : op.out) add_made(v);
   }
@@ -83,21 +109,81 @@ double LayoutProblem::weight_of_read(int value, int op) const {
       repeats_.of_node[static_cast<size_t>(graph_.value(v.of).node)]);  // a layer's parameter
 }
 
-void LayoutProblem::add_ops(const std::set<const Op*>& kernels) {
-  OpSplits splits(costs_, kernels);
+void LayoutProblem::add_ops() {
+  for (size_t n = 0; n < flat_.ops.size(); ++n) ways_[n] = &splits_.of(flat_, flat_.ops[n]);
   for (size_t n = 0; n < flat_.ops.size(); ++n) {
-    ways_[n] = splits.of(flat_, flat_.ops[n]);
     solver::Node choice;
-    for (const OpSplit& way : ways_[n])
-      choice.cost.push_back(picoseconds(way.seconds * weight_of(static_cast<int>(n))));
+    for (const OpSplit& way : *ways_[n]) {
+      double seconds = way.seconds;
+      if (weights_) {
+        const auto op = static_cast<int>(n);
+        seconds = (*weights_)[static_cast<size_t>(order_.of(op).phase)].of(least(op, way));
+      }
+      choice.cost.push_back(picoseconds(seconds * weight_of(static_cast<int>(n))));
+    }
     choice.usage.assign(choice.cost.size(), 0);
     of_op_[n] = static_cast<int>(problem_.nodes.size());
     problem_.nodes.push_back(std::move(choice));
   }
 }
 
+bool LayoutProblem::is_kernel(int op) const {
+  const std::vector<OpSplit>& ways = *ways_[static_cast<size_t>(op)];
+  return std::all_of(ways.begin(), ways.end(),
+                     [](const OpSplit& way) { return way.least.kernels > 0; });
+}
+
+/// True if the value is in memory however steps are fused: kernels write and read it, or it stays.
+bool LayoutProblem::is_written(int value) const {
+  const auto v = static_cast<size_t>(value);
+  const FlatValue& own = flat_.values[v];
+  const auto is_kernel = [&](int op) { return this->is_kernel(op); };
+  return own.made_by < 0 || is_kernel(own.made_by) || becomes_[v] >= 0 ||
+         std::any_of(own.readers.begin(), own.readers.end(), is_kernel);
+}
+
+/// Seconds that a rank takes longer to read or write its slice than it would a fair share.
+double LayoutProblem::excess(int value, const TensorLayout& layout) const {
+  const Machine& machine = costs_.machine();
+  const FlatValue& v = flat_.values[static_cast<size_t>(value)];
+  const double bytes = static_cast<double>(v.shape.elements() * size_of(v.dtype)),
+               own = static_cast<double>(slice_bytes(v, layout)),
+               more = own - bytes / static_cast<double>(costs_.mesh().size());
+  if (more <= 0) return 0;
+  double rate = own / std::max(machine.memory_seconds(own), 1e-15);
+  for (const KernelRate& kernel : machine.kernels) rate = std::max(rate, kernel.bandwidth);
+  return more / rate;
+}
+
+/// The same for what an op that may be fused reads and writes for sure. Ops that read the same may
+/// be one step.
+double LayoutProblem::excess(int op, const OpSplit& way) const {
+  if (is_kernel(op)) return 0;
+  const FlatOp& own = flat_.ops[static_cast<size_t>(op)];
+  double seconds = 0;
+  for (size_t i = 0; i < own.in.size(); ++i) {
+    const auto here = own.in.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(own.in.begin(), here, own.in[i]) != here || !is_written(own.in[i])) continue;
+    const std::vector<int>& readers = flat_.values[static_cast<size_t>(own.in[i])].readers;
+    const auto fused = std::count_if(readers.begin(), readers.end(),
+                                     [&](int reader) { return !is_kernel(reader); });
+    seconds += excess(own.in[i], way.in[i]) / static_cast<double>(fused);
+  }
+  for (size_t i = 0; i < own.out.size(); ++i) {
+    if (is_written(own.out[i])) seconds += excess(own.out[i], way.out[i]);
+  }
+  return seconds;
+}
+
 std::vector<TensorLayout> LayoutProblem::layouts_of(int value) const {
   return moves_.layouts_of(flat_.values[static_cast<size_t>(value)].shape);
+}
+
+void LayoutProblem::find_updates() {
+  for (const Update& u : updates_of(graph_, function_)) {
+    becomes_[static_cast<size_t>(flat_.of_value[static_cast<size_t>(u.value)])] =
+        flat_.of_value[static_cast<size_t>(u.stored)];
+  }
 }
 
 void LayoutProblem::add_values() {
@@ -105,11 +191,11 @@ void LayoutProblem::add_values() {
   const auto flat = [&](int v) {
     return static_cast<size_t>(flat_.of_value[static_cast<size_t>(v)]);
   };
+  reads_.assign(has_node.size(), 0);
   for (size_t v = 0; v < has_node.size(); ++v)
     reads_[v] = static_cast<int>(flat_.values[v].readers.size());
   for (const Update& u : updates_of(graph_, function_)) {
     ++reads_[flat(u.value)];
-    becomes_[flat(u.value)] = flat_.of_value[static_cast<size_t>(u.stored)];
   }
   for (size_t v = 0; v < has_node.size(); ++v)
     has_node[v] = reads_[v] > 1 || is_seam(static_cast<int>(v));
@@ -125,11 +211,8 @@ void LayoutProblem::add_values() {
   }
 }
 
-int64_t LayoutProblem::stored_bytes(int value, const TensorLayout& layout) const {
-  const FlatValue& v = flat_.values[static_cast<size_t>(value)];
+int64_t LayoutProblem::slice_bytes(const FlatValue& v, const TensorLayout& layout) const {
   int64_t bytes = size_of(v.dtype);
-  if (!repeats_.of_node.empty())
-    bytes *= repeats_.of_node[static_cast<size_t>(graph_.value(v.of).node)];
   for (int d = 0; d < v.shape.rank(); ++d) {
     int64_t slices = 1;
     for (const int axis : layout.dims[static_cast<size_t>(d)])
@@ -137,6 +220,14 @@ int64_t LayoutProblem::stored_bytes(int value, const TensorLayout& layout) const
     bytes *= (v.shape[d].size + slices - 1) / slices;
   }
   return bytes;
+}
+
+int64_t LayoutProblem::stored_bytes(int value, const TensorLayout& layout) const {
+  const FlatValue& v = flat_.values[static_cast<size_t>(value)];
+  const int64_t bytes = slice_bytes(v, layout);
+  return repeats_.of_node.empty()
+             ? bytes
+             : bytes * repeats_.of_node[static_cast<size_t>(graph_.value(v.of).node)];
 }
 
 bool LayoutProblem::is_stored(int value) const {
@@ -158,7 +249,8 @@ void LayoutProblem::add_value(int value) {
       weight = std::max(weight, weight_of_read(value, op));
     of_reads_[v] = static_cast<int>(problem_.nodes.size());
     problem_.nodes.push_back(std::move(choice));
-    add_edge(of_value_[v], of_reads_[v], moves(value, layouts_[v], layouts_[v], weight));
+    add_moves(of_value_[v], of_reads_[v], value, layouts_[v], layouts_[v], weight,
+              order_.of_reads(value), order_.is_link(value));
   }
   if (!is_stored(value)) return;
   solver::Node& stored = problem_.nodes[static_cast<size_t>(of_value_[v])];
@@ -167,16 +259,18 @@ void LayoutProblem::add_value(int value) {
   stored.end = 1;
 }
 
-std::vector<int64_t> LayoutProblem::moves(int value, const Places& from, const Places& to,
-                                          double times) {
+/// An edge that costs `times` moves of a value.
+void LayoutProblem::add_moves(int a, int b, int value, Places from, Places to, double times,
+                              Phase phase, bool in_chain) {
   const FlatValue& v = flat_.values[static_cast<size_t>(value)];
   // What has no operands is computed again instead.
-  if (v.made_by >= 0 && flat_.ops[static_cast<size_t>(v.made_by)].in.empty()) return {};
+  if (v.made_by >= 0 && flat_.ops[static_cast<size_t>(v.made_by)].in.empty()) return;
   std::vector<int64_t> costs;
-  for (const double seconds : moves_.seconds(v.shape, v.dtype, from, to))
+  for (const double seconds : moves_.seconds(v.shape, v.dtype, from, to, phase, in_chain))
     costs.push_back(seconds >= MovePrices::kNever ? solver::kForbidden
                                                   : picoseconds(seconds * times));
-  return costs;
+  add_edge(a, b, std::move(costs));
+  move_edges_.push_back({value, {a, b}, std::move(from), std::move(to), times, phase, in_chain});
 }
 
 LayoutProblem::Places LayoutProblem::made(int value) const {
@@ -184,7 +278,7 @@ LayoutProblem::Places LayoutProblem::made(int value) const {
   const std::vector<int>& out = flat_.ops[n].out;
   const auto result = static_cast<size_t>(std::find(out.begin(), out.end(), value) - out.begin());
   Places places;
-  for (const OpSplit& way : ways_[n]) places.push_back(way.out[result]);
+  for (const OpSplit& way : *ways_[n]) places.push_back(way.out[result]);
   return places;
 }
 
@@ -193,7 +287,7 @@ LayoutProblem::Places LayoutProblem::needs(int op, int value) const {
   const std::vector<int>& in = flat_.ops[n].in;
   const auto operand = static_cast<size_t>(std::find(in.begin(), in.end(), value) - in.begin());
   Places places;
-  for (const OpSplit& way : ways_[n]) places.push_back(way.in[operand]);
+  for (const OpSplit& way : *ways_[n]) places.push_back(way.in[operand]);
   return places;
 }
 
@@ -204,15 +298,18 @@ void LayoutProblem::add_edge(int a, int b, std::vector<int64_t> cost) {
 
 /// The edge from a value, or from the op that makes it, to solver node `node`, whose strategies
 /// need it as `needs` says.
-void LayoutProblem::add_read(int value, int node, const Places& needs, double weight) {
+void LayoutProblem::add_read(int value, int node, const Places& needs, double weight, int op) {
   const auto v = static_cast<size_t>(value);
+  const Phase phase = order_.of_read(value, op);
+  const bool in_chain = op >= 0 && order_.is_link(value, op);
   if (of_value_[v] < 0) {
-    const int op = flat_.values[v].made_by;
-    if (op < 0) return;  // it is fed as it is read
-    add_edge(of_op_[static_cast<size_t>(op)], node, moves(value, made(value), needs, weight));
+    const int by = flat_.values[v].made_by;
+    if (by < 0) return;  // it is fed as it is read
+    add_moves(of_op_[static_cast<size_t>(by)], node, value, made(value), needs, weight, phase,
+              in_chain);
   } else {
     const double share = weight / std::max(1, reads_[v] - 1);
-    add_edge(of_reads_[v], node, moves(value, layouts_[v], needs, share));
+    add_moves(of_reads_[v], node, value, layouts_[v], needs, share, phase, in_chain);
   }
 }
 
@@ -221,8 +318,8 @@ void LayoutProblem::add_made(int value) {
   const auto v = static_cast<size_t>(value);
   if (of_value_[v] < 0) return;
   const int op = flat_.values[v].made_by;
-  add_edge(of_op_[static_cast<size_t>(op)], of_value_[v],
-           moves(value, made(value), layouts_[v], weight_of(op)));
+  add_moves(of_op_[static_cast<size_t>(op)], of_value_[v], value, made(value), layouts_[v],
+            weight_of(op), order_.of_reads(value), order_.is_link(value));
 }
 
 void LayoutProblem::add_updates() {
@@ -231,7 +328,7 @@ void LayoutProblem::add_updates() {
               stored = flat_.of_value[static_cast<size_t>(u.stored)];
     if (value == stored || stored < 0) continue;
     add_read(value, of_value_[static_cast<size_t>(stored)], layouts_[static_cast<size_t>(stored)],
-             weight_of(flat_.values[static_cast<size_t>(value)].made_by));
+             weight_of(flat_.values[static_cast<size_t>(value)].made_by), -1);
   }
 }
 
@@ -265,14 +362,37 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
   return layout;
 }
 
-double LayoutProblem::floor() const {
-  double seconds = 0;
-  for (size_t n = 0; n < ways_.size(); ++n) {
-    double least = MovePrices::kNever;
-    for (const OpSplit& way : ways_[n]) least = std::min(least, way.kernels);
-    seconds += weight_of(static_cast<int>(n)) * least;
+/// What of a way no fusion takes away, by what it may run beside.
+LeastTimes LayoutProblem::least(int op, const OpSplit& way) const {
+  const double kernels = way.least.kernels + excess(op, way);
+  LeastTimes least;
+  (order_.of(op).beside ? least.beside : least.kernels) = kernels;
+  if (order_.is_in_chain(op)) {
+    least.chain = way.least.chain;
+  } else {
+    least.sent = way.least.sent;
   }
-  return seconds;
+  return least;
+}
+
+ByPhase<LeastTimes> LayoutProblem::least(const std::vector<int>& choice) {
+  ByPhase<LeastTimes> least;
+  const auto strategy = [&](int node) {
+    return static_cast<size_t>(choice[static_cast<size_t>(node)]);
+  };
+  for (size_t n = 0; n < ways_.size(); ++n) {
+    const auto op = static_cast<int>(n);
+    least[static_cast<size_t>(order_.of(op).phase)].add(
+        this->least(op, (*ways_[n])[strategy(of_op_[n])]), weight_of(op));
+  }
+  for (const MoveEdge& edge : move_edges_) {
+    const FlatValue& v = flat_.values[static_cast<size_t>(edge.value)];
+    least[static_cast<size_t>(edge.phase)].add(
+        moves_.least(v.shape, v.dtype, edge.from[strategy(edge.nodes[0])],
+                     edge.to[strategy(edge.nodes[1])], edge.phase, edge.in_chain),
+        edge.times);
+  }
+  return least;
 }
 
 std::vector<int> LayoutProblem::values() const {

@@ -42,6 +42,12 @@ MovePrices::Kind& MovePrices::kind_of(const Shape& shape, DType dtype) {
   return it->second;
 }
 
+void MovePrices::set_weights(const ByPhase<StepWeights>& weights) {
+  has_weights_ = true;
+  weights_ = weights;
+  for (auto& [key, kind] : kinds_) kind.known = {};
+}
+
 int MovePrices::number_of(const TensorLayout& layout) {
   const auto [it, is_new] =
       numbers_.try_emplace(MemoKey().add(layout).text(), static_cast<int>(layouts_.size()));
@@ -57,50 +63,88 @@ uint64_t pair_of(int from, int to) {
 
 }  // namespace
 
-double MovePrices::straight(Kind& kind, int from, int to) {
-  const auto [it, is_new] = kind.straight.try_emplace(pair_of(from, to), 0);
-  if (is_new && from != to) {
-    it->second = price(kind.shape, kind.dtype, layouts_[static_cast<size_t>(from)],
-                       layouts_[static_cast<size_t>(to)]);
+double MovePrices::straight(Kind& kind, int from, int to, Slot slot) {
+  const uint64_t pair = pair_of(from, to);
+  const auto [known, is_new] = slot.of(kind.known).straight.try_emplace(pair, 0);
+  if (!is_new || from == to) return known->second;
+  auto move = kind.moves.find(pair);
+  if (move == kind.moves.end()) {
+    move = kind.moves
+               .emplace(pair, price(kind.shape, kind.dtype, layouts_[static_cast<size_t>(from)],
+                                    layouts_[static_cast<size_t>(to)]))
+               .first;
   }
-  return it->second;
+  const MoveTimes& times = move->second;
+  known->second = has_weights_ && times.seconds < kNever
+                      ? weights_[static_cast<size_t>(slot.phase)].of(slot.in_chain ? times.in_chain
+                                                                                   : times.least)
+                      : times.seconds;
+  return known->second;
 }
 
-double MovePrices::least(Kind& kind, int from, int to) {
-  if (const auto it = kind.least.find(pair_of(from, to)); it != kind.least.end()) return it->second;
-  double least = straight(kind, from, to);
+double MovePrices::least(Kind& kind, int from, int to, Slot slot) {
+  Kind::Known& known = slot.of(kind.known);
+  if (const auto it = known.least.find(pair_of(from, to)); it != known.least.end())
+    return it->second;
+  double least = straight(kind, from, to, slot);
   for (const int by : kind.between) {
     if (least <= 0) break;
-    const double first = straight(kind, from, by);
-    if (first < least) least = std::min(least, first + straight(kind, by, to));
+    const double first = straight(kind, from, by, slot);
+    if (first >= least) continue;
+    const double both = first + straight(kind, by, to, slot);
+    if (both < least) least = both, known.by[pair_of(from, to)] = by;
   }
-  kind.least.emplace(pair_of(from, to), least);
+  known.least.emplace(pair_of(from, to), least);
   return least;
 }
 
 std::vector<double> MovePrices::seconds(const Shape& shape, DType dtype,
                                         const std::vector<TensorLayout>& from,
-                                        const std::vector<TensorLayout>& to) {
+                                        const std::vector<TensorLayout>& to, Phase phase,
+                                        bool in_chain) {
   Kind& kind = kind_of(shape, dtype);
   std::vector<int> ends;
   for (const TensorLayout& layout : to) ends.push_back(number_of(layout));
   std::vector<double> seconds;
   for (const TensorLayout& layout : from) {
     const int begin = number_of(layout);
-    for (const int end : ends) seconds.push_back(least(kind, begin, end));
+    for (const int end : ends) seconds.push_back(least(kind, begin, end, {phase, in_chain}));
   }
   return seconds;
 }
 
-double MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& from,
-                         const TensorLayout& to) {
+LeastTimes MovePrices::least(const Shape& shape, DType dtype, const TensorLayout& from,
+                             const TensorLayout& to, Phase phase, bool in_chain) {
+  Kind& kind = kind_of(shape, dtype);
+  const int begin = number_of(from), end = number_of(to);
+  const Slot slot{phase, in_chain};
+  least(kind, begin, end, slot);
+  LeastTimes sum;
+  const auto add = [&](int a, int b) {
+    const auto move = kind.moves.find(pair_of(a, b));
+    if (move == kind.moves.end()) return;  // equal layouts
+    sum.add(in_chain ? move->second.in_chain : move->second.least, 1);
+  };
+  const Kind::Known& known = slot.of(kind.known);
+  const auto by = known.by.find(pair_of(begin, end));
+  if (by == known.by.end()) {
+    add(begin, end);
+  } else {
+    add(begin, by->second);
+    add(by->second, end);
+  }
+  return sum;
+}
+
+MovePrices::MoveTimes MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& from,
+                                        const TensorLayout& to) {
   TensorLayout goal = to;
   goal.partial.clear();
   for (const int axis : to.partial) {
     const auto& own = from.partial;
     if (std::find(own.begin(), own.end(), axis) != own.end()) goal.partial.push_back(axis);
   }
-  if (!to.partial.empty() && !from.partial.empty() && from.combiner != to.combiner) return kNever;
+  if (!to.partial.empty() && !from.partial.empty() && from.combiner != to.combiner) return {kNever};
   std::vector<Dim> dims;
   for (int d = 0; d < shape.rank(); ++d) {
     std::vector<int> axes = from.dims[static_cast<size_t>(d)];
@@ -112,7 +156,7 @@ double MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& fr
     dims.emplace_back(shape[d].name, (shape[d].size + slices - 1) / slices * slices);
   }
   const Shape padded(dims);
-  double seconds = 0;
+  MoveTimes times;
   TensorLayout at = from;
   for (const Move& move : resharder_.path(padded, dtype, from, goal).moves) {
     if (move.kind != FlowKind::slice) {
@@ -122,15 +166,18 @@ double MovePrices::price(const Shape& shape, DType dtype, const TensorLayout& fr
           static_cast<double>(rule_layouts_.local_elements(padded, move.after)) *
           static_cast<double>(size_of(dtype));
       const bool is_exchange = move.kind == FlowKind::exchange;
-      seconds += costs_.collective(collective_of(move.kind),
-                                   is_exchange ? static_cast<double>(move.bytes)
-                                   : move.kind == FlowKind::all_gather ? gathered
-                                                                       : bytes,
-                                   move.axes);
+      const double counted = is_exchange                         ? static_cast<double>(move.bytes)
+                             : move.kind == FlowKind::all_gather ? gathered
+                                                                 : bytes;
+      const CollectiveKind collective = collective_of(move.kind);
+      const double seconds = costs_.collective(collective, counted, move.axes);
+      times.seconds += seconds;
+      times.in_chain.chain += seconds;
+      times.least.add(move.axes, sent_alone(costs_, collective, counted, move.axes));
     }
     at = move.after;
   }
-  return seconds;
+  return times;
 }
 
 }  // namespace tessera

@@ -6,8 +6,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cost/cost.h"
 #include "lower/layout/reshard.h"
+#include "plan/choice/step_sum.h"
 
 namespace tessera {
 
@@ -22,30 +22,57 @@ class MovePrices {
   /// Seconds of all collectives from each of `from` to each of `to`, one after the other, straight
   /// or by way of another layout of the tensor, whichever takes less: Resharder's paths send the
   /// fewest bytes, which may take longer than others. Row-major; kNever where there is no way. A
-  /// value that is not partial becomes partial at no cost: it counts on one coordinate only.
+  /// value that is not partial becomes partial at no cost: it counts on one coordinate only. With
+  /// weights what is sent counts so much, without the starts.
   std::vector<double> seconds(const Shape& shape, DType dtype,
                               const std::vector<TensorLayout>& from,
-                              const std::vector<TensorLayout>& to);
+                              const std::vector<TensorLayout>& to, Phase phase = Phase::before,
+                              bool in_chain = false);
+  void set_weights(const ByPhase<StepWeights>& weights);
+  /// What is sent on the way that takes least.
+  LeastTimes least(const Shape& shape, DType dtype, const TensorLayout& from,
+                   const TensorLayout& to, Phase phase, bool in_chain);
   static constexpr double kNever = 1e30;
 
  private:
+  struct MoveTimes {
+    double seconds = 0;  ///< starts included
+    LeastTimes least = {}, in_chain = {};
+  };
   /// Tensors of equal sizes, and what is known of their moves, by the numbers of two layouts.
   struct Kind {
     Shape shape;
     DType dtype;
     std::vector<int> between;  ///< all its layouts
-    std::unordered_map<uint64_t, double> straight = {}, least = {};
+    std::unordered_map<uint64_t, MoveTimes> moves = {};
+    struct Known {
+      std::unordered_map<uint64_t, double> straight = {}, least = {};
+      std::unordered_map<uint64_t, int> by = {};  ///< the layout between; none: straight
+    };
+    std::array<ByPhase<Known>, 2> known = {};  ///< by whether it is in the chain
   };
   Kind& kind_of(const Shape& shape, DType dtype);
   int number_of(const TensorLayout& layout);
-  double straight(Kind& kind, int from, int to);
-  double least(Kind& kind, int from, int to);
-  double price(const Shape& shape, DType dtype, const TensorLayout& from, const TensorLayout& to);
+  /// By phase, and whether the move is in the chain.
+  struct Slot {
+    Phase phase;
+    bool in_chain;
+    template <typename T>
+    T& of(std::array<ByPhase<T>, 2>& all) const {
+      return all[in_chain ? 1 : 0][static_cast<size_t>(phase)];
+    }
+  };
+  double straight(Kind& kind, int from, int to, Slot slot);
+  double least(Kind& kind, int from, int to, Slot slot);
+  MoveTimes price(const Shape& shape, DType dtype, const TensorLayout& from,
+                  const TensorLayout& to);
 
   const Costs& costs_;
   RuleLayouts rule_layouts_;
   Resharder resharder_;
   std::unordered_map<std::string, Kind> kinds_;
+  bool has_weights_ = false;
+  ByPhase<StepWeights> weights_;
   std::vector<TensorLayout> layouts_;  ///< by number
   std::unordered_map<std::string, int> numbers_;
 };

@@ -14,7 +14,6 @@
 #include "ir/body.h"
 #include "lower/layout/memo_key.h"
 #include "lower/lowered_alone.h"
-#include "plan/choice/step_sum.h"
 
 namespace tessera {
 
@@ -25,6 +24,21 @@ struct OpSplits::Site {
   const std::vector<int>& operands;  ///< per operand: which distinct value it is
   const std::vector<char>& made;     ///< per result: true if something reads it
 };
+
+namespace {
+
+/// What is in both.
+LeastTimes least_of(const LeastTimes& a, const LeastTimes& b) {
+  LeastTimes least{.kernels = std::min(a.kernels, b.kernels), .chain = std::min(a.chain, b.chain)};
+  for (const auto& [lane, seconds] : a.sent) {
+    for (const auto& [other, others] : b.sent) {
+      if (other == lane) least.add(lane, std::min(seconds, others));
+    }
+  }
+  return least;
+}
+
+}  // namespace
 
 OpSplits::OpSplits(const Costs& costs, std::set<const Op*> kernels)
     : costs_(costs), kernels_(std::move(kernels)) {}
@@ -188,7 +202,7 @@ void OpSplits::add(const Site& site, const std::vector<Names>& of_axes,
     ways.push_back(std::move(split));
   } else {
     like->seconds = std::min(like->seconds, split.seconds);
-    like->kernels = std::min(like->kernels, split.kernels);
+    like->least = least_of(like->least, split.least);
   }
 }
 
@@ -224,7 +238,7 @@ bool OpSplits::price(const Site& site, const std::string& rules, OpSplit& split)
     split.out.push_back(site.made[i] ? alone.outputs[made++] : std::move(whole));
   }
   split.seconds = step_sum(alone.program.functions[0], costs_);
-  split.kernels = kernel_sum(alone.program.functions[0], costs_);
+  split.least = least_times(alone.program.functions[0], costs_);
   return true;
 }
 

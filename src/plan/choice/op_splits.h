@@ -8,6 +8,7 @@
 
 #include "cost/cost.h"
 #include "plan/choice/flat_ops.h"
+#include "plan/choice/step_sum.h"
 
 namespace tessera {
 
@@ -17,7 +18,7 @@ struct OpSplit {
   std::vector<TensorLayout> in;   ///< per operand: where the op needs it
   std::vector<TensorLayout> out;  ///< per result: as computed
   double seconds = 0;             ///< of its steps, collectives inside a composite included
-  double kernels = 0;             ///< of these: what no fusion takes away
+  LeastTimes least = {};          ///< of these: what no fusion takes away
 };
 
 /// Prices every way by lowering a graph with this op alone. Memoized by op, types and attributes.

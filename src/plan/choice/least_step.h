@@ -1,0 +1,22 @@
+// The least predicted time of a step, over all layouts of its tensors.
+#pragma once
+
+#include <vector>
+
+#include "plan/choice/layout_problem.h"
+
+namespace tessera {
+
+struct LeastStep {
+  double seconds = 0;  ///< no layouts take less, with fusion and overlap
+  /// The choice that takes least by the weights of this bound (least_step.cpp).
+  std::vector<int> choice = {};
+  ByPhase<StepWeights> weights = {};
+};
+
+/// The largest bound that weights give. `shared`: seconds of the compute steps that are no kernels,
+/// at least. Changes the weights of `problem`. Starts no further solution after `limit` seconds.
+LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
+                     const solver::Options& options, double limit);
+
+}  // namespace tessera
