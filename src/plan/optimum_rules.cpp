@@ -121,14 +121,6 @@ class Writer {
 
 }  // namespace
 
-std::string rule_for(const Graph& graph, const Mesh& mesh, const WantedLayout& wanted) {
-  const Value& value = graph.value(wanted.value);
-  std::vector<int> dims;
-  for (int d = 0; d < value.shape.rank(); ++d) dims.push_back(d);
-  return fmt::format("@/{}/ {}", in_all_layers(value.name),
-                     clause_of(value.shape, mesh, wanted.layout, dims));
-}
-
 std::vector<std::string> rules_towards(const Graph& graph, const Mesh& mesh,
                                        const std::string& rules,
                                        const std::vector<WantedLayout>& wanted, size_t most) {

@@ -16,9 +16,6 @@ struct WantedLayout {
   double gain = 1;  ///< what it is worth; > 0
 };
 
-/// The scoped rule that says it of the tensor, and of those of the same name in other layers.
-std::string rule_for(const Graph& graph, const Mesh& mesh, const WantedLayout& wanted);
-
 /// Scoped rules that bring the tensors of a graph nearer to the layouts wanted: the rule that
 /// brings most of them there (by worth, less what it leads away), then the next, at most `most`.
 /// `rules` are in force before. A rule names the tensors by a word of their names:

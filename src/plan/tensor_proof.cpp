@@ -12,7 +12,6 @@
 #include "compile/lowering.h"
 #include "lower/lower.h"
 #include "plan/choice/least_step.h"
-#include "plan/tensor_moves.h"
 #include "tessera/storage.h"
 
 namespace tessera {
@@ -22,7 +21,7 @@ namespace {
 constexpr size_t kRules = 4;      ///< that are written of an optimum
 constexpr double kWorth = 0.001;  ///< share of the plan's cost that an optimum must save
 constexpr double kPays = 0.005;   ///< share of the plan's time that its rules must save
-constexpr double kShare = 0.2;    ///< of the search's time limit, for each of five parts
+constexpr double kShare = 0.2;    ///< of the search's time limit, for each of four parts
 constexpr int kMostAxes = 2;      ///< that split something
 
 std::string joined(const std::string& rules, const std::string& more) {
@@ -160,27 +159,8 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   };
   if (saves) try_choice(solution.choice);
   try_choice(least.choice);
-  move_tensors(problem, repeats);
   result_.planned = sum_of(models, found_.best().plan);
   result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
-}
-
-/// Tries other layouts of single tensors, of large ones first.
-void TensorProof::move_tensors(const LayoutProblem& problem, const Repeats& repeats) {
-  std::vector<std::pair<double, MovableTensor>> order;
-  for (const WantedLayout& w : wanted(problem, repeats, {})) {
-    const int v = problem.flat().of_value[static_cast<size_t>(w.value)];
-    order.push_back({-w.gain, {w.value, problem.layouts_of(v)}});
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& x, const auto& y) { return x.first < y.first; });
-  std::vector<MovableTensor> tensors;
-  for (auto& [gain, tensor] : order) tensors.push_back(std::move(tensor));
-  const double until = clock_.seconds() + kShare * candidates_.options().seconds;
-  const double scale = this->scale();
-  TensorMoves moves(problem.graph(), pricer_, memory_, found_, clock_);
-  moves.move(tensors, scale, until);
-  moves.drop_rules(scale, until);
 }
 
 /// See CandidatePricer::scale_of().
@@ -192,7 +172,7 @@ double TensorProof::scale() {
   return pricer_.scale_of(plain);
 }
 
-/// The layouts that a choice gives the tensors that rules can name; without one, whole.
+/// The layouts that a choice gives the tensors that rules can name.
 std::vector<WantedLayout> TensorProof::wanted(const LayoutProblem& problem, const Repeats& repeats,
                                               const std::vector<int>& choice) const {
   const bool with_stored = found_.best().candidate.storage.stage == 0;
@@ -205,9 +185,7 @@ std::vector<WantedLayout> TensorProof::wanted(const LayoutProblem& problem, cons
     if (graph.value(value.of).purpose != Purpose::none && !with_stored) continue;
     const auto node = static_cast<size_t>(graph.value(value.of).node);
     const double copies = repeats.of_node.empty() ? 1 : static_cast<double>(repeats.of_node[node]);
-    TensorLayout layout;
-    if (!choice.empty()) layout = problem.layout(choice, v);
-    wanted.push_back({value.of, std::move(layout),
+    wanted.push_back({value.of, problem.layout(choice, v),
                       copies * static_cast<double>(value.shape.elements() * size_of(value.dtype))});
   }
   return wanted;

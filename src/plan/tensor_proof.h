@@ -36,7 +36,6 @@ class TensorProof {
   std::vector<WantedLayout> wanted(const LayoutProblem& problem, const Repeats& repeats,
                                    const std::vector<int>& choice) const;
   void compare(const PricedCandidate& best, const Models& models);
-  void move_tensors(const LayoutProblem& problem, const Repeats& repeats);
   double scale();
   void try_rules(const PricedCandidate& plain, const std::vector<std::string>& rules);
 
