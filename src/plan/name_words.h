@@ -18,7 +18,4 @@ using Words = std::map<std::string, bool, ByLength>;
 /// one or two letters are left out: they match by chance.
 void add_words(const std::string& name, Words& words);
 
-/// "gpt.block*.add_1" of "gpt.block0.add_1": the name in all layers, as a glob.
-std::string in_all_layers(const std::string& name);
-
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "lower/layout/rule_layouts.h"
+#include "plan/choice/layer_names.h"
 #include "plan/name_words.h"
 
 namespace tessera {

@@ -209,7 +209,6 @@ TEST_CASE("plan: what a stage waits for others is the bubble, turn by turn", "[p
       build.layers = model.layers;
       const PlanStep step = model.build(build);
       CompileOptions options{mesh, Layout::parse(layout), step.functions};
-      options.chunks = 1;
       options.threads_per_rank = 1;
       options.pipeline_schedule = schedule;
       options.machine = std::make_shared<const Machine>(machine);

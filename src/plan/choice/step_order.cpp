@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "plan/name_words.h"
+#include "plan/choice/layer_names.h"
 
 namespace tessera {
 
