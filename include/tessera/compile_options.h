@@ -57,8 +57,8 @@ struct CompileOptions {
   /// on all ranks, which compare the Programs that follow. Without it, rules that suit any machine
   /// apply. Throws a usage error for a machine that cannot price the mesh.
   std::shared_ptr<const Machine> machine = {};
-  /// Number of chunks a matmul is split into so that its collective overlaps its compute. 0: what
-  /// `machine` predicts to be fastest (1 without a machine); 1: no split.
+  /// Number of chunks a matmul, or the rows of experts, is split into so that its collective
+  /// overlaps its compute. 0: what `machine` predicts to be fastest (1 without one); 1: no split.
   int chunks = 0;
   /// Keeps optimizer state in host memory. An update on a GPU reads and writes each element there
   /// once. On the CPU only the report changes: the bytes count as offloaded.
