@@ -47,10 +47,13 @@ std::string table_of(const std::map<std::string, ptx::Executed>& coverage) {
   return text;
 }
 
-std::string never_executed() {
+/// Forms of instruction that came with kernels since `before` and that nothing has executed.
+std::string never_executed(const std::map<std::string, ptx::Executed>& before) {
   std::string forms;
   for (const auto& [form, n] : ptx::coverage()) {
-    if (n.executed == 0) forms += " " + form;
+    const auto had = before.find(form);
+    const bool is_new = had == before.end() || n.places > had->second.places;
+    if (is_new && n.executed == 0) forms += " " + form;
   }
   return forms;
 }
@@ -69,6 +72,7 @@ struct Counted {
 
 TEST_CASE("every row of op_cases has the CPU's values as PTX, and executes all that there is in it",
           "[cuda][ptx][slow]") {
+  const auto before = ptx::coverage();  // of random kernels, whose branches data may not reach
   CHECK(errors_of_sample(DType::float32, 1) == "");
   {
     const PtxGpu gpu;
@@ -76,7 +80,7 @@ TEST_CASE("every row of op_cases has the CPU's values as PTX, and executes all t
   }
   CHECK(ptx::counts().kernels > 1000);
   CHECK(ptx::coverage().size() > 200);
-  CHECK(never_executed() == "");
+  CHECK(never_executed(before) == "");
 }
 
 /// All that runs as PTX, as tables. Takes long: ctest leaves it out.
@@ -104,7 +108,7 @@ TEST_CASE("the tables of what runs as PTX", "[.][ptx-table]") {
   }
   table += counted.line("large arguments, faults");
   std::fputs((table + "\n" + table_of(ptx::coverage())).c_str(), stdout);
-  CHECK(never_executed() == "");
+  CHECK(never_executed({}) == "");
 }
 
 TEST_CASE("rows of op_cases have the CPU's values as PTX in float64", "[cuda][ptx][slow]") {
