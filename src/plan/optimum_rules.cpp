@@ -13,20 +13,6 @@ namespace tessera {
 
 namespace {
 
-/// "length:model d_model:-": what a rule says of these dims.
-std::string clause_of(const Shape& shape, const Mesh& mesh, const TensorLayout& layout,
-                      const std::vector<int>& dims) {
-  std::string clause;
-  for (const int d : dims) {
-    std::string axes;
-    for (const int a : layout.dims[static_cast<size_t>(d)])
-      axes += (axes.empty() ? "" : "+") + mesh.axes()[static_cast<size_t>(a)].name;
-    clause +=
-        fmt::format("{}{}:{}", clause.empty() ? "" : " ", shape[d].name, axes.empty() ? "-" : axes);
-  }
-  return clause;
-}
-
 class Writer {
  public:
   Writer(const Graph& graph, const Mesh& mesh, const std::vector<WantedLayout>& wanted)
@@ -86,11 +72,16 @@ class Writer {
     std::map<std::string, std::pair<double, std::string>> first;
     for (const WantedLayout& w : wanted_) {
       const TensorLayout now = layout_of(layouts, value(w));
-      std::vector<int> differs;
+      std::string clause;
       for (size_t d = 0; d < now.dims.size(); ++d) {
-        if (now.dims[d] != w.layout.dims[d]) differs.push_back(static_cast<int>(d));
+        if (now.dims[d] == w.layout.dims[d]) continue;
+        std::string axes;
+        for (const int a : w.layout.dims[d])
+          axes += (axes.empty() ? "" : "+") + mesh_.axes()[static_cast<size_t>(a)].name;
+        const std::string& name = value(w).shape[static_cast<int>(d)].name;
+        clause +=
+            fmt::format("{}{}:{}", clause.empty() ? "" : " ", name, axes.empty() ? "-" : axes);
       }
-      const std::string clause = clause_of(value(w).shape, mesh_, w.layout, differs);
       if (clause.empty()) continue;
       worth[clause] += w.gain;
       first[clause] = std::max(first[clause], {w.gain, in_all_layers(value(w).name)});

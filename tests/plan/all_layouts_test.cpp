@@ -1,11 +1,10 @@
 // Plans of small graphs against all layouts of all their tensors, each lowered and played.
-#include <fmt/format.h>
+#include "plan/all_layouts.h"
 
 #include <array>
 #include <random>
 
 #include "compile/kernel_info.h"
-#include "plan/choice/layout_problem.h"
 #include "plan/plan_models.h"
 #include "plan/pricer.h"
 #include "support/catch.h"
@@ -73,65 +72,6 @@ struct SmallStep {
   }
 };
 
-std::string rules_of(const FlatValue& v, const Mesh& mesh, const TensorLayout& layout) {
-  std::string rules;
-  for (int d = 0; d < v.shape.rank(); ++d) {
-    std::string axes;
-    for (const int a : layout.dims[static_cast<size_t>(d)])
-      axes += (axes.empty() ? "" : "+") + mesh.axes()[static_cast<size_t>(a)].name;
-    rules += fmt::format("@/{}/ {}:{};", v.name, v.shape[d].name, axes.empty() ? "-" : axes);
-  }
-  return rules;
-}
-
-struct Least {
-  double seconds = 1e30;
-  std::string layout;
-  int64_t tried = 0;
-};
-
-/// All layouts of all tensors of a graph, lowered as a plan is and played.
-class AllLayouts {
- public:
-  AllLayouts(const SmallStep& step, const Mesh& mesh) : mesh_(mesh) {
-    model_.build = [step](const PlanBuild&) { return PlanStep{step.graph, {step.function}}; };
-    const Costs costs(a100(), mesh);
-    const LayoutProblem problem(*step.graph, step.function, costs, composite_kernels());
-    for (const int v : problem.values()) {
-      rules_.emplace_back();
-      const FlatValue& value = problem.flat().values[static_cast<size_t>(v)];
-      for (const TensorLayout& layout : problem.layouts_of(v))
-        rules_.back().push_back(rules_of(value, mesh, layout));
-      size_ *= static_cast<double>(rules_.back().size());
-    }
-  }
-
-  const PlanModel& model() const { return model_; }
-  double size() const { return size_; }
-
-  Least least() const {
-    Least least;
-    Pricer pricer(model_, a100());
-    std::vector<size_t> pick(rules_.size(), 0);
-    while (true) {
-      std::string layout;
-      for (size_t i = 0; i < rules_.size(); ++i) layout += rules_[i][pick[i]];
-      const double seconds = pricer.price(mesh_, layout, {}, false).seconds;
-      ++least.tried;
-      if (seconds < least.seconds) least.seconds = seconds, least.layout = layout;
-      size_t i = rules_.size();
-      while (i > 0 && ++pick[i - 1] == rules_[i - 1].size()) pick[--i] = 0;
-      if (i == 0) return least;
-    }
-  }
-
- private:
-  PlanModel model_;
-  const Mesh mesh_;
-  std::vector<std::vector<std::string>> rules_;  ///< by tensor and layout
-  double size_ = 1;
-};
-
 }  // namespace
 
 TEST_CASE("plan: of small graphs no layouts of single tensors are played faster",
@@ -144,15 +84,22 @@ TEST_CASE("plan: of small graphs no layouts of single tensors are played faster"
     const bool two = i % 3 == 2, trains = i % 3 == 1 || i % 12 == 2;
     const SmallStep step(random, static_cast<int>((two || trains ? 1 : 2) + random() % 2), trains);
     const Mesh mesh = Mesh::parse(two ? "a:2;b:2" : "a:4");
-    const AllLayouts all(step, mesh);
-    if (all.size() > kMost || all.size() < kFewest) continue;
+    const Costs costs(a100(), mesh);
+    const LayoutProblem problem(*step.graph, step.function, costs, composite_kernels());
+    const double layouts = count_layouts(problem);
+    if (layouts > kMost || layouts < kFewest) continue;
     ++graphs, trained += trains, split_twice += two;
-    const Least least = all.least();
+    PlanModel model;
+    model.build = [step](const PlanBuild&) { return PlanStep{step.graph, {step.function}}; };
+    Pricer pricer(model, a100());
+    const Least least = least_of_all(problem, mesh, [&](const std::string& layout) {
+      return pricer.price(mesh, layout, {}, false).seconds;
+    });
     PlanOptions options;
     options.memory = 0;
     options.seconds = 20;
     options.each_tensor = true;
-    const Plan found = plan(all.model(), mesh, a100(), options);
+    const Plan found = plan(model, mesh, a100(), options);
     INFO(step.graph->to_string() << "on " << mesh.to_string() << ", the fastest of " << least.tried
                                  << " is " << least.layout << "\nplan: " << found.best.layout
                                  << "\n"

@@ -1,12 +1,11 @@
 // The problem of choice of a step against all layouts of all tensors, each lowered.
 #include "plan/choice/layout_problem.h"
 
-#include <fmt/format.h>
-
 #include <random>
 
 #include "compile/kernel_info.h"
 #include "lower/lower.h"
+#include "plan/all_layouts.h"
 #include "plan/choice/step_sum.h"
 #include "plan/optimum_rules.h"
 #include "plan/plan_models.h"
@@ -26,48 +25,6 @@ double lowered_sum(const Graph& graph, const FunctionSpec& function, const Costs
   options.bucket_bytes = 0;
   const Program program = lower(graph, options);
   return step_sum(program.functions[0], costs);
-}
-
-std::string rules_of(const LayoutProblem& problem, const Mesh& mesh, int value,
-                     const TensorLayout& layout) {
-  const FlatValue& v = problem.flat().values[static_cast<size_t>(value)];
-  std::string rules;
-  for (int d = 0; d < v.shape.rank(); ++d) {
-    std::string axes;
-    for (const int a : layout.dims[static_cast<size_t>(d)])
-      axes += (axes.empty() ? "" : "+") + mesh.axes()[static_cast<size_t>(a)].name;
-    rules += fmt::format("@/{}/ {}:{};", v.name, v.shape[d].name, axes.empty() ? "-" : axes);
-  }
-  return rules;
-}
-
-struct Least {
-  double seconds = 1e30;
-  std::string layout;
-  int64_t tried = 0;
-};
-
-/// All layouts of all values of the problem.
-Least least_of_all(const Graph& graph, const FunctionSpec& function, const Costs& costs,
-                   const LayoutProblem& problem) {
-  std::vector<std::vector<std::string>> rules;
-  for (const int v : problem.values()) {
-    rules.emplace_back();
-    for (const TensorLayout& layout : problem.layouts_of(v))
-      rules.back().push_back(rules_of(problem, costs.mesh(), v, layout));
-  }
-  Least least;
-  std::vector<size_t> pick(rules.size(), 0);
-  while (true) {
-    std::string layout;
-    for (size_t i = 0; i < rules.size(); ++i) layout += rules[i][pick[i]];
-    const double seconds = lowered_sum(graph, function, costs, layout);
-    ++least.tried;
-    if (seconds < least.seconds) least.seconds = seconds, least.layout = layout;
-    size_t i = rules.size();
-    while (i > 0 && ++pick[i - 1] == rules[i - 1].size()) pick[--i] = 0;
-    if (i == 0) return least;
-  }
 }
 
 /// A step of a small random model: products, pointwise ops and sums of four dims.
@@ -135,11 +92,11 @@ FunctionSpec lookup(Graph& g) {
 bool examine(const Graph& graph, const FunctionSpec& function, const char* mesh, double most) {
   const Costs costs(a100(), Mesh::parse(mesh));
   LayoutProblem problem(graph, function, costs, composite_kernels());
-  double all = 1;
-  for (const int v : problem.values()) all *= static_cast<double>(problem.layouts_of(v).size());
-  if (all > most) return false;
+  if (count_layouts(problem) > most) return false;
   const solver::Solution solution = solver::solve(problem.problem());
-  const Least least = least_of_all(graph, function, costs, problem);
+  const Least least = least_of_all(problem, costs.mesh(), [&](const std::string& layout) {
+    return lowered_sum(graph, function, costs, layout);
+  });
   INFO(graph.to_string() << "on " << mesh << ", least with " << least.layout);
   CHECK(solution.optimal);
   CHECK(LayoutProblem::seconds(solution.cost) == Approx(least.seconds).epsilon(1e-6));

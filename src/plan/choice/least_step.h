@@ -8,7 +8,8 @@
 namespace tessera {
 
 struct LeastStep {
-  double seconds = 0;  ///< no layouts take less, with fusion and overlap
+  /// No layouts take less, with fusion and overlap, if none lets more be fused than one rank does.
+  double seconds = 0;
   /// The choice that takes least by the weights of this bound (least_step.cpp).
   std::vector<int> choice = {};
   ByPhase<StepWeights> weights = {};
