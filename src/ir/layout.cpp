@@ -162,6 +162,10 @@ class ClauseParser {
     const bool is_number = !factor.empty() && factor.size() <= 4 &&
                            factor.find_first_not_of("0123456789") == std::string::npos;
     const int64_t intervals = is_number ? std::stoll(factor) : 0;
+    require(factor.find('+') == std::string::npos,
+            "layout clause '{}': '*' stands behind the last axis and counts for all of them, and "
+            "'{}*{}' has an axis behind it; write for example 'a+b*2'",
+            text_, axes, factor);
     require(intervals > 1 && axes != "-" && axes != "auto" && !axes.empty(),
             "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
             "intervals with the same work, and each stage of layers two chunks (or '*3' three)",

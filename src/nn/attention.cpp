@@ -42,6 +42,8 @@ Shape logit_dims(Tensor query, Tensor key, const AttentionOptions& o) {
 }
 
 double scale_of(Tensor query, const AttentionOptions& o) {
+  require(std::isfinite(o.scale), "a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}')",
+          o.scale, o.key_dim);
   if (o.scale != 0) return o.scale;
   return 1 / std::sqrt(static_cast<double>(query.dim(o.key_dim).size));
 }

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "nn/activations.h"
 #include "nn/row_exchange.h"
 #include "nn/stored.h"
 #include "tessera/nn_moe.h"
@@ -308,6 +309,7 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
     require(!w.up.empty() && w.up.size() == w.activations.size(),
             "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
             w.activations.size(), where(at));
+    for (const std::string& function : w.activations) require_activation(function, at);
     require(gates.shape() == indices.shape(),
             "[experts] gates {} of indices {}; they have one shape ({})", gates.shape().to_string(),
             indices.shape().to_string(), where(at));

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/fail.h"
+#include "nn/activations.h"
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"
 #include "tessera/op.h"
@@ -177,7 +178,8 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
   });
 }
 
-Tensor activate(Tensor x, const std::string& function, Loc at) {
+namespace {
+const std::map<std::string, Tensor (*)(Tensor, Loc)>& known_activations() {
   static const std::map<std::string, Tensor (*)(Tensor, Loc)> functions = {
       {"identity", identity},
       {"linear", identity},
@@ -195,12 +197,27 @@ Tensor activate(Tensor x, const std::string& function, Loc at) {
       {"exp", exp},
       {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
   };
+  return functions;
+}
+}  // namespace
+
+void require_activation(const std::string& function, Loc at) {
   std::vector<std::string> names;
-  for (const auto& [known, f] : functions) names.push_back(known);
-  const auto it = functions.find(function);
-  require(it != functions.end(), "[activate] unknown function '{}'{} ({})", function,
-          suggestion(function, names), where(at));
-  return function == "identity" || function == "linear" ? x : it->second(x, at);
+  for (const auto& [known, f] : known_activations()) names.push_back(known);
+  const std::map<std::string, std::string> gates = {
+      {"swiglu", "silu"}, {"geglu", "gelu"}, {"reglu", "relu"}, {"glu", "sigmoid"}};
+  const auto gate = gates.find(function);
+  require(known_activations().contains(function), "[activate] unknown function '{}'{} ({})", function,
+          gate == gates.end()
+              ? suggestion(function, names)
+              : fmt::format("; it is a product of two: {{\"{}\", \"linear\"}}", gate->second),
+          where(at));
+}
+
+Tensor activate(Tensor x, const std::string& function, Loc at) {
+  require_activation(function, at);
+  if (function == "identity" || function == "linear") return x;
+  return known_activations().at(function)(x, at);
 }
 
 Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::string>& in,

@@ -2,6 +2,8 @@
 // one, tensors with dims of groups and of experts are laid out by group, then by expert after
 // dispatch, then by group again. Each change of preference is an all_to_all if the rules give both
 // dims the same axis.
+#include <cmath>
+
 #include "base/fail.h"
 #include "nn/stored.h"
 #include "tessera/nn_moe.h"
@@ -18,6 +20,18 @@ Tensor with_embedding(Tensor seen, const std::string& model, const MoeOptions& o
   Tensor embedding = read_as(o.embedding, seen.dtype());
   if (o.embedded == Embedded::alone) return embedding;
   return appended ? concat({seen, embedding}, model, at) : add(seen, embedding, at);
+}
+
+void require_numbers(const MoeOptions& o, Loc at) {
+  require(o.bias_step >= 0 && std::isfinite(o.bias_step),
+          "[moe] bias_step {}; it is positive and finite, or 0 for no bias ({})", o.bias_step,
+          where(at));
+  require(o.balance >= 0 && o.z >= 0 && std::isfinite(o.balance) && std::isfinite(o.z),
+          "[moe] weights of the losses: balance {} and z {}; each is positive and finite, or 0 for "
+          "no such loss ({})",
+          o.balance, o.z, where(at));
+  require(std::isfinite(o.routing.scale), "[moe] the gates have the scale {}; it is finite ({})",
+          o.routing.scale, where(at));
 }
 
 void add_with_capacity(Moe& result, Tensor x, Tensor logits, const std::string& model,
@@ -80,6 +94,7 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
   return on_behalf_of("moe", at, [&]() -> Moe {
     Graph& g = x.graph();
     Scope scope(g, name);
+    require_numbers(o, at);
     require(!x.shape().has(o.experts.name), "[moe] x {} has the dim '{}' already ({})",
             x.shape().to_string(), o.experts.name, where(at));
     const Axes outside(x.shape().without({model}).names());
@@ -116,9 +131,13 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
       g.update(bias, bias + where(excess < 0.0, step, down, at), at);
     }
     if (!o.shared.empty()) {
-      require(o.shared.size() == 1 && o.shared[0].name != o.hidden.name,
-              "[moe] {} shared dims{}; a shared expert has one, with a name of its own ({})",
-              o.shared.size(), o.shared.size() == 1 ? ", that of the experts" : "", where(at));
+      require(o.shared.size() == 1,
+              "[moe] {} shared dims; there is at most one shared expert, with one hidden dim ({})",
+              o.shared.size(), where(at));
+      require(o.shared[0].name != o.hidden.name,
+              "[moe] the shared expert and the others have the hidden dim '{}'; give the shared one "
+              "another name ({})",
+              o.hidden.name, where(at));
       result.y = add(result.y, feed_forward(x, "shared", model, o.shared[0], o.expert, at), at);
     }
     result.loss = result.routing.balance * o.balance;

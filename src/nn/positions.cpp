@@ -1,4 +1,5 @@
 // Masks and positions: comparisons and functions of indices, which need no communication.
+#include <algorithm>
 #include <cmath>
 
 #include "base/fail.h"
@@ -36,8 +37,9 @@ Tensor window_mask(Graph& g, const Dim& length, const Dim& memory_length, int64_
             where(at));
     require_two_dims("window_mask", length, memory_length, at);
     Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
-    return logical_and(behind <= static_cast<double>(before), behind >= static_cast<double>(-after),
-                       at);
+    constexpr int64_t kMost = int64_t{1} << 30;  // positions are int32: this hides no key
+    return logical_and(behind <= static_cast<double>(std::min(before, kMost)),
+                       behind >= static_cast<double>(-std::min(after, kMost)), at);
   });
 }
 

@@ -103,12 +103,17 @@ class Gates {
 
   Tensor in_best_groups(Tensor x) const {
     const int64_t each = o.groups > 0 ? experts.size / o.groups : 0;
-    require(
-        o.groups > 0 && each * o.groups == experts.size && o.best_groups >= 1 &&
-            o.best_groups <= o.groups && each * o.best_groups >= o.choices,
-        "{} groups of {} experts, of which a token takes {} for {} choices; groups are of equal "
-        "size, and the best ones have enough experts",
-        o.groups, experts.size, o.best_groups, o.choices);
+    require(o.groups > 0 && each * o.groups == experts.size,
+            "{} groups of {} experts; groups are of equal size, so their number divides that of "
+            "the experts",
+            o.groups, experts.size);
+    require(o.best_groups >= 1 && o.best_groups <= o.groups,
+            "best_groups is {}; a token chooses in 1 to {} groups, as there are {}", o.best_groups,
+            o.groups, o.groups);
+    require(each * o.best_groups >= o.choices,
+            "a token has {} choices, but its best_groups {} of {} groups have {} experts; give "
+            "more best_groups, or fewer choices",
+            o.choices, o.best_groups, o.groups, each * o.best_groups);
     const Dim group(experts.name + "/groups", o.groups), inner(experts.name + "/inner", each);
     const Shape others = x.shape().without({experts.name}), flat_shape = others.united({experts}),
                 apart = others.united({group, inner});
@@ -445,8 +450,10 @@ class Router {
   /// check_finite() keeps the run from storing what depends on them.
   void report(Routing& r) const {
     Tensor fine = where(r.dropped > 0.0, s_.number(INFINITY), s_.number(1), s_.at);
-    const std::string label = fmt::format("more tokens than the {} places '{}' of an expert hold",
-                                          capacity_.size, capacity_.name);
+    const std::string label = fmt::format(
+        "more tokens than the {} places '{}' of an expert hold; a larger capacity_factor or "
+        "capacity has more places, and Overflow::count drops tokens",
+        capacity_.size, capacity_.name);
     fine = check_finite(fine, label, s_.at);
     for (Tensor* t : {&r.dispatch, &r.combine, &r.dropped, &r.load}) *t = mul(*t, fine, s_.at);
   }

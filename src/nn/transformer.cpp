@@ -111,8 +111,8 @@ void require_fitting(const TransformerOptions& o) {
   for (const SpanOptions& span : o.spans)
     require(span.window >= 0, "[transformer] a window of {} keys; 0 is no window", span.window);
   require(!o.scan || o.can_scan(),
-          "[transformer] scan makes a loop of the layers, but they are of {} kinds, and none "
-          "follows one of its own; set scan to false",
+          "[transformer] scan makes a loop of layers of one kind that follow one another, but "
+          "they are of {} kinds that take turns; set scan to false",
           o.spans.size());
   require(!o.parallel || o.placement == NormPlacement::before,
           "[transformer] parallel blocks have their norm before them; placement is another");

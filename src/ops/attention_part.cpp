@@ -103,7 +103,8 @@ Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& valu
                  {"key_dim", o.key_dim},
                  {"causal", int64_t{o.causal}},
                  {"scale", scale}};
-  if (o.window) attrs.set("window", *o.window);
+  // Positions are int32, and a larger window hides no key either.
+  if (o.window) attrs.set("window", std::min(*o.window, int64_t{1} << 30));
   if (o.soft_cap > 0) attrs.set("soft_cap", o.soft_cap);
   if (!o.segments.empty()) attrs.set("segments", int64_t{1});
   if (!o.slopes.empty()) attrs.set("slopes", int64_t{1});
@@ -120,6 +121,17 @@ void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
   require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
           "[attention] a soft cap of {}; it is positive and finite, or 0 for none ({})", o.soft_cap,
           where(at));
+  require(std::isfinite(o.scale),
+          "[attention] a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}') ({})", o.scale,
+          o.key_dim, where(at));
+  const auto require_positions = [&](const Tensor& ids, const std::string& dim, const char* what) {
+    require(ids.empty() || ids.shape().has(dim),
+            "[attention] the segments of the {} {} lack the dim '{}': each position has its own "
+            "({})",
+            what, ids.empty() ? "" : ids.shape().to_string(), dim, where(at));
+  };
+  require_positions(o.segments, o.length, "queries");
+  require_positions(o.memory_segments, o.memory_length, "keys");
   const auto require_of_query = [&](const Tensor& t, const char* what, bool integer) {
     if (t.empty()) return;
     require(integer ? t.dtype() == DType::int32 : is_floating(t.dtype()),

@@ -102,7 +102,8 @@ TEST_CASE("files of llm.c", "[corpus][fast]") {
         "tokens; give the tokens");
   CHECK(error(0, 1) ==
         "io [data] 'DIR/x.bin' has no header of llm.c and no index 'DIR/x.idx' beside it; for "
-        "tokens without a header set data.token_bytes (TextOptions::token_bytes) to 2 or 4");
+        "tokens without a header set data.token_bytes (TextOptions::token_bytes) to 2 or 4; a "
+        "text, or tokens of one byte, need another name than '*.bin'");
   f.write("x.bin", bytes_of(header).substr(0, 100));
   CHECK(f.error([&] { TextData{f("x.bin")}; }) ==
         "io [data] 'DIR/x.bin' has 100 bytes, less than the header of llm.c; it is truncated");

@@ -142,6 +142,10 @@ TEST_CASE("the structure of attention", "[errors]") {
                attended([](AttentionOptions& o) { o.soft_cap = -2; }));
   expect_usage({"[attention] a soft cap of nan;", kHere},
                attended([](AttentionOptions& o) { o.soft_cap = NAN; }));
+  for (const double scale : {NAN, INFINITY})
+    expect_usage({"[attention] a scale of ", "; it is finite, or 0 for 1 / sqrt(size of 'd_head')",
+                  kHere},
+                 attended([&](AttentionOptions& o) { o.scale = scale; }));
   const Tensor ids = in.of({kBatch, kLength}, DType::int32),
                of_keys = in.of({kBatch, kMemory}, DType::int32);
   expect_usage({"[attention] there are memory_segments [batch=3, memory_length=5], but no segments "
@@ -151,6 +155,13 @@ TEST_CASE("the structure of attention", "[errors]") {
   const auto segments = [&](Tensor own, Tensor theirs) {
     return attended([&](AttentionOptions& o) { o.segments = own, o.memory_segments = theirs; });
   };
+  expect_usage({"[attention] the segments of the queries [batch=3] lack the dim 'length': each "
+                "position has its own",
+                kHere},
+               segments(in.of({kBatch}, DType::int32), {}));
+  expect_usage({"[attention] the segments of the keys [batch=3] lack the dim 'memory_length'",
+                kHere},
+               segments(ids, in.of({kBatch}, DType::int32)));
   expect_usage({"[attention] the segments are float32; they must be int32", kHere},
                segments(in.of({kBatch, kLength}), of_keys));
   expect_usage(
@@ -231,7 +242,10 @@ TEST_CASE("the structure of attention", "[errors]") {
   expect_usage(
       {"[biased_attention] there is a prefix [batch=3], but attention is not causal", kHere},
       [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
-  biased.prefix = {}, biased.soft_cap = -1;
+  biased.prefix = {}, biased.scale = NAN;
+  expect_usage({"[biased_attention] a scale of nan; it is finite, or 0 for 1 / sqrt(size", kHere},
+               [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
+  biased.scale = 0, biased.soft_cap = -1;
   expect_usage({"[biased_attention] a soft cap of -1; it is positive and finite", kHere},
                [&] { nn::biased_attention(in.q, in.k, in.k, {}, biased); });
 }

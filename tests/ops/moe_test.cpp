@@ -714,7 +714,9 @@ TEST_CASE("an overflow of capacity is an error where the model says so") {
        std::vector<std::pair<const char*, const char*>>{{"x:1", ""}, {"x:2", "batch,experts:x"}}) {
     INFO(mesh);
     CHECK(train(o, mesh, layout, 6).at("dropped").at(0) == 0);
-    expect_usage({"more tokens than the 6 places 'capacity'", "moe_test.cpp"},
+    expect_usage({"more tokens than the 6 places 'capacity' of an expert hold; a larger "
+                  "capacity_factor or capacity has more places, and Overflow::count drops tokens",
+                  "moe_test.cpp"},
                  [&] { train(o, mesh, layout, 1); });
   }
 }
@@ -757,7 +759,12 @@ TEST_CASE("routers say what is wrong with their options") {
   error({"[route]", "capacity_factor -1 and least_capacity 4; neither is negative"},
         {.capacity_factor = -1});
   error({"[route] 3 groups of 4 experts", "equal size"}, {.groups = 3});
-  error({"[route] 4 groups of 4 experts, of which a token takes 1 for 2 choices"}, {.groups = 4});
+  error({"[route] 0 groups of 4 experts"}, {.groups = 0});
+  error({"[route] best_groups is 3; a token chooses in 1 to 2 groups, as there are 2"},
+        {.groups = 2, .best_groups = 3});
+  error({"[route] a token has 2 choices, but its best_groups 1 of 4 groups have 1 experts; give "
+         "more best_groups, or fewer choices"},
+        {.groups = 4});
   expect_usage({"[choose] the gating has a capacity"}, [] {
     Graph g;
     Tensor logits = g.input("logits", {Dim("length", 8), Dim("experts", 4)}, DType::float32);
@@ -779,7 +786,22 @@ TEST_CASE("routers say what is wrong with their options") {
         {.row_bound = -2});
   layer({"[moe] row_bound nan is a bound below the mean"}, {.row_bound = std::nan("")});
   layer({"[moe] bias_step 0.1 with a capacity"}, {.dropless = false, .bias_step = 0.1});
-  layer({"[moe] 1 shared dims, that of the experts"}, {.shared = {Dim("ff", 3)}});
+  layer({"[moe] the shared expert and the others have the hidden dim 'ff'; give the shared one "
+         "another name"},
+        {.shared = {Dim("ff", 3)}});
+  layer({"[moe] 2 shared dims; there is at most one shared expert"},
+        {.shared = {Dim("a", 3), Dim("b", 3)}});
+  for (const double step : {-0.1, std::nan("")})
+    layer({"[moe] bias_step ", "; it is positive and finite, or 0 for no bias"},
+          {.bias_step = step});
+  layer({"[moe] weights of the losses: balance nan and z 0; each is positive and finite",
+         "moe_test.cpp:"},
+        {.balance = std::nan("")});
+  layer({"[moe] weights of the losses: balance 0.01 and z -1;"}, {.z = -1});
+  layer({"[moe] the gates have the scale inf; it is finite"}, {.routing = {.scale = INFINITY}});
+  layer({"unknown function 'swiglu'; it is a product of two: {\"silu\", \"linear\"}",
+         "moe_test.cpp:"},
+        {.expert = {.activations = {"swiglu"}, .dense = {.bias = false}}});
   expect_usage({"[route]", "a bias where experts choose tokens"}, [] {
     Graph g;
     const Dim experts("experts", 4);

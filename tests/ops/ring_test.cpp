@@ -296,10 +296,13 @@ TEST_CASE("balanced: a rule that no op needs is refused", "[errors]") {
   };
   refused({8, 8, false}, "a:2", "length:a*2",
           {"layout rule 'length:a*2': no op has more work towards the end of 'length'",
-           "2 * 2 intervals", "causal attention without a window", "without '*2', or 'length?'"});
-  refused({8, 8, true}, "a:2", "heads:a*2", {"layout rule 'heads:a*2'", "of 'heads'"});
+           "only causal attention without a window has, along its queries",
+           "without '*2', or 'length?' if it may have no effect"});
+  refused({8, 8, true}, "a:2", "heads:a*2", {"layout rule 'heads:a*2'", "'heads' of 2 is too short"});
   refused({5, 5, true}, "a:3", "length:a*2",
-          {"layout rule 'length:a*2'", "each of the 3 ranks has 2 or more"});
+          {"layout rule 'length:a*2': '*2' is for a dim along which work grows",
+           "'length' of 5 is too short for two intervals on each of 3 ranks; make it 6 or longer, "
+           "or write the rule without '*2'"});
 }
 
 TEST_CASE("ring: no rank has all keys") {

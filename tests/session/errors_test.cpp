@@ -96,6 +96,9 @@ TEST_CASE("layout errors: grammar", "[errors]") {
   expect_usage({"layout clause 'length:a*x': 'a*x' is not a split", "'*2' gives each rank two"},
                [] { Layout::parse("length:a*x"); });
   expect_usage({"'-*2' is not a split"}, [] { Layout::parse("length:-*2"); });
+  expect_usage({"layout clause 'length:a*2+b': '*' stands behind the last axis",
+                "'a*2+b' has an axis behind it; write for example 'a+b*2'"},
+               [] { Layout::parse("length:a*2+b"); });
   expect_usage({"layout clause '@params length:a*2': 'a*2' deals the work of ops",
                 "in a clause without '@'"},
                [] { Layout::parse("@params length:a*2"); });

@@ -125,12 +125,22 @@ void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) con
     const CallTypes types = call_types(graph, node);
     return balances_work({*node.op, types.in, types.out, node.attrs}, rule.source.dim, slices);
   };
-  require(std::any_of(graph.nodes().begin(), graph.nodes().end(), needs_it),
-          "layout rule '{0}': no op has more work towards the end of '{1}' that could be cut into "
-          "2 * {2} intervals; causal attention without a window has, along its queries, if each "
-          "of the {2} ranks has 2 or more of them. Write the rule without '*2', or '{1}?' if this "
-          "may be",
-          rule.source.text, rule.source.dim, slices);
+  if (std::any_of(graph.nodes().begin(), graph.nodes().end(), needs_it)) return;
+  int64_t size = 0;
+  for (const Value& v : graph.values()) {
+    if (v.shape.has(rule.source.dim)) size = std::max(size, v.shape.dim(rule.source.dim).size);
+  }
+  require(size >= 2 * slices,
+          "layout rule '{0}': '*2' is for a dim along which work grows, as that of causal "
+          "attention without a window does along its queries, and '{1}' of {2} is too short for "
+          "two intervals on each of {3} ranks; make it {4} or longer, or write the rule without "
+          "'*2'",
+          rule.source.text, rule.source.dim, size, slices, 2 * slices);
+  fail(ErrorKind::usage,
+       "layout rule '{0}': no op has more work towards the end of '{1}', so '*2' has nothing to "
+       "even out; only causal attention without a window has, along its queries. Write the rule "
+       "without '*2', or '{1}?' if it may have no effect",
+       rule.source.text, rule.source.dim);
 }
 
 void RuleLayouts::check_intervals(const Graph& graph) const {
