@@ -405,13 +405,20 @@ double first_loss_scale(const Config& c) {
 void require_layers_in_loop(const Job& job, const Graph& graph) {
   const ModelSpec& spec = *job.spec;
   if (spec.loop_key.empty() || job.config.flag(spec.loop_key)) return;
+  const bool can_loop = !spec.transformer || spec.transformer(job.config).can_scan();
+  const std::string layers = spec.layers_key.empty() ? "layers" : short_name(spec.layers_key);
   for (const LayoutRule& rule : job.layout.rules()) {
     const bool is_known = std::any_of(graph.values().begin(), graph.values().end(),
                                       [&](const Value& v) { return v.shape.has(rule.dim); });
-    require(is_known || rule.optional || rule.automatic || rule.dim != short_name(spec.layers_key),
-            "layout rule '{}': the layers of '{}' are built one by one and have no dim '{}'; "
-            "--set {}=true makes them a loop, which a rule divides into stages",
-            rule.text, spec.name, rule.dim, short_name(spec.loop_key));
+    if (is_known || rule.optional || rule.automatic || rule.dim != layers) continue;
+    require(can_loop,
+            "layout rule '{}': the layers of '{}' are of several kinds that take turns, so they "
+            "cannot be a loop, and only a loop is divided into stages; leave the rule out",
+            rule.text, spec.name);
+    fail(ErrorKind::usage,
+         "layout rule '{}': the layers of '{}' are built one by one and have no dim '{}'; "
+         "--set {}=true makes them a loop, which a rule divides into stages",
+         rule.text, spec.name, rule.dim, short_name(spec.loop_key));
   }
 }
 }  // namespace
@@ -496,7 +503,22 @@ Session& Evaluator::session() {
   return *session_;
 }
 
+namespace {
+/// The same rules, each of which may match nothing: training has tensors that an evaluation lacks,
+/// such as gradients, and has checked the rules.
+Layout without_demands(const Layout& layout) {
+  std::string text;
+  for (const LayoutRule& rule : layout.rules()) {
+    std::string optional = rule.text;
+    if (!rule.optional) optional.insert(optional.find_last_of(":="), "?");
+    text += optional + ";";
+  }
+  return Layout::parse(text);
+}
+}  // namespace
+
 Evaluation Evaluator::run(Session& trained) {
+  if (!session_) job_.layout = without_demands(job_.layout);
   const std::vector<std::string> has = trained.program().stored_names();
   for (const std::string& name : session().program().stored_names()) {
     const std::string average = "optimizer." + name + ".ema";

@@ -63,6 +63,19 @@ TEST_CASE("resume: on another mesh and layout", "[cli]") {
   }
 }
 
+TEST_CASE("train: rules for tensors that only training has leave evaluations alone", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  const std::string job = "--mesh data:2 --steps 2 --checkpoint ck --layout ";
+  const CliResult r = train(f, job + "\"batch:data;@/*.grad/ d_model:data\"");
+  INFO(r.out << r.err);
+  CHECK(r.code == 0);
+  CHECK(r.out.find("eval at step 2: loss ") != std::string::npos);
+  expect_failure(
+      run_cli_in(f, "eval gpt --checkpoint ck --data text.txt --mesh data:2 --layout btach:data"),
+      1, {"no tensor has a dim 'btach'"});
+}
+
 TEST_CASE("resume: after kill -9 in the middle, several times", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
