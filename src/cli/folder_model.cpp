@@ -48,7 +48,7 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
        "Whether blocks that are alike and follow one another are a loop, of which one is compiled.",
        KeyRange::one_of({"false", "true"})},
       loss_blocks_key(),
-      {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)},
+      {"model.dropout", "0", "Rate of dropout, below 1.", KeyRange::number(0, 1)},
       {"model.config", folder.config_hash(), "Hash of config.json, to tell models apart."}};
   if (reads_images(folder)) {
     std::erase_if(keys, [](const ConfigKey& key) {
@@ -163,6 +163,7 @@ std::shared_ptr<const ModelSpec> folder_model(const std::string& path) {
     if (partial) o.lora.dropout = 0;
     return nn::transformer(g, o);
   };
+  spec.loop_key = "model.scan";
   spec.start = [folder](Session& session, const Config& c) { start(*folder, session, c); };
   if (reads_images(*folder)) {
     spec.data = [folder](const Config& c, bool held_out) {

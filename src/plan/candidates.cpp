@@ -88,11 +88,17 @@ void Candidates::order_axes(size_t assignment) {
 std::vector<int64_t> Candidates::chunk_options(size_t assignment, PipelineSchedule schedule) const {
   if (space_.fixed_chunks() > 1) return {space_.fixed_chunks()};
   std::vector<int64_t> options = {1};
-  const int64_t layers = model().layers, depth = stages(assignment);
-  if (schedule == PipelineSchedule::gpipe || space_.fixes_stages() || layers % depth != 0)
-    return options;
-  for (int64_t chunks = 2; chunks <= std::min(layers / depth, kMostChunks); ++chunks)
-    if (layers / depth % chunks == 0) options.push_back(chunks);
+  if (schedule == PipelineSchedule::gpipe || space_.fixes_stages()) return options;
+  const StepSummary& summary = summaries_[0];
+  const auto are_dealt = [&](int64_t chunks) {
+    for (size_t d = 0; d < summary.dims.size(); ++d) {
+      const bool counts_layers = (summary.stages >> d & 1) != 0;
+      if (counts_layers && summary.sizes[d] % (stages(assignment) * chunks) != 0) return false;
+    }
+    return true;
+  };
+  for (int64_t chunks = 2; chunks <= kMostChunks; ++chunks)
+    if (are_dealt(chunks)) options.push_back(chunks);
   return options;
 }
 

@@ -134,7 +134,7 @@ PricedPlan with_largest_transfers(PricedPlan plan) {
 
 std::shared_ptr<const Graph> Pricer::layers_in_loop() {
   const bool may_loop = model_.is_loop || !model_.loop_setting.empty();
-  if (!may_loop || model_.layers < 2 || model_.microbatches.back() < 2) return nullptr;
+  if (!may_loop || model_.microbatches.back() < 2) return nullptr;
   PlanBuild build{model_.layers, model_.recompute_options[0].first,
                   model_.recompute_options[0].second, model_.microbatches[0]};
   build.looped = !model_.is_loop;

@@ -50,7 +50,7 @@ std::string TensorProof::unfit(const PricedCandidate& best) const {
 TensorProof::Models TensorProof::models() {
   const PlanModel& model = candidates_.model();
   PlanBuild build{model.layers, "none", "none", 1};
-  build.unrolled = model.is_loop;
+  build.unrolled = model.is_loop && model.layers > 1;  // one or two of many layers, not all
   if (model.layers < 2) {
     const PlanStep& all = candidates_.pricer().built(build);
     return {&all, &all, 1};

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <filesystem>
 #include <map>
 #include <random>
 #include <set>
@@ -352,6 +353,45 @@ TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
       f, "plan gpt --devices 2 --machine slow.toml --json q.json --set scan=false " + model);
   CHECK(one_by_one.code == 0);
   CHECK(nlohmann::json::parse(f.read("q.json"))["best"]["settings"] == "");
+}
+
+TEST_CASE("plan: the layers of a folder are dealt to stages where that is fastest", "[plan][cli]") {
+  const Folder f;
+  f.write("slow.toml", slow_links().to_toml());
+  std::filesystem::create_directory(f("big"));
+  f.write("big/config.json",
+          R"({"model_type": "llama", "hidden_size": 768, "intermediate_size": 3072,
+              "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 8,
+              "vocab_size": 64, "max_position_embeddings": 64, "rms_norm_eps": 1e-05,
+              "rope_theta": 10000.0, "torch_dtype": "float32"})");
+  const std::string keys = "length=16 batch=8 ";
+  expect_success(run_cli_in(f,
+                            "plan big --devices 2 --machine slow.toml --plan-time 100 --json "
+                            "p.json --set " +
+                                keys));
+  const nlohmann::json report = nlohmann::json::parse(f.read("p.json")), best = report["best"];
+  INFO(best.dump(1));
+  CHECK(best["layout"].get<std::string>().find("layers") == 0);
+  CHECK(best["settings"] == "");  // they are a loop already
+  const std::string flags = fmt::format(
+      "--mesh \"{}\" --layout \"{}\" --set microbatches={} ", best["mesh"].get<std::string>(),
+      best["layout"].get<std::string>(), best["microbatches"].get<int>());
+  expect_success(run_cli_in(f, "simulate big --machine slow.toml --json s.json " + flags + keys));
+  const nlohmann::json played = nlohmann::json::parse(f.read("s.json"));
+  CHECK(played["seconds"].get<double>() == Approx(best["seconds"].get<double>()));
+  expect_failure(run_cli_in(f, "simulate big --machine slow.toml --stages 2 --set " + keys), 1,
+                 {"--stages 2 needs a model with a key for its number of layers, and 'llama' has "
+                  "none",
+                  "--mesh \"pipe:2\" --layout \"layers:pipe\""});
+  // Layers of two kinds that take turns have no loop.
+  const std::string turns = "explain " TESSERA_SOURCE_DIR
+                            "/tests/models/gemma2 --mesh pipe:2 --layout layers:pipe --set "
+                            "length=16 microbatches=2";
+  expect_failure(run_cli_in(f, turns), 1,
+                 {"layout rule 'layers:pipe': the layers of 'gemma2' are of several kinds that "
+                  "take turns, so they cannot be a loop"});
+  expect_failure(run_cli_in(f, turns + " scan=true"), 1,
+                 {"they are of 2 kinds that take turns; set scan to false"});
 }
 
 TEST_CASE("plan: the flags of every plan on the page have its time and memory", "[plan][cli]") {
