@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/layout_text.h"
 #include "cli/report.h"
 #include "cli/say.h"
 #include "cli/watchdog.h"
@@ -144,7 +145,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
   start(b, cluster);
   if (cluster.is_root()) {
     say("{} on mesh {}\nA  {}\nB  {}\n", a.job.spec->name, a.job.mesh.to_string(),
-        a.job.layout.to_string(), b.job.layout.to_string());
+        layout_text(a.job.layout), layout_text(b.job.layout));
   }
   const bool narrow = is_narrow(a.job.config);
   Comparison comparison(args.tolerance, narrow);

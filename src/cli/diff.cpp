@@ -229,9 +229,11 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       return std::abs(delta(x)) > std::abs(delta(y));
     });
   }
-  say("A  {}\nB  {}\non {}: {}\n{}{} nodes differ, most first; those that do not {:+.3f} ms\n",
-      args.words[1], args.words[2], a.machine, verdict(a, b), causes_table(a, b), changed.size(),
-      1e3 * same);
+  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.words[1], args.words[2], a.machine, verdict(a, b),
+      causes_table(a, b),
+      changed.empty() ? "no node differs"
+                      : fmt::format("{} nodes differ, most first; those that do not {:+.3f} ms",
+                                    changed.size(), 1e3 * same));
   nlohmann::json json = {{"a", a.seconds}, {"b", b.seconds}, {"machine", a.machine}};
   json["causes"] = nlohmann::json::array();
   for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b)))

@@ -24,8 +24,9 @@ LogFile::LogFile(std::string path, std::FILE* file) : path_(std::move(path)), fi
 LogFile::~LogFile() {
   const int error = flush();
   if (error == 0 && lost_ == 0) return;
-  warn(fmt::format("'{}' lacks the last {} bytes and {} records besides: {}", path_, kept_.size(),
-                   lost_, error == 0 ? "storage failed for too long" : std::strerror(error)));
+  warn(fmt::format("'{}' lacks the last {} bytes{}: {}", path_, kept_.size(),
+                   lost_ == 0 ? "" : fmt::format(" and {} records after them", lost_),
+                   error == 0 ? "storage failed for too long" : std::strerror(error)));
 }
 
 bool LogFile::is_empty() const { return std::ftell(file_.get()) == 0; }

@@ -97,7 +97,7 @@ std::vector<ConfigKey> gpt_keys() {
       {"model.scan", "false", "Whether the blocks are a loop, of which one is compiled.",
        KeyRange::one_of({"false", "true"})},
       cli::loss_blocks_key(),
-      {"model.dropout", "0", "Rate of dropout.", KeyRange::number(0, 1)}};
+      {"model.dropout", "0", "Rate of dropout, below 1.", KeyRange::number(0, 1)}};
   for (ConfigKey& key : cli::ahead_keys()) keys.push_back(std::move(key));
   for (ConfigKey& key : cli::lora_keys()) keys.push_back(std::move(key));
   return keys;

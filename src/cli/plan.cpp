@@ -218,6 +218,13 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
           "--microbatch-size {}: the planner chooses that; leave it out, or give "
           "--set microbatches=N",
           args.microbatch_size);
+  require(args.why_not_mesh.empty() || !args.why_not.empty(),
+          "--why-not-mesh '{}' is the mesh of a --why-not layout; give that too",
+          args.why_not_mesh);
+  const Layout beside = Layout::parse(layout_rules(args.why_not));
+  for (const LayoutRule& rule : beside.rules())
+    require(!rule.automatic, "--why-not '{}' is priced as it stands, and '{}' leaves it open",
+            args.why_not, rule.text);
   const Job job = job_to_plan(args, models);
   const Machine machine = machine_for_plans(args);
   const PlanModel model = model_of(job);
@@ -235,8 +242,7 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
     const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
-    const PricedPlan other = priced(model, mesh, Layout::parse(layout_rules(args.why_not)),
-                                    found.best.build, machine, found.memory_limit);
+    const PricedPlan other = priced(model, mesh, beside, found.best.build, machine, found.memory_limit);
     answer.findings.other = other;
     answer.findings.why_not = compare(found, other);
     answer.add("why_not", "\n" + answer.findings.why_not, to_json(other));

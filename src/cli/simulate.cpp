@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "cli/auto_plan.h"
 #include "cli/charts.h"
+#include "cli/layout_text.h"
 #include "cli/report.h"
 #include "cli/say.h"
 #include "cli/source_text.h"
@@ -79,6 +80,15 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
 Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
                            const SimulateOptions& how) {
   const int64_t microbatches = job.config.integer("train.microbatches");
+  require(!job.spec->layers_key.empty(),
+          "--stages {} needs a model with a key for its number of layers, and '{}' has none; for "
+          "layers that are a loop write a rule instead: --mesh \"pipe:{}\" --layout \"layers:pipe\"",
+          args.stages, job.spec->name, args.stages);
+  const std::string layers = short_name(job.spec->layers_key);
+  for (const LayoutRule& rule : job.layout.rules())
+    require(rule.dim != layers || rule.axes.empty(),
+            "layout rule '{}' and --stages {} both divide the layers; leave one of the two out",
+            rule.text, args.stages);
   require(microbatches >= 2,
           "--stages {} needs microbatches, and train.microbatches is {}; add --set "
           "microbatches={} or more",
@@ -99,7 +109,7 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
 void print(const Job& job, const Simulation& s) {
   say("{} on {}mesh {} ({} ranks of {}), layout {}\n", job.spec->name,
       s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(), s.ranks,
-      s.machine, job.layout.to_string());
+      s.machine, layout_text(job.layout));
   if (s.stages > 1)
     say("{}, {} microbatches; each sends {} to the next stage in {:.3f} ms\n",
         s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",

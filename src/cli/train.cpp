@@ -372,7 +372,9 @@ void summarize(Training& t, int code) {
   } else if (code == 0 && !a.log.empty()) {
     next = fmt::format("{} report {}", shell_word(a.program), shell_word(a.log));
   }
-  const std::string text = t.summary.text(t.best, {a.checkpoint, a.log, next});
+  const bool failed = t.failed_save.tries > 0;  // an error has said so
+  const std::string text =
+      t.summary.text(t.best, {failed ? std::string() : a.checkpoint, a.log, next});
   if (!text.empty()) t.progress->note(text);
 }
 

@@ -93,7 +93,7 @@ std::vector<ConfigKey> lora_keys() {
            KeyRange::whole(0, 1e6)},
           {"model.lora_alpha", "16", "Scale of these matrices, divided by the rank.",
            KeyRange::number(0)},
-          {"model.lora_dropout", "0", "Rate of dropout in front of these matrices, in training.",
+          {"model.lora_dropout", "0", "Rate of dropout in front of these matrices, in training; below 1.",
            KeyRange::number(0, 1)},
           {"model.lora_targets", "",
            "The dense layers with LoRA, as globs of the ends of their names: query, value, mlp.*. "

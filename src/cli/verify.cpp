@@ -14,6 +14,7 @@
 #include "base/files.h"
 #include "cli/choices.h"
 #include "cli/commands.h"
+#include "cli/layout_text.h"
 #include "cli/report.h"
 #include "cli/say.h"
 #include "cli/watchdog.h"
@@ -436,8 +437,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
         "  loss      {:.3e}  ({})\n"
         "  gradient  {:.3e}  ({}), of the first step {:.3e}\n"
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
-        loss.value, loss.layout, gradient.value, gradient.layout, first_gradient.value,
-        parameter.value, parameter.layout, ok ? "equal" : "NOT EQUAL", tolerance);
+        loss.value, layout_text(loss.layout), gradient.value, layout_text(gradient.layout),
+        first_gradient.value, parameter.value, layout_text(parameter.layout), ok ? "equal" : "NOT EQUAL", tolerance);
     if (!ok && reference.hidden_choices)
       say("the model chooses (argmax, top_k) inside of a loop, where a choice that fell otherwise "
           "is not told from an error; build it without loops (--set scan=false microbatches=1), or "

@@ -93,8 +93,8 @@ namespace {
 void check_options(const SimulateOptions& how) {
   require(how.stragglers >= 0 && how.failure_hours >= 0 && how.checkpoint_seconds > 0 &&
               how.restart_seconds >= 0,
-          "simulate: stragglers {}, failure hours {}, restart {} s are at least 0 and a checkpoint "
-          "of {} s is longer than that",
+          "simulate: stragglers {}, failure hours {}, restart {} s and a checkpoint of {} s: none "
+          "is negative, and a checkpoint takes more than 0 s",
           how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
 }
 

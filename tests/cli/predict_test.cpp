@@ -176,6 +176,7 @@ TEST_CASE("diff says where the milliseconds go", "[cli]") {
   const CliResult same =
       run_cli_in(f, "diff gpt batch:data batch:data --mesh data:2 --machine h100");
   CHECK(same.out.find("on h100: A and B take the same time.\n") != std::string::npos);
+  CHECK(same.out.find("no node differs\n") != std::string::npos);
   CHECK(r.out.find("all_reduce over model") != std::string::npos);
   for (const char* part : {"ms, by cause\n", "  compute\n", "  waiting for data\n", "  a step\n"})
     CHECK(r.out.find(part) != std::string::npos);

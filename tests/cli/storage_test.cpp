@@ -75,6 +75,7 @@ TEST_CASE("storage: a save that fails to the end asks for a restart, which goes 
   CHECK(contains(r.out, "error: the state after step 30 could not be saved in 0.3 s"));
   CHECK(contains(r.out, "exit code 75 asks for a restart"));
   CHECK(contains(r.out, "newest checkpoint in 'ck': make room there first"));
+  CHECK(!contains(r.out, "\nsaved "));
   CHECK(tessera::find_latest(f("ck"))->step == 10);
   const CliResult again = train(f, job + "--steps 30 --resume");
   CHECK(again.code == 0);
@@ -129,4 +130,5 @@ TEST_CASE("storage: a log keeps its lines until they can be written", "[cli]") {
   const CliResult lost = train(f, logs + "new.jsonl", "write:28:5:1000000:new.jsonl");
   CHECK(lost.code == 0);
   CHECK(contains(lost.err, "'new.jsonl' lacks the last "));
+  CHECK(contains(lost.err, " bytes: No space left on device"));
 }

@@ -312,6 +312,11 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   expect_success(run_cli_in(f, "plan " + model +
                                    "--mesh data:2 --machine a100-80gb --time 1 "
                                    "--microbatch-size auto --memory 1GB --set recompute=auto"));
+  expect_failure(run_cli_in(f, "plan " + model + "--devices 2 --why-not-mesh a:2"), 1,
+                 {"--why-not-mesh 'a:2' is the mesh of a --why-not layout; give that too"});
+  expect_failure(run_cli_in(f, "plan " + model + "--devices 2 --why-not \"batch:data;*:auto\""), 1,
+                 {"--why-not 'batch:data;*:auto' is priced as it stands, and '*:auto' leaves it "
+                  "open"});
   expect_failure(run_cli_in(f, "plan " + model + "--mesh data:2 --microbatch-size 2"), 1,
                  {"--microbatch-size 2: the planner chooses that", "--set microbatches=N"});
   const CliResult parts =

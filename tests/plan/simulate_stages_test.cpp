@@ -75,6 +75,12 @@ TEST_CASE("simulate: stages on the command line, and what cannot be dealt", "[pl
   CHECK(nlohmann::json::parse(f.read("s.json"))["interleave"] == 2);
   expect_success(run_cli_in(f, command + "microbatches=4 --stages 2 --interleave 4 --json s.json"));
   CHECK(nlohmann::json::parse(f.read("s.json"))["schedule"] == "interleaved");
+  expect_failure(run_cli_in(f,
+                            "simulate gpt --machine a100-80gb --mesh pipe:2 --layout layers:pipe "
+                            "--stages 4 --set layers=8 microbatches=4 scan=true"),
+                 1,
+                 {"layout rule 'layers:pipe' and --stages 4 both divide the layers; leave one of "
+                  "the two out"});
   expect_failure(run_cli_in(f, command + "--stages 4"), 1,
                  {"--stages 4 needs microbatches, and train.microbatches is 1"});
   expect_failure(run_cli_in(f, command + "microbatches=4 --stages 3"), 1,
