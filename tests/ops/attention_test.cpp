@@ -40,6 +40,8 @@ std::vector<Case> cases() {
           {63, 70, 16, apart, keys_apart, true},
           {200, 200, 16, apart, keys_apart, true, 30},
           {130, 170, 16, dense, keys_across, false, 20},
+          {70, 70, 16, apart, keys_apart, true, INT64_MAX},  // no limit
+          {70, 90, 16, apart, keys_apart, false, INT64_MAX},
           {300, 300, 16, apart, keys_apart, true, 0, 4},
           {300, 300, 8, dense, keys_apart, false, 0, 3},
           {150, 150, 16, apart, shared, true, 0, 0, 0.7},

@@ -57,7 +57,8 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
   for (const Value& v : graph.values()) {
     for (const Dim& d : v.shape) known.insert(d.name);
   }
-  const std::vector<std::string> names(known.begin(), known.end());
+  std::vector<std::string> names(known.begin(), known.end());
+  std::erase_if(names, [](const std::string& name) { return name.starts_with('_'); });  // of loops
   for (const LayoutRule& source : layout.rules()) {
     if (source.automatic) {
       fail(ErrorKind::unsupported,
