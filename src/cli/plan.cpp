@@ -242,7 +242,8 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.add("", to_string(found), to_json(found));
   if (!args.why_not.empty()) {
     const Mesh mesh = args.why_not_mesh.empty() ? found.best.mesh : Mesh::parse(args.why_not_mesh);
-    const PricedPlan other = priced(model, mesh, beside, found.best.build, machine, found.memory_limit);
+    const PricedPlan other =
+        priced(model, mesh, beside, found.best.build, machine, found.memory_limit);
     answer.findings.other = other;
     answer.findings.why_not = compare(found, other);
     answer.add("why_not", "\n" + answer.findings.why_not, to_json(other));

@@ -249,7 +249,7 @@ void add_files(const cli::AddCommand& add, Arguments& a) {
 
 void add_dtype(CLI::App* app, Arguments& a) {
   add_key(app, a, "--dtype", "DTYPE", "train.dtype",
-          "Dtype of activations: float32, float64, bfloat16 or float16.");
+          "Dtype of activations: float32, float64, bfloat16, float16 or float8.");
 }
 
 void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<ModelSpec>& models) {

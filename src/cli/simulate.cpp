@@ -80,10 +80,11 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
 Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
                            const SimulateOptions& how) {
   const int64_t microbatches = job.config.integer("train.microbatches");
-  require(!job.spec->layers_key.empty(),
-          "--stages {} needs a model with a key for its number of layers, and '{}' has none; for "
-          "layers that are a loop write a rule instead: --mesh \"pipe:{}\" --layout \"layers:pipe\"",
-          args.stages, job.spec->name, args.stages);
+  require(
+      !job.spec->layers_key.empty(),
+      "--stages {} needs a model with a key for its number of layers, and '{}' has none; for "
+      "layers that are a loop write a rule instead: --mesh \"pipe:{}\" --layout \"layers:pipe\"",
+      args.stages, job.spec->name, args.stages);
   const std::string layers = short_name(job.spec->layers_key);
   for (const LayoutRule& rule : job.layout.rules())
     require(rule.dim != layers || rule.axes.empty(),

@@ -87,17 +87,18 @@ nn::MultiTokenOptions ahead_of(const Config& c) {
 }
 
 std::vector<ConfigKey> lora_keys() {
-  return {{"model.lora_rank", "0",
-           "Rank of the matrices that LoRA adds to dense layers of the blocks; only they are "
-           "trained, and what train.trainable names. 0 adds none.",
-           KeyRange::whole(0, 1e6)},
-          {"model.lora_alpha", "16", "Scale of these matrices, divided by the rank.",
-           KeyRange::number(0)},
-          {"model.lora_dropout", "0", "Rate of dropout in front of these matrices, in training; below 1.",
-           KeyRange::number(0, 1)},
-          {"model.lora_targets", "",
-           "The dense layers with LoRA, as globs of the ends of their names: query, value, mlp.*. "
-           "Empty: all in the blocks."}};
+  return {
+      {"model.lora_rank", "0",
+       "Rank of the matrices that LoRA adds to dense layers of the blocks; only they are "
+       "trained, and what train.trainable names. 0 adds none.",
+       KeyRange::whole(0, 1e6)},
+      {"model.lora_alpha", "16", "Scale of these matrices, divided by the rank.",
+       KeyRange::number(0)},
+      {"model.lora_dropout", "0",
+       "Rate of dropout in front of these matrices, in training; below 1.", KeyRange::number(0, 1)},
+      {"model.lora_targets", "",
+       "The dense layers with LoRA, as globs of the ends of their names: query, value, mlp.*. "
+       "Empty: all in the blocks."}};
 }
 
 nn::LoraOptions lora_of(const Config& c) {

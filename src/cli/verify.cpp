@@ -438,7 +438,8 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
         "  gradient  {:.3e}  ({}), of the first step {:.3e}\n"
         "  parameter {:.3e}  ({})\n{} (tolerance {:g})\n",
         loss.value, layout_text(loss.layout), gradient.value, layout_text(gradient.layout),
-        first_gradient.value, parameter.value, layout_text(parameter.layout), ok ? "equal" : "NOT EQUAL", tolerance);
+        first_gradient.value, parameter.value, layout_text(parameter.layout),
+        ok ? "equal" : "NOT EQUAL", tolerance);
     if (!ok && reference.hidden_choices)
       say("the model chooses (argmax, top_k) inside of a loop, where a choice that fell otherwise "
           "is not told from an error; build it without loops (--set scan=false microbatches=1), or "

@@ -252,11 +252,10 @@ Explanation explain(
   for (const PaddingReport& p : e.padding) {
     const double waste = 1 - static_cast<double>(p.size) / static_cast<double>(p.padded);
     if (waste > 0.2) {
-      e.notes.push_back(
-          fmt::format("dim '{}' of {} is padded to {}: {} % of its memory and work is wasted; "
-                      "give it fewer ranks",
-                      p.dim, p.size, p.padded,
-                      waste > 0.99 ? "over 99" : fmt::format("{:.0f}", 100 * waste)));
+      e.notes.push_back(fmt::format(
+          "dim '{}' of {} is padded to {}: {} % of its memory and work is wasted; "
+          "give it fewer ranks",
+          p.dim, p.size, p.padded, waste > 0.99 ? "over 99" : fmt::format("{:.0f}", 100 * waste)));
     }
   }
   if (machine != nullptr) predict(program, *machine, options.mesh, e);

@@ -56,11 +56,12 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
     for (size_t v = 0; v < known.size() && !any && !in_loop; ++v)
       in_loop = graph.producer(static_cast<int>(v)).loop >= 0 &&
                 glob_match(glob, graph.value(static_cast<int>(v)).name);
-    require(any || !in_loop,
-            "'{}' is only computed in a loop: it has a value in each layer and microbatch, and none "
-            "outside; without loops (--set scan=false microbatches=1) each layer has names of its "
-            "own, such as block0",
-            glob);
+    require(
+        any || !in_loop,
+        "'{}' is only computed in a loop: it has a value in each layer and microbatch, and none "
+        "outside; without loops (--set scan=false microbatches=1) each layer has names of its "
+        "own, such as block0",
+        glob);
     require(any, "no tensor that the model computes or stores matches '{}'{}", glob,
             suggestion(plain_part(glob), names_and_scopes(graph, known)));
   }

@@ -63,7 +63,8 @@ TokenFile::TokenFile(const std::string& path, int token_bytes)
   if (path.ends_with(".bin") && token_bytes == 1 && file_->size() > 0)
     fail(ErrorKind::io,
          "[data] '{}' has no header of llm.c and no index '{}.idx' beside it; for tokens without a "
-         "header set data.token_bytes (TextOptions::token_bytes) to 2 or 4; a text, or tokens of one "
+         "header set data.token_bytes (TextOptions::token_bytes) to 2 or 4; a text, or tokens of "
+         "one "
          "byte, need another name than '*.bin'",
          path, path.substr(0, path.size() - 4));
   if (file_->size() % token_bytes != 0)

@@ -207,7 +207,8 @@ void require_activation(const std::string& function, Loc at) {
   const std::map<std::string, std::string> gates = {
       {"swiglu", "silu"}, {"geglu", "gelu"}, {"reglu", "relu"}, {"glu", "sigmoid"}};
   const auto gate = gates.find(function);
-  require(known_activations().contains(function), "[activate] unknown function '{}'{} ({})", function,
+  require(known_activations().contains(function), "[activate] unknown function '{}'{} ({})",
+          function,
           gate == gates.end()
               ? suggestion(function, names)
               : fmt::format("; it is a product of two: {{\"{}\", \"linear\"}}", gate->second),

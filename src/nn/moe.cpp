@@ -134,10 +134,11 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
       require(o.shared.size() == 1,
               "[moe] {} shared dims; there is at most one shared expert, with one hidden dim ({})",
               o.shared.size(), where(at));
-      require(o.shared[0].name != o.hidden.name,
-              "[moe] the shared expert and the others have the hidden dim '{}'; give the shared one "
-              "another name ({})",
-              o.hidden.name, where(at));
+      require(
+          o.shared[0].name != o.hidden.name,
+          "[moe] the shared expert and the others have the hidden dim '{}'; give the shared one "
+          "another name ({})",
+          o.hidden.name, where(at));
       result.y = add(result.y, feed_forward(x, "shared", model, o.shared[0], o.expert, at), at);
     }
     result.loss = result.routing.balance * o.balance;

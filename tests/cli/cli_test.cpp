@@ -77,8 +77,9 @@ TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {
   expect_failure(train(f, "--mesh pipe:2 --layout layers:pipe"), 1,
                  {"layout rule 'layers:pipe': the layers of 'gpt' are built one by one",
                   "--set scan=true makes them a loop"});
-  expect_failure(train(f, "--mesh pipe:2 --layout layers:pipe --set scan=true microbatches=2 "
-                          "--watch gpt.block.mlp.gelu"),
+  expect_failure(train(f,
+                       "--mesh pipe:2 --layout layers:pipe --set scan=true microbatches=2 "
+                       "--watch gpt.block.mlp.gelu"),
                  1,
                  {"'gpt.block.mlp.gelu' is only computed in a loop: it has a value in each layer "
                   "and microbatch, and none outside",

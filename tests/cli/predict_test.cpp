@@ -66,9 +66,15 @@ TEST_CASE("simulate plays a model on a machine", "[cli]") {
     if (e["ph"] == "X") end = std::max(end, e["ts"].get<double>() + e["dur"].get<double>());
   }
   CHECK(end == Approx(1e6 * s["seconds"].get<double>()));
+  r = run_cli_in(f, model + "--mesh data:2 --layout \";\"");
+  CHECK(r.out.find("gpt on mesh data:2 (2 ranks of h100), layout nothing split\n") == 0);
+  r = run_cli_in(f, "explain gpt --mesh data:16384 --layout batch:data --set layers=1");
+  CHECK(r.out.find("dim 'batch' of 16 is padded to 16384: over 99 % of its memory and work is "
+                   "wasted") != std::string::npos);
   const std::string here = "TESSERA_CACHE=" + f.dir;
   expect_failure(run_cli_in(f, "simulate gpt", here), 1, {"simulate needs --machine", "a100-80gb"});
-  expect_failure(run_cli_in(f, model + "--checkpoint-seconds 0"), 1, {"a checkpoint of 0 s"});
+  expect_failure(run_cli_in(f, model + "--checkpoint-seconds 0"), 1,
+                 {"a checkpoint of 0 s: none is negative, and a checkpoint takes more than 0 s"});
 }
 
 TEST_CASE("calibrate says that others were at work", "[cli]") {

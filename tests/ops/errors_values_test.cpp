@@ -143,9 +143,9 @@ TEST_CASE("the structure of attention", "[errors]") {
   expect_usage({"[attention] a soft cap of nan;", kHere},
                attended([](AttentionOptions& o) { o.soft_cap = NAN; }));
   for (const double scale : {NAN, INFINITY})
-    expect_usage({"[attention] a scale of ", "; it is finite, or 0 for 1 / sqrt(size of 'd_head')",
-                  kHere},
-                 attended([&](AttentionOptions& o) { o.scale = scale; }));
+    expect_usage(
+        {"[attention] a scale of ", "; it is finite, or 0 for 1 / sqrt(size of 'd_head')", kHere},
+        attended([&](AttentionOptions& o) { o.scale = scale; }));
   const Tensor ids = in.of({kBatch, kLength}, DType::int32),
                of_keys = in.of({kBatch, kMemory}, DType::int32);
   expect_usage({"[attention] there are memory_segments [batch=3, memory_length=5], but no segments "
@@ -159,9 +159,9 @@ TEST_CASE("the structure of attention", "[errors]") {
                 "position has its own",
                 kHere},
                segments(in.of({kBatch}, DType::int32), {}));
-  expect_usage({"[attention] the segments of the keys [batch=3] lack the dim 'memory_length'",
-                kHere},
-               segments(ids, in.of({kBatch}, DType::int32)));
+  expect_usage(
+      {"[attention] the segments of the keys [batch=3] lack the dim 'memory_length'", kHere},
+      segments(ids, in.of({kBatch}, DType::int32)));
   expect_usage({"[attention] the segments are float32; they must be int32", kHere},
                segments(in.of({kBatch, kLength}), of_keys));
   expect_usage(

@@ -298,7 +298,8 @@ TEST_CASE("balanced: a rule that no op needs is refused", "[errors]") {
           {"layout rule 'length:a*2': no op has more work towards the end of 'length'",
            "only causal attention without a window has, along its queries",
            "without '*2', or 'length?' if it may have no effect"});
-  refused({8, 8, true}, "a:2", "heads:a*2", {"layout rule 'heads:a*2'", "'heads' of 2 is too short"});
+  refused({8, 8, true}, "a:2", "heads:a*2",
+          {"layout rule 'heads:a*2'", "'heads' of 2 is too short"});
   refused({5, 5, true}, "a:3", "length:a*2",
           {"layout rule 'length:a*2': '*2' is for a dim along which work grows",
            "'length' of 5 is too short for two intervals on each of 3 ranks; make it 6 or longer, "
