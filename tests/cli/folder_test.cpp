@@ -216,8 +216,9 @@ TEST_CASE("random weights are asked for, and other folders and models refused", 
   expect_failure(run_cli_in(f, "eval gpt --data text"), 1, {"eval needs --checkpoint DIR"});
   expect_failure(run_cli_in(f, "train bare --data text --set length=65"), 1,
                  {"key 'model.length' is 65", "64"});
-  expect_failure(run_cli_in(f, "explain " + kModels + "qwen3 --set scan=true"), 1,
-                 {"scan makes a loop of the layers, but they are of 2 kinds"});
+  expect_failure(
+      run_cli_in(f, "explain " + kModels + "qwen3 --set scan=true"), 1,
+      {"scan makes a loop of layers of one kind that follow one another, but they are of 2 kinds"});
   // The checkpoint belongs to the configuration that it was made of.
   const std::string config = f.read("bare/config.json");
   const size_t at = config.find("\"rms_norm_eps\": 1e-06");

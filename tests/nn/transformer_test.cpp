@@ -488,7 +488,7 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   refused({"logits_cap -30; it is positive and finite, or 0 for none"},
           [](auto& o) { o.logits_cap = -30; });
   refused({"a window of -1 keys"}, [](auto& o) { o.spans[0].window = -1; });
-  refused({"scan makes a loop of the layers", "2 kinds"}, [](auto& o) {
+  refused({"scan makes a loop of layers of one kind", "2 kinds"}, [](auto& o) {
     o.spans = {{}, {.window = 4}};
     o.pattern = {0, 1};
     o.scan = true;
