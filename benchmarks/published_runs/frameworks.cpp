@@ -44,6 +44,7 @@ constexpr Framework kFrameworks[] = {
      .grad_bytes = 4,
      .float8_gather = true,
      .batch_first = true,
+     .traced_context = true,
      .zero = 1,
      .selective = Recompute::Kind::per_op},
     {.match = "torchtitan",

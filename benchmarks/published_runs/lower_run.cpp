@@ -528,6 +528,8 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     const std::set<int> weights = weights_of(program, f);
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
+    const bool is_ring = framework.traced_context && run.cp > 1 && part == Part::layers;
+    if (is_ring) drop_gathers(kContextAxis, f);
     shorten_rows(run, framework, f);
     if (f.name == "backward") defer_gradients(program, f);
     if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
@@ -542,6 +544,7 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
         part == Part::experts ? static_cast<double>(run.experts) / static_cast<double>(run.ep) : 1;
     launches = launches_of(f, precision, groups);
     FunctionTime time = time_of(f, costs);
+    if (is_ring) time.seconds += ring_seconds(f, costs, kContextAxis);
     if (part != Part::experts || !experts_of(run).fused)
       time.seconds += apart(f, costs, precision, groups);
     if (part == Part::experts) time.seconds += slower_products(run, f, weights, costs);

@@ -96,6 +96,7 @@ struct Framework {
   bool overlaps = false;         ///< gradient reductions and stage transfers overlap with compute
   bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
   bool batch_first = false;      ///< what is gathered or scattered over tp is copied: not dim 0
+  bool traced_context = false;   ///< context parallelism as torch.compile runs it (context.cpp)
   int zero = 0;                  ///< 1: the optimizer state is sharded over dp
   double dropout = 0;
   double traffic = 1;    ///< bytes moved by memory-bound kernels, relative to the minimum
@@ -140,6 +141,10 @@ void copy_gathered(int axis, Function& function);
 /// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in
 /// `ranks` parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
+/// Removes the gathers over `axis`, and the reductions that belong to them.
+void drop_gathers(int axis, Function& function);
+/// What PyTorch's context parallelism over `axis` takes beyond its attention, if it is compiled.
+double ring_seconds(const Function& function, const Costs& costs, int axis);
 /// True for what quantize() inserts.
 bool is_conversion(const Step& step);
 /// Removes the kernels between products, and the conversions of what they write: they are parts of
