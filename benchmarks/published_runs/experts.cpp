@@ -20,9 +20,6 @@ constexpr double kLaunchHost = 3.65e-5;
 constexpr double kRoutingLaunches = 37, kRouterLaunches = 20;
 /// Launches of a part of a layer that is a CUDA graph.
 constexpr double kGraphLaunches = 1;
-/// What of sending hides behind the other microbatch's compute, of the shorter of the two. Same
-/// guide: 24.71 and 20.99 s, 41.25 and 31.31 s a step without and with it, on 16 H100.
-constexpr double kHidden = 0.5;
 /// What HybridEP's kernels reach of NVLink and of an adapter, of the rates of the machines, which
 /// are those of NCCL's largest collectives: 590 to 669 of 720 GB/s (B200, GB200), 31 to 38 of
 /// 45 GB/s between two hosts of H100 and 43 between four and eight (DeepEP's README_Hybrid-EP,
@@ -85,8 +82,9 @@ BlockTimes routed_layer(const Experts& experts, const BlockTimes& dense, const B
                         const BlockTimes& sent) {
   BlockTimes layer = dense + own + sent;
   if (experts.overlaps) {
-    const double forward = kHidden * std::min(sent.forward, dense.forward + own.forward),
-                 backward = kHidden * std::min(sent.backward, dense.backward + own.backward);
+    const double hidden = experts.hidden,
+                 forward = hidden * std::min(sent.forward, dense.forward + own.forward),
+                 backward = hidden * std::min(sent.backward, dense.backward + own.backward);
     layer.forward -= forward, layer.transfer_forward -= std::min(forward, sent.transfer_forward);
     layer.backward -= backward,
         layer.transfer_backward -= std::min(backward, sent.transfer_backward);
