@@ -38,9 +38,6 @@ constexpr Row kRows[] = {
     // Conversions, copies to contiguous memory, strided access: torchtitan's two rows without
     // compilation.
     {Constant::eager_traffic, "torchtitan", "", 1.4, 1},
-    // Norm, softmax and dropout kernels of Megatron-LM before 2023 read their data more than once:
-    // the smallest model of vTrain.
-    {Constant::parts_traffic, "megatron", "bridge", 1.25, 1},
 };
 
 }  // namespace

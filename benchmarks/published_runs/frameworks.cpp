@@ -26,8 +26,7 @@ constexpr Framework kFrameworks[] = {
      .releases = true,
      .adapters = 1,
      .reruns = true,
-     .dropout = 0.1,
-     .traffic = Constant::parts_traffic},
+     .dropout = 0.1},
     // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
     // float8 parameters are gathered as such; selective recompute is by op. The sequence is the
     // second dim of activations, so DTensor copies what it gathers and scatters.
@@ -142,7 +141,7 @@ constexpr Framework kFrameworks[] = {
      .overlaps = true,
      .zero = 1},
     // Megatron-LM until 2022: fused pointwise kernels, scores in memory, dropout, no overlap.
-    {.match = "megatron", .reruns = true, .dropout = 0.1, .traffic = Constant::parts_traffic},
+    {.match = "megatron", .reruns = true, .dropout = 0.1},
     {.match = "", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
 };
 

@@ -54,8 +54,7 @@ enum class Constant {
   mxfp8_products,  ///< relative to float8
   odd_products,    ///< what products of experts take on Blackwell with sides of no multiple of 128
   hidden_sending,  ///< share of the shorter of sending and computing that hides
-  eager_traffic,   ///< bytes that kernels move, one op at a time
-  parts_traffic    ///< of Megatron-LM until 2022
+  eager_traffic    ///< bytes that kernels move, one op at a time
 };
 
 /// How matmuls of a dtype read their operands.

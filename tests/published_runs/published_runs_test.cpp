@@ -328,7 +328,8 @@ TEST_CASE("a system is left out", "[runs]") {
   const auto ratio = [&](size_t row) { return out.rows[row].predicted / all.rows[row].predicted; };
   CHECK(ratio(0) < 0.8);   // products of odd sides are as fast as others
   CHECK(ratio(1) < 0.99);  // MXFP8 as fast as float8
-  CHECK(ratio(2) < 0.95);  // kernels of Megatron-LM read once, A100's rate from llm-foundry
+  CHECK(ratio(2) < 0.99);  // A100's rate from llm-foundry
+  CHECK(ratio(2) > 0.95);
   CHECK(ratio(3) == 1);
   CHECK(ratio(4) < 1);
   CHECK(ratio(4) > 0.97);  // H100's rate from llm-foundry
