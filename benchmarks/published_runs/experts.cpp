@@ -10,18 +10,21 @@ namespace tessera::runs {
 namespace {
 
 /// What the host takes for one launch: PyTorch's and Transformer Engine's modules, autograd, the
-/// quantizers. Fitted on Qwen3 30B-A3B of Megatron-Bridge, 25.11, on B200, with one example a
-/// microbatch, which waits for its host (1 row).
-constexpr double kLaunchHost = 3.75e-5;
+/// quantizers. Fitted on no run: a Linear of PyTorch, which is one kernel, takes an x86 host
+/// 13.5 us, and one of Transformer Engine 2.7 times as long as PyTorch's (99.66 and 37.08 us,
+/// 90.53 and 33.17 us; TransformerEngine, issue 2053).
+constexpr double kLaunchHost = 3.65e-5;
 /// The router, the order of the tokens, sending and adding up: kernels of a pass, of which the
 /// router has these. With them a layer has 151 kernels, as counted in Megatron-Bridge's guide to
 /// overlapping expert parallelism (463,348 in 64 microbatches of 48 layers).
 constexpr double kRoutingLaunches = 37, kRouterLaunches = 20;
 /// Launches of a part of a layer that is a CUDA graph.
 constexpr double kGraphLaunches = 1;
-/// What of sending hides behind the other microbatch's compute, of the shorter of the two. Same
-/// guide: 24.71 and 20.99 s, 41.25 and 31.31 s a step without and with it, on 16 H100.
-constexpr double kHidden = 0.5;
+/// What HybridEP's kernels reach of NVLink and of an adapter, of the rates of the machines, which
+/// are those of NCCL's largest collectives: 590 to 669 of 720 GB/s (B200, GB200), 31 to 38 of
+/// 45 GB/s between two hosts of H100 and 43 between four and eight (DeepEP's README_Hybrid-EP,
+/// kernels alone, 4,096 tokens of 7,168; bytes to other ranks and hosts).
+constexpr double kHybridNear = 0.87, kHybridTwo = 0.78, kHybridFar = 0.96;
 /// A dispatch takes so long even if it sends nothing (HybridEP on B200, calls and kernels alone:
 /// DeepEP's README_Hybrid-EP).
 constexpr double kDispatchStart = 6e-5;
@@ -51,9 +54,9 @@ double send_seconds(const Run& run, const Experts& experts, const Machine& machi
   const auto &node = machine.links.front(), &network = machine.links.back();
   const double near = std::min(ranks, static_cast<double>(node.devices)), hosts = ranks / near;
   const double copies = tokens * token * distinct(ranks, topk);
-  const double inside = copies * (1 - 1 / near) / node.bandwidth,
-               outside =
-                   tokens * token * distinct(hosts, topk) * (1 - 1 / hosts) / network.bandwidth;
+  const double inside = copies * (1 - 1 / near) / (kHybridNear * node.bandwidth),
+               outside = tokens * token * distinct(hosts, topk) * (1 - 1 / hosts) /
+                         ((hosts > 2 ? kHybridFar : kHybridTwo) * network.bandwidth);
   const double sent = ranks > 1 ? std::max(inside, outside) + kDispatchStart : 0;
   return sent + machine.memory_seconds(2 * copies) +
          machine.memory_seconds(copies + tokens * token * topk);
@@ -79,8 +82,9 @@ BlockTimes routed_layer(const Experts& experts, const BlockTimes& dense, const B
                         const BlockTimes& sent) {
   BlockTimes layer = dense + own + sent;
   if (experts.overlaps) {
-    const double forward = kHidden * std::min(sent.forward, dense.forward + own.forward),
-                 backward = kHidden * std::min(sent.backward, dense.backward + own.backward);
+    const double hidden = experts.hidden,
+                 forward = hidden * std::min(sent.forward, dense.forward + own.forward),
+                 backward = hidden * std::min(sent.backward, dense.backward + own.backward);
     layer.forward -= forward, layer.transfer_forward -= std::min(forward, sent.transfer_forward);
     layer.backward -= backward,
         layer.transfer_backward -= std::min(backward, sent.transfer_backward);

@@ -6,12 +6,6 @@ namespace tessera::runs {
 
 namespace {
 
-/// One op at a time: conversions, copies to contiguous memory, strided access. Fitted on
-/// torchtitan's two rows without compilation.
-constexpr double kEager = 1.4;
-/// Norm, softmax and dropout kernels of Megatron-LM before 2023 read their data more than once.
-/// Fitted on the smallest model of vTrain.
-constexpr double kParts = 1.25;
 /// llm-foundry of 2023 uses the first FlashAttention in Triton: about half the rate of
 /// FlashAttention-2 (Dao 2023, fig. 5).
 constexpr double kTriton = 0.55;
@@ -32,8 +26,7 @@ constexpr Framework kFrameworks[] = {
      .releases = true,
      .adapters = 1,
      .reruns = true,
-     .dropout = 0.1,
-     .traffic = kParts},
+     .dropout = 0.1},
     // torch.compile fuses pointwise work; FSDP2 reduces gradients in float32 (torchtitan defaults);
     // float8 parameters are gathered as such; selective recompute is by op. The sequence is the
     // second dim of activations, so DTensor copies what it gathers and scatters.
@@ -44,6 +37,7 @@ constexpr Framework kFrameworks[] = {
      .grad_bytes = 4,
      .float8_gather = true,
      .batch_first = true,
+     .traced_context = true,
      .zero = 1,
      .selective = Recompute::Kind::per_op},
     {.match = "torchtitan",
@@ -54,7 +48,7 @@ constexpr Framework kFrameworks[] = {
      .float8_gather = true,
      .batch_first = true,
      .zero = 1,
-     .traffic = kEager,
+     .traffic = Constant::eager_traffic,
      .selective = Recompute::Kind::per_op},
     // The recipes of its performance summary (perf_recipes/_common.py): gradients in bfloat16,
     // userbuffers for tensor parallelism, parameters gathered in float8.
@@ -83,16 +77,22 @@ constexpr Framework kFrameworks[] = {
      .flash = true,
      .sharded = true,
      .keeps = true,
-     .traffic = kEager,
+     .traffic = Constant::eager_traffic,
      .attention = kTriton},
     {.match = "fsdp",
      .fusion = Fusion::eager,
      .flash = true,
      .sharded = true,
-     .traffic = kEager,
+     .traffic = Constant::eager_traffic,
      .attention = kTriton},
-    // Overlaps all of its communication (Jiang et al. 2024).
-    {.match = "megascale", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
+    // Overlaps all of its communication, that of tensor parallelism in parts of a product (Jiang et
+    // al. 2024, section 3.2).
+    {.match = "megascale",
+     .flash = true,
+     .reruns = true,
+     .overlaps = true,
+     .overlaps_tensor = true,
+     .zero = 1},
     {.match = "flash", .flash = true, .reruns = true, .zero = 1},
     {.match = "aleph", .flash = true, .reruns = true, .zero = 1},
     {.match = "megatron-core",
@@ -141,7 +141,7 @@ constexpr Framework kFrameworks[] = {
      .overlaps = true,
      .zero = 1},
     // Megatron-LM until 2022: fused pointwise kernels, scores in memory, dropout, no overlap.
-    {.match = "megatron", .reruns = true, .dropout = 0.1, .traffic = kParts},
+    {.match = "megatron", .reruns = true, .dropout = 0.1},
     {.match = "", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
 };
 
@@ -166,6 +166,10 @@ Framework framework_of(const Run& run) {
     result = framework;
     break;
   }
+  // Megatron-LM accumulates and reduces gradients in float32 if it trains in bfloat16
+  // (megatron/training/arguments.py).
+  const bool is_bfloat16 = run.dtype.find("bf") != std::string::npos;
+  if (std::string(result.match) == "megatron" && is_bfloat16) result.grad_bytes = 4;
   result.sharded = result.sharded || says("fsdp");
   result.overlaps_tensor = result.overlaps_tensor || says("async");
   return result;
@@ -196,6 +200,7 @@ Experts experts_of(const Run& run) {
   const bool sends_once = run.pp == 1 || (!is_new && run.tp == 1 && !run.biased);
   result.unique = is_wide || result.fused || (release >= 26.0201 && sends_once);
   result.overlaps = result.fused || (!result.unique && is_chunked);
+  result.hidden = value_of(Constant::hidden_sending, run);
   // GPT-OSS has graphs where it keeps all activations.
   const bool keeps = gpu.ends_with("b300");
   if (run.biased && !keeps && !result.fused) result.recompute = "layernorm+moe_act";

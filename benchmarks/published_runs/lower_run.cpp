@@ -303,14 +303,16 @@ void balance_attention(Function& function) {
 /// 1,024, ... 16,384 tokens (Shah et al. 2024, fig. 6), which is 325 n / (n + 265), and causal
 /// order halves the work of a tile. The profiles' rates are those at 4,096 tokens.
 constexpr double kHalfLength = 530, kRatedLength = 4096;
-/// The rate of the attention of Hopper and later at heads of 64, relative to 128: the exponentials
-/// of a score take as long. Same paper, fig. 5: 497 and 648 TFLOP/s.
-constexpr double kSmallHeads = 0.77;
+/// The rate of attention at heads of 64, relative to 128, from Hopper on: the exponentials of a
+/// score take as long. Same paper, fig. 5: 497 and 648 TFLOP/s. On B200 cuDNN has 651 at 4,096
+/// tokens (facebookexperimental/triton, pull request 891), where the profile has 1,060.
+constexpr double kSmallHeads = 0.77, kSmallHeadsBlackwell = 0.61;
 
 void shorten_rows(const Run& run, const Framework& framework, Function& function) {
   const auto length = static_cast<double>(run.seq);
   double slower = (1 + kHalfLength / length) / (1 + kHalfLength / kRatedLength);
-  if (framework.keeps_converted && run.head_dim <= 64) slower /= kSmallHeads;
+  if (framework.keeps_converted && run.head_dim <= 64)
+    slower /= is_blackwell(run) ? kSmallHeadsBlackwell : kSmallHeads;
   // Every second layer sees a window.
   if (run.window > 0)
     slower *= (1 + std::min(1.0, 2 * static_cast<double>(run.window) / length)) / 2;
@@ -415,9 +417,12 @@ void drop_conversions_of_gradients(const Program& program, Function& f) {
 
 /// The machine, with the rates that a framework reaches, and with matmuls in `product` where the
 /// model has bfloat16.
-Machine used(const Machine& machine, const Framework& framework, const std::string& product) {
+Machine used(const Run& run, const Machine& machine, const Framework& framework,
+             const std::string& product) {
   Machine m = machine;
-  for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= framework.traffic;
+  const double traffic = framework.traffic ? value_of(*framework.traffic, run) : 1;
+  for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= traffic;
+  for (ProductRate& rate : m.products) rate.flops *= product_rate(m.name, rate.dtype, run);
   for (KernelRate& rate : m.kernels) {
     if (is_attention(find_kernel(rate.kernel).value_or(KernelKind::none)))
       rate.flops *= framework.attention;
@@ -479,10 +484,6 @@ double apart(const Function& function, const Costs& costs, const Precision& prec
   return seconds;
 }
 
-/// On Blackwell, products of experts with a side that is no multiple of 128 take so many times as
-/// long. Found with GPT-OSS 120B of Megatron-Bridge in 26.06 and 26.06.01 (4 rows): with
-/// kSlowBiasGradient, one product takes a third of what all expect of it. Why is not known.
-constexpr double kOddProducts = 2;
 /// cuDNN's product of the gradient of a gated activation, with the gradient of biases, in the
 /// release 26.06.01: 1,363 and 139 us (cudnn-frontend, issue 256 and pull request 322).
 constexpr double kSlowBiasGradient = 1363.0 / 139;
@@ -496,7 +497,8 @@ double slower_products(const Run& run, const Function& function, const std::set<
     if (step.kernel != KernelKind::contract) continue;
     const ProductSizes p = product_sizes(step);
     const bool is_odd = p.n % 128 != 0 || p.k % 128 != 0;
-    const double once = costs.compute(step), odd = is_odd ? kOddProducts : 1;
+    const double once = costs.compute(step),
+                 odd = is_odd ? value_of(Constant::odd_products, run) : 1;
     const bool reads_weight = std::any_of(
         step.in.begin(), step.in.end(), [&](const View& v) { return weights.contains(v.buffer); });
     const bool is_slow = experts_of(run).slow_gradient && reads_weight &&
@@ -521,13 +523,15 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
   Program program = lower(graph, options);
   if (splits_norms(run)) reduce_to_shares(program);
   const Precision precision = part == Part::ends ? Precision{} : precision_of(run.dtype);
-  const Costs costs(used(given, framework, precision.product), mesh);
+  const Costs costs(used(run, given, framework, precision.product), mesh);
   Lowered result;
   double launches = 0;  // of what was priced last
   const auto priced = [&](Function f) {
     const std::set<int> weights = weights_of(program, f);
     std::erase_if(f.steps, [&](const Step& step) { return converts_stored(program, step); });
     if (run.cp > 1) balance_attention(f);
+    const bool is_ring = framework.traced_context && run.cp > 1 && part == Part::layers;
+    if (is_ring) drop_gathers(kContextAxis, f);
     shorten_rows(run, framework, f);
     if (f.name == "backward") defer_gradients(program, f);
     if (framework.keeps_converted) drop_conversions_of_gradients(program, f);
@@ -542,6 +546,7 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
         part == Part::experts ? static_cast<double>(run.experts) / static_cast<double>(run.ep) : 1;
     launches = launches_of(f, precision, groups);
     FunctionTime time = time_of(f, costs);
+    if (is_ring) time.seconds += ring_seconds(f, costs, kContextAxis);
     if (part != Part::experts || !experts_of(run).fused)
       time.seconds += apart(f, costs, precision, groups);
     if (part == Part::experts) time.seconds += slower_products(run, f, weights, costs);

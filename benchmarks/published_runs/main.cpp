@@ -1,6 +1,6 @@
-// bench_published_runs FILE.csv [--json FILE] [--machine NAME|FILE]: predictions by the simulator
-// beside published training runs. docs/how-to/simulating.md describes the columns of the file. Uses
-// more than the public API: a run is composed from the parts of a Program.
+// bench_published_runs FILE.csv [--json FILE] [--machine NAME|FILE] [--leave-out]: predictions by
+// the simulator beside published training runs. docs/how-to/simulating.md describes the columns of
+// the file. Uses more than the public API: a run is composed from the parts of a Program.
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -13,6 +13,14 @@
 namespace tessera::runs {
 
 namespace {
+
+nlohmann::json to_json(const std::vector<SourceReport>& reports) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const SourceReport& s : reports)
+    json[s.source] = {
+        {"rows", s.rows}, {"error", s.error}, {"null_error", s.null_error}, {"tau", s.tau}};
+  return json;
+}
 
 nlohmann::json to_json(const RunsReport& report) {
   nlohmann::json json = {{"error", report.error},
@@ -55,10 +63,8 @@ nlohmann::json to_json(const RunsReport& report) {
     }
     json["rows"].push_back(std::move(row));
   }
-  json["by_source"] = nlohmann::json::object();
-  for (const SourceReport& s : report.by_source)
-    json["by_source"][s.source] = {
-        {"rows", s.rows}, {"error", s.error}, {"null_error", s.null_error}, {"tau", s.tau}};
+  json["by_source"] = to_json(report.by_source);
+  json["by_system"] = to_json(report.by_system);
   return json;
 }
 
@@ -73,7 +79,7 @@ std::string errors_text(int rows, double error, double null_error) {
 /// Of percents with one digit.
 double without_minus_zero(double percent) { return std::abs(percent) < 0.05 ? 0 : percent; }
 
-void print(const RunsReport& report) {
+void print(const RunsReport& report, bool by_system) {
   for (const RunReport& r : report.rows) {
     if (!r.failure.empty()) {
       fmt::print("{:<28.28} {:<14.14} failed: {}\n", r.system, r.model, r.failure);
@@ -86,7 +92,7 @@ void print(const RunsReport& report) {
                  r.calibrates ? ", calibration" : "");
     fmt::print("{}\n", r.fits ? "" : ", may not fit");
   }
-  for (const SourceReport& s : report.by_source)
+  for (const SourceReport& s : by_system ? report.by_system : report.by_source)
     fmt::print("{}: {}, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
                s.source, rows_text(s.rows), 100 * s.error, 100 * s.null_error, s.tau);
   fmt::print("all {} with a time: {}, tau {}; {} that nothing was fitted on: {}\n",
@@ -100,12 +106,13 @@ void print(const RunsReport& report) {
   if (report.failed > 0) fmt::print("failed: {}\n", rows_text(report.failed));
 }
 
-int report_runs(const std::string& path, const std::string& machine, const std::string& json) {
+int report_runs(const std::string& path, const std::string& machine, const std::string& json,
+                bool leave_out) {
   require_writable(json);
   std::optional<Machine> one;
   if (!machine.empty()) one = Machine::load(machine);
-  const RunsReport report = simulate_runs(path, one ? &*one : nullptr);
-  print(report);
+  const RunsReport report = simulate_runs(path, one ? &*one : nullptr, leave_out);
+  print(report, leave_out);
   write_text_file(json, json.empty() ? "" : to_json(report).dump(2) + "\n");
   require(report.failed < static_cast<int>(report.rows.size()),
           "no row of '{}' can be predicted; the first: {}", path, report.rows[0].failure);
@@ -123,8 +130,11 @@ int main(int argc, char** argv) try {
       ->required();
   app.add_option("--machine", machine, "A profile for all rows, instead of each row's gpu_kind.");
   app.add_option("--json", json, "Writes the report to this file.");
+  bool leave_out = false;
+  app.add_flag("--leave-out", leave_out,
+               "Predicts no row with what was fitted on a row of its system; sums by system.");
   CLI11_PARSE(app, argc, argv);
-  return tessera::runs::report_runs(path, machine, json);
+  return tessera::runs::report_runs(path, machine, json, leave_out);
 } catch (const tessera::Error& e) {
   fmt::print(stderr, "bench_published_runs: {}\n", e.what());
   return 1;

@@ -114,6 +114,7 @@ struct Step {
 
   void sharded();
   void staged();
+  double exposed_of_data(double reduced, double gathered) const;
   void reduce_gradients();
   void account();
 };
@@ -205,25 +206,42 @@ void Step::staged() {
   held = microbatches_held(pipeline, 0);
 }
 
+/// Gradients are reduced, and parameters gathered, a layer at a time: behind the backward of the
+/// last microbatch, and behind the forward of the next step's first. The chunks of an interleaved
+/// stage are done one after the other, with as many microbatches as stages between them.
+double Step::exposed_of_data(double reduced, double gathered) const {
+  const double layers = layers_on_stage(),
+               turns = run.interleave > 1 ? static_cast<double>(run.pp) : 1;
+  StreamSimulator lanes(machine.overlap);
+  for (double l = 0; l < layers; ++l) {
+    lanes.compute(turns * model.layer.backward);
+    lanes.start(reduced / layers, 1);
+  }
+  lanes.wait_all();
+  std::vector<int> gathers;
+  for (double l = 0; l < layers; ++l) gathers.push_back(lanes.start(gathered / layers, 1));
+  for (const int gather : gathers) {
+    lanes.wait(gather);
+    lanes.compute(turns * model.layer.forward);
+  }
+  return lanes.now() - lanes.computed();
+}
+
 void Step::reduce_gradients() {
   if (run.dp * run.cp == 1) return;
   const double params = params_on_device(), experts = expert_params_on_device();
-  double seconds = 0;
+  const auto over = [&](CollectiveKind kind, double bytes) {
+    return over_data(kind, bytes, params, experts);
+  };
+  double reduced = 0, gathered = 0;
   if (framework.zero > 0) {
-    seconds =
-        over_data(CollectiveKind::reduce_scatter, framework.grad_bytes, params, experts) +
-        over_data(CollectiveKind::all_gather, gathered_bytes(run, framework), params, experts);
+    reduced = over(CollectiveKind::reduce_scatter, framework.grad_bytes);
+    gathered = over(CollectiveKind::all_gather, gathered_bytes(run, framework));
   } else {
-    seconds = over_data(CollectiveKind::all_reduce, framework.grad_bytes, params, experts);
+    reduced = over(CollectiveKind::all_reduce, framework.grad_bytes);
   }
-  if (framework.overlaps) {
-    // Hidden behind the backward of the last microbatch, except for the last layer's.
-    const double under = layers_on_stage() * (model.layer.backward + model.layer.forward);
-    const double least = seconds / (layers_on_stage() + 1);
-    seconds = std::max(least, seconds - under);
-  }
-  result.data = seconds;
-  result.seconds += seconds;
+  result.data = framework.overlaps ? exposed_of_data(reduced, gathered) : reduced + gathered;
+  result.seconds += result.data;
 }
 
 void Step::account() {

@@ -27,17 +27,19 @@ std::string family(const Run& run) {
 bool calibrates(const Run& run) {
   const std::string source = lower(run.source);
   const bool vtrain = source.find("vtrain") != std::string::npos;
+  const bool titan = source.find("torchtitan") != std::string::npos;
   if (source.find("megatron-bridge") != std::string::npos) {
     const std::string gpu = family(run);
-    // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary. What a launch
-    // takes: Qwen3 30B-A3B in it, with one example a microbatch. Products of odd sizes: GPT-OSS.
+    // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary. Products of odd
+    // sizes: GPT-OSS.
     if (run.release == 25.11 && run.params < 9e9 && is_blackwell(run)) return true;
-    if (run.release == 25.11 && run.normed && run.params < 1e11 && gpu == "b200") return true;
     if (run.biased && (run.release == 26.06 || run.release == 26.0601) && gpu.starts_with("gb"))
       return true;
   }
   return source.find("korthikanti") != std::string::npos ||
-         source.find("torchtitan") != std::string::npos || (vtrain && run.params < 4e9);
+         (titan && (source.find("table 1") != std::string::npos ||
+                    source.find("table 3") != std::string::npos)) ||
+         (vtrain && run.params < 4e9);
 }
 
 /// A source's name without details in parentheses.
@@ -116,9 +118,29 @@ void predict_row(const Run& run, const std::string& path, const Machine* machine
   row.null_error = std::abs(row.null / run.seconds - 1);
 }
 
+/// Sums by name, in the order in which names appear.
+class Sums {
+ public:
+  void add(const std::string& name, const RunReport& row) {
+    auto it =
+        std::find_if(sums_.begin(), sums_.end(), [&](const auto& s) { return s.first == name; });
+    if (it == sums_.end()) it = sums_.insert(it, {name, {}});
+    it->second.add(row);
+  }
+  std::vector<SourceReport> reports() const {
+    std::vector<SourceReport> reports;
+    for (const auto& [name, sum] : sums_)
+      reports.push_back({name, sum.rows, sum.mean(), sum.null_mean(), kendall_tau(sum.pairs)});
+    return reports;
+  }
+
+ private:
+  std::vector<std::pair<std::string, Sum>> sums_;
+};
+
 void summarize(RunsReport& report) {
   Sum all, test;
-  std::vector<std::pair<std::string, Sum>> sources;
+  Sums sources, systems;
   for (const RunReport& row : report.rows) {
     report.failed += !row.failure.empty();
     if (!row.failure.empty()) continue;
@@ -128,14 +150,11 @@ void summarize(RunsReport& report) {
     if (row.measured <= 0) continue;
     all.add(row);
     if (!row.calibrates) test.add(row);
-    auto it = std::find_if(sources.begin(), sources.end(),
-                           [&](const auto& s) { return s.first == row.source; });
-    if (it == sources.end()) it = sources.insert(it, {row.source, {}});
-    it->second.add(row);
+    sources.add(row.source, row);
+    systems.add(row.system, row);
   }
-  for (const auto& [name, sum] : sources)
-    report.by_source.push_back(
-        {name, sum.rows, sum.mean(), sum.null_mean(), kendall_tau(sum.pairs)});
+  report.by_source = sources.reports();
+  report.by_system = systems.reports();
   report.timed = all.rows;
   report.error = all.mean();
   report.null_error = all.null_mean();
@@ -147,9 +166,10 @@ void summarize(RunsReport& report) {
 
 }  // namespace
 
-RunsReport simulate_runs(const std::string& path, const Machine* machine) {
+RunsReport simulate_runs(const std::string& path, const Machine* machine, bool leave_out) {
   RunsReport report;
-  for (const Run& run : read_runs(path)) {
+  for (Run& run : read_runs(path)) {
+    run.left_out = leave_out;
     RunReport& row = report.rows.emplace_back();
     row.system = run.system;
     row.model = run.model;

@@ -23,7 +23,7 @@ struct RunReport {
 };
 
 struct SourceReport {
-  std::string source;
+  std::string source;  ///< or the system
   int rows = 0;
   double error = 0, null_error = 0;  ///< means
   double tau = 0;  ///< Kendall's rank correlation of predicted and measured, without ties
@@ -31,7 +31,7 @@ struct SourceReport {
 
 struct RunsReport {
   std::vector<RunReport> rows;
-  std::vector<SourceReport> by_source;
+  std::vector<SourceReport> by_source, by_system;
   double error = 0, null_error = 0, tau = 0;   ///< over all rows with a measured time
   double test_error = 0, test_null_error = 0;  ///< over the rows that nothing was fitted on
   int timed = 0, test_rows = 0, failed = 0;
@@ -40,8 +40,10 @@ struct RunsReport {
 };
 
 /// Predicts every row of a CSV file with the columns of docs/how-to/simulating.md. `machine`: for
-/// all rows; null: each row's own, by gpu_kind. A row that cannot be predicted has a `failure`.
+/// all rows; null: each row's own, by gpu_kind. `leave_out`: no row is predicted with what was
+/// fitted on a row of its system (Run::left_out). A row that cannot be predicted has a `failure`.
 /// Throws io errors, and usage errors if the file is not such a CSV.
-RunsReport simulate_runs(const std::string& path, const Machine* machine = nullptr);
+RunsReport simulate_runs(const std::string& path, const Machine* machine = nullptr,
+                         bool leave_out = false);
 
 }  // namespace tessera::runs

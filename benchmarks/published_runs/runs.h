@@ -7,6 +7,7 @@
 // update by bytes. What a framework does is a fact about a row (Framework), not a fit.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -36,12 +37,25 @@ struct Run {
   int64_t window = 0;    ///< GPT-OSS: tokens that attention sees in every second layer
   double seconds = 0;    ///< per step, published or from a published rate; 0: unknown
   bool ran_out = false;  ///< published as out of memory
-  std::string failure;   ///< why the row cannot be predicted, or ""
+  /// Constants that were fitted on its system have values from elsewhere (fitted.cpp).
+  bool left_out = false;
+  std::string failure;  ///< why the row cannot be predicted, or ""
 };
 
 /// Throws io (unreadable file) and usage errors (no header, a missing column). An error in a row
 /// (bad number, sizes that do not divide) becomes its `failure`, which names file, line and column.
 std::vector<Run> read_runs(const std::string& path);
+
+/// What was fitted on published runs.
+enum class Constant {
+  a100_products,   ///< rates of matmuls, relative to the machine's profile
+  h100_products,   ///< of H100 and H200
+  ultra_products,  ///< of B300 and GB300, relative to the share that B200 and GB200 hold
+  mxfp8_products,  ///< relative to float8
+  odd_products,    ///< what products of experts take on Blackwell with sides of no multiple of 128
+  hidden_sending,  ///< share of the shorter of sending and computing that hides
+  eager_traffic    ///< bytes that kernels move, one op at a time
+};
 
 /// How matmuls of a dtype read their operands.
 struct Precision {
@@ -96,9 +110,11 @@ struct Framework {
   bool overlaps = false;         ///< gradient reductions and stage transfers overlap with compute
   bool overlaps_tensor = false;  ///< collectives over tp overlap with the matmul beside them
   bool batch_first = false;      ///< what is gathered or scattered over tp is copied: not dim 0
+  bool traced_context = false;   ///< context parallelism as torch.compile runs it (context.cpp)
   int zero = 0;                  ///< 1: the optimizer state is sharded over dp
   double dropout = 0;
-  double traffic = 1;    ///< bytes moved by memory-bound kernels, relative to the minimum
+  /// Bytes moved by memory-bound kernels, relative to the minimum; nothing: 1.
+  std::optional<Constant> traffic = {};
   double attention = 1;  ///< rate of the attention kernels, relative to FlashAttention-2
   Recompute::Kind selective = Recompute::Kind::modules;  ///< "selective": the attention core
 };
@@ -111,6 +127,7 @@ enum class Graphs { none, router, attention, step };
 struct Experts {
   bool unique = false;    ///< a token goes to a rank or a host once, whatever experts it has there
   bool overlaps = false;  ///< sending hides behind the compute of another microbatch
+  double hidden = 0;      ///< then, so much of the shorter of the two
   Graphs graphs = Graphs::none;
   bool fused = false;          ///< activations and conversions are parts of the experts' products
   bool slow_gradient = false;  ///< a known fault of a release, see kSlowBiasGradient
@@ -119,6 +136,11 @@ struct Experts {
 Experts experts_of(const Run& run);
 /// True for B200, GB200, B300 and GB300.
 bool is_blackwell(const Run& run);
+
+/// Its value for a run.
+double value_of(Constant constant, const Run& run);
+/// The rate of a machine's matmuls of a dtype for a run, relative to the profile.
+double product_rate(const std::string& machine, const std::string& dtype, const Run& run);
 
 /// Model FLOPs of a step: 6 P + 12 L h s per token.
 double model_flops(const Run& run);
@@ -140,6 +162,10 @@ void copy_gathered(int axis, Function& function);
 /// Hides collectives over `axis`, of `ranks` ranks, behind the matmul beside them. It runs in
 /// `ranks` parts, own part first; the last part of a reduction stays visible.
 void overlap_products(int axis, int64_t ranks, Function& function);
+/// Removes the gathers over `axis`, and the reductions that belong to them.
+void drop_gathers(int axis, Function& function);
+/// What PyTorch's context parallelism over `axis` takes beyond its attention, if it is compiled.
+double ring_seconds(const Function& function, const Costs& costs, int axis);
 /// True for what quantize() inserts.
 bool is_conversion(const Step& step);
 /// Removes the kernels between products, and the conversions of what they write: they are parts of
