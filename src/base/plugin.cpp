@@ -10,11 +10,6 @@ namespace tessera {
 
 namespace {
 
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
-
 std::vector<std::string> places() {
   std::vector<std::string> all;
   Dl_info here{};
