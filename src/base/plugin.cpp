@@ -6,6 +6,8 @@
 
 #include <vector>
 
+#include "base/files.h"
+
 namespace tessera {
 
 namespace {
