@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSmallBytes = 4096;
+constexpr int64_t kSmallReduction = 4096;
 
 bool contiguous(const Strided& part) {
   return (part.n1 == 1 || part.stride1 == part.width) &&
@@ -78,7 +78,7 @@ class MessageCollective {
   void plan() {
     switch (c_.kind) {
       case CollectiveKind::all_reduce:
-        return c_.count * bytes_ <= kSmallBytes ? plan_small_all_reduce() : plan_all_reduce();
+        return c_.count * bytes_ <= kSmallReduction ? plan_small_all_reduce() : plan_all_reduce();
       case CollectiveKind::exchange:
         return plan_exchange();
       case CollectiveKind::broadcast:

@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kSmallBytes = 4096;
+constexpr int64_t kSmallSlots = 4096;
 
 /// What every rank publishes in prepare().
 struct Notice {
@@ -45,7 +45,7 @@ bool can_stream(CollectiveKind kind) {
 uint32_t slots_of(CollectiveKind kind, int64_t slot_bytes) {
   constexpr int64_t kMost = 64;
   if (!can_stream(kind) || slot_bytes == 0) return 2;
-  return static_cast<uint32_t>(std::min(kMost, 2 * kSmallBytes / slot_bytes));
+  return static_cast<uint32_t>(std::min(kMost, 2 * kSmallSlots / slot_bytes));
 }
 
 /// A copy of one run of elements.
@@ -155,7 +155,7 @@ void PeerCollective::choose_memory() {
   operand_ = c_.kind == CollectiveKind::broadcast ? c_.out : c_.in;
   if (in_bytes_ == 0) return;
   if (c_.counts != nullptr) counts_ = static_cast<char*>(meeting_.hold(2 * counts_bytes()));
-  if (in_bytes_ <= kSmallBytes) {
+  if (in_bytes_ <= kSmallSlots) {
     slot_bytes_ = (in_bytes_ + 63) / 64 * 64;
     in_ = static_cast<char*>(meeting_.hold(slots_of(c_.kind, slot_bytes_) * slot_bytes_));
     return;

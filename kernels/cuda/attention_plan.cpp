@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kMostStored = int64_t{512} << 20;
 constexpr int64_t kForwardBytes = 1 << 16, kRowElements = 8, kLeastPositions = 2;
 
-class Planner {
+class AttentionPlanner {
  public:
-  explicit Planner(const Step& step)
+  explicit AttentionPlanner(const Step& step)
       : step_(step),
         length_(step.attrs.get<int64_t>("length")),
         memory_(step.attrs.get<int64_t>("memory_length")),
@@ -186,6 +186,6 @@ int attention_operand(const AttentionPlan& plan, int side) {
   return plan.backward ? kBackward[side] : kForward[side];
 }
 
-AttentionPlan plan_attention(const Step& step) { return Planner(step).plan(); }
+AttentionPlan plan_attention(const Step& step) { return AttentionPlanner(step).plan(); }
 
 }  // namespace tessera::cuda

@@ -12,6 +12,7 @@
 
 namespace tessera::cuda {
 
+inline constexpr int kThreads = 256;  ///< of a block, where a kernel does not choose
 /// The C++ type of a register, and of an element in memory.
 const char* register_type(DType t);
 const char* memory_type(DType t);

@@ -13,9 +13,9 @@ namespace {
 constexpr size_t kSides = 3;  ///< x, filter, y
 using Numbers = std::vector<int64_t>;
 
-class Planner {
+class ConvPlanner {
  public:
-  explicit Planner(const Step& step)
+  explicit ConvPlanner(const Step& step)
       : step_(step), sides_(step), kinds_(step.attrs.get<Numbers>("kinds")) {
     view_[0] = sides_.x;
     view_[1] = sides_.filter;
@@ -122,7 +122,7 @@ class Planner {
 
 }  // namespace
 
-ConvPlan plan_conv(const Step& step) { return Planner(step).plan(); }
+ConvPlan plan_conv(const Step& step) { return ConvPlanner(step).plan(); }
 
 int conv_operand(int64_t result, int side) {
   if (side == (result == kernels::kOfY ? 2 : result == kernels::kOfX ? 0 : 1)) return 2;

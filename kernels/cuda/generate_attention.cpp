@@ -14,7 +14,6 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int64_t kSharedBytes = 47 << 10;
-constexpr int kThreads = 256;
 constexpr int64_t kSpanBytes = 8;
 constexpr int64_t kSpanChunk = 1024;  ///< as in kernels/cuda/segment_spans.h
 
@@ -89,9 +88,9 @@ class SpanRows {
   std::vector<int64_t> strides_;
 };
 
-class Text {
+class AttentionText {
  public:
-  explicit Text(const KernelArgs& args)
+  explicit AttentionText(const KernelArgs& args)
       : args_(args), attention_(*args.step), rows_(attention_, args.in), arguments_(args) {
     length_ = attention_.sight.queries;
     memory_ = attention_.sight.keys;
@@ -478,7 +477,7 @@ class Text {
 };
 
 std::vector<Source> behind_spans(const KernelArgs& args, std::vector<Source> sources) {
-  if (Text text(args); text.has_spans()) sources.insert(sources.begin(), text.spans());
+  if (AttentionText text(args); text.has_spans()) sources.insert(sources.begin(), text.spans());
   return sources;
 }
 
@@ -519,11 +518,11 @@ int64_t attention_gpu_workspace(const Step& step) {
 }
 
 std::vector<Source> generate_attention(const KernelArgs& args) {
-  return behind_spans(args, {Text(args).forward()});
+  return behind_spans(args, {AttentionText(args).forward()});
 }
 std::vector<Source> generate_attention_grad(const KernelArgs& args) {
-  std::vector<Source> sources = {Text(args).by_queries(), Text(args).by_keys()};
-  if (Text text(args); text.has_entries()) sources.push_back(text.of_entries());
+  std::vector<Source> sources = {AttentionText(args).by_queries(), AttentionText(args).by_keys()};
+  if (AttentionText text(args); text.has_entries()) sources.push_back(text.of_entries());
   return behind_spans(args, std::move(sources));
 }
 

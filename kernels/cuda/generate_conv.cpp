@@ -41,9 +41,10 @@ int64_t count(const std::vector<Index>& indices) {
   return n;
 }
 
-class Text {
+class ConvText {
  public:
-  explicit Text(const KernelArgs& args) : args_(args), attrs_(args.step->attrs), arguments_(args) {
+  explicit ConvText(const KernelArgs& args)
+      : args_(args), attrs_(args.step->attrs), arguments_(args) {
     const int64_t result = attrs_.get<int64_t>("result");  // 0: y, 1: x, 2: filter
     result_ = result == 0 ? kY : result == 1 ? kX : kFilter;
     const size_t operands[3][2] = {{kX, kFilter}, {kY, kFilter}, {kX, kY}};
@@ -62,7 +63,6 @@ class Text {
     const char* type = register_type(dtype);
     int across = 1;  // threads per result
     while (result_ == kFilter && across < 256 && across * 2 <= summed) across *= 2;
-    constexpr int kThreads = 256;
     const int64_t side = kThreads / across;
     std::string body = fmt::format(
         "  const long long wanted = static_cast<long long>(blockIdx.x) * {} + threadIdx.x / {};\n",
@@ -170,6 +170,6 @@ class Text {
 
 }  // namespace
 
-Source generate_conv(const KernelArgs& args) { return Text(args).generate(); }
+Source generate_conv(const KernelArgs& args) { return ConvText(args).generate(); }
 
 }  // namespace tessera::cuda

@@ -7,7 +7,6 @@ namespace tessera::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kBytes = 16;
 
 kernels::Nest nest_of(const std::vector<int64_t>& sizes, const std::vector<int64_t>& to,

@@ -13,11 +13,9 @@ namespace tessera::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-
-class Text {
+class GroupText {
  public:
-  explicit Text(const KernelArgs& args)
+  explicit GroupText(const KernelArgs& args)
       : args_(args),
         arguments_(args),
         program_(args.step->pointwise),
@@ -158,6 +156,6 @@ class Text {
 
 bool is_group(const Step& step) { return step.attrs.get<int64_t>("tensors", 0) > 0; }
 
-Source generate_group(const KernelArgs& args) { return Text(args).generate(); }
+Source generate_group(const KernelArgs& args) { return GroupText(args).generate(); }
 
 }  // namespace tessera::cuda

@@ -9,11 +9,10 @@ namespace tessera::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-
-class Text {
+class PointwiseText {
  public:
-  Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {}
+  PointwiseText(const KernelArgs& args, const Walk& walk)
+      : args_(args), walk_(walk), arguments_(args) {}
 
   Source generate() {
     const kernels::Nest& nest = walk_.nest;
@@ -126,7 +125,7 @@ Source generate_pointwise(const KernelArgs& args) {
   if (is_group(*args.step)) return generate_group(args);
   const Walk walk = make_walk(args);
   if (walk.nest.elements() == 0) return {};
-  return walk.row < 0 ? Text(args, walk).generate() : generate_rows(args, walk);
+  return walk.row < 0 ? PointwiseText(args, walk).generate() : generate_rows(args, walk);
 }
 
 }  // namespace tessera::cuda

@@ -19,15 +19,15 @@ namespace {
 constexpr int64_t kManyThreads = int64_t{1} << 18, kLeastWork = 8;
 
 /// The kept dims (operands: the inputs, then the result) and the reduced ones (the inputs).
-struct Dims {
+struct ReducedDims {
   kernels::Nest kept, reduced;
   int main = 0;  ///< the input with the most elements; its memory order counts
   int result() const { return static_cast<int>(kept.strides.size()) - 1; }
 };
 
 template <class Operand>
-Dims dims_of(const std::vector<Operand>& in, const Operand& out) {
-  Dims dims;
+ReducedDims dims_of(const std::vector<Operand>& in, const Operand& out) {
+  ReducedDims dims;
   dims.kept.strides.resize(in.size() + 1);
   dims.reduced.strides.resize(in.size());
   const auto& sizes = in.at(0).sizes;
@@ -77,7 +77,7 @@ struct Cut {
   int64_t tiles() const { return (groups() + side - 1) / side; }
 };
 
-Cut whole(const Dims& dims, int64_t width) {
+Cut whole(const ReducedDims& dims, int64_t width) {
   Cut cut;
   cut.results = dims.kept.elements();
   cut.each = cut.part_size = dims.reduced.elements();
@@ -92,7 +92,7 @@ Cut whole(const Dims& dims, int64_t width) {
 /// Neighbouring results of a thread in columns of 16 bits, so that it loads 8 bytes; 1 where sizes
 /// or strides do not allow it.
 template <class Operand>
-int64_t width_of(const Dims& dims, const std::vector<Operand>& in) {
+int64_t width_of(const ReducedDims& dims, const std::vector<Operand>& in) {
   constexpr int64_t kWidth = 4;
   if (dims.kept.rank() == 0 || dims.kept.sizes.back() % kWidth != 0 ||
       !is_narrow(in[static_cast<size_t>(dims.main)].dtype))
@@ -109,7 +109,7 @@ int64_t width_of(const Dims& dims, const std::vector<Operand>& in) {
 }
 
 /// Parts depend on sizes and strides alone; addresses may narrow what a thread loads.
-bool is_aligned(const Dims& dims, const std::vector<TensorArg>& in, int64_t width) {
+bool is_aligned(const ReducedDims& dims, const std::vector<TensorArg>& in, int64_t width) {
   for (size_t k = 0; width > 1 && k < in.size(); ++k) {
     const auto bytes = static_cast<uintptr_t>(std::min<int64_t>(16, width * size_of(in[k].dtype)));
     if (dims.kept.strides[k].back() != 0 && reinterpret_cast<uintptr_t>(in[k].data) % bytes != 0)
@@ -118,7 +118,7 @@ bool is_aligned(const Dims& dims, const std::vector<TensorArg>& in, int64_t widt
   return true;
 }
 
-Cut in_parts(const Dims& dims, int64_t width) {
+Cut in_parts(const ReducedDims& dims, int64_t width) {
   Cut cut = whole(dims, width);
   if (cut.results == 0) return cut;
   const int64_t wanted = kManyThreads / (cut.tiles() * cut.threads()),
@@ -131,8 +131,8 @@ Cut in_parts(const Dims& dims, int64_t width) {
 }
 
 /// The dims of the second kernel: parts as [parts][results], and the results' places in the output.
-Dims dims_of_parts(const Dims& dims, const Cut& cut, size_t results) {
-  Dims last;
+ReducedDims dims_of_parts(const ReducedDims& dims, const Cut& cut, size_t results) {
+  ReducedDims last;
   last.kept.sizes = dims.kept.sizes;
   last.kept.strides.assign(results, dims.kept.sizes);
   last.kept.strides.push_back(dims.kept.strides.back());
@@ -151,7 +151,7 @@ int64_t bytes_of_parts(const Cut& cut, DType dtype, size_t results) {
 }
 
 /// The type of all indices and offsets: an address is the sum of a kept and a reduced offset.
-const char* index_of(const Dims& dims) {
+const char* index_of(const ReducedDims& dims) {
   kernels::Nest all = dims.kept;
   for (size_t d = 0; d < dims.reduced.sizes.size(); ++d) {
     std::vector<int64_t> strides;
@@ -174,7 +174,7 @@ std::string each_of(int64_t width) {
 
 /// Accumulates the element, or the program's values, at p0, p1, ... plus the offsets of the reduced
 /// index `r`, in s0, s1, ..., each of `width` neighbours.
-std::string accumulate(const Dims& dims, int64_t width, const PointwiseProgram& program,
+std::string accumulate(const ReducedDims& dims, int64_t width, const PointwiseProgram& program,
                        const char* combiner, const std::vector<std::string>& in, const char* type,
                        const std::string& where) {
   if (dims.reduced.elements() == 0) return "";
@@ -215,7 +215,7 @@ std::string accumulate(const Dims& dims, int64_t width, const PointwiseProgram& 
 
 /// Declares a thread's result and its share of the elements: "wanted", "live", "p0", "p1", ... and
 /// "place" of the result, "first" and "last" of the elements.
-std::string places_text(const Dims& dims, const Cut& cut, const char* index) {
+std::string places_text(const ReducedDims& dims, const Cut& cut, const char* index) {
   const bool wide = std::string(index) == "long long";
   const bool cuts = cut.parts > 1;
   const std::string result =
@@ -265,7 +265,7 @@ std::string combine_text(const Cut& cut, const char* name, const char* type, siz
 
 /// One of the kernels: its dims, division, and operands.
 struct ReduceKernel {
-  const Dims& dims;
+  const ReducedDims& dims;
   const Cut& cut;
   const PointwiseProgram& program;
   std::vector<std::string> from, to;
@@ -326,7 +326,7 @@ DType reduced_type(const PointwiseProgram& program, const std::vector<Operand>& 
 }  // namespace
 
 int64_t reduce_workspace(const Step& step) {
-  const Dims dims = dims_of(step.in, step.out.at(0));
+  const ReducedDims dims = dims_of(step.in, step.out.at(0));
   return bytes_of_parts(in_parts(dims, width_of(dims, step.in)),
                         reduced_type(step.pointwise, step.in), step.out.size());
 }
@@ -344,7 +344,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   const bool bits = combiner == Combiner::any || combiner == Combiner::all;
   if (bits && is_floating(dtype))
     fail(ErrorKind::unsupported, "any and all of {}", to_string(dtype));
-  const Dims dims = dims_of(args.in, out);
+  const ReducedDims dims = dims_of(args.in, out);
   Cut cut = in_parts(dims, width_of(dims, args.in));
   if (!is_aligned(dims, args.in, cut.width)) cut.width = 1;
   if (cut.results == 0) return {};
@@ -357,7 +357,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
     return {reduce_text(args, first, dtype, arguments)};
   }
   const int64_t bytes = bytes_of_parts(cut, dtype, results);
-  const Dims dims_then = dims_of_parts(dims, cut, results);
+  const ReducedDims dims_then = dims_of_parts(dims, cut, results);
   const Cut cut_then = whole(dims_then, 1);
   PointwiseProgram loads;
   Arguments then(args);

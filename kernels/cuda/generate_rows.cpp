@@ -144,9 +144,9 @@ void find_threads(const Walk& walk, Plan& plan) {
   plan.rows = std::max(1, 256 / plan.threads);
 }
 
-class Text {
+class RowsText {
  public:
-  Text(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
+  RowsText(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
     plan_.spread = find_spreads(walk);
     plan_.streams = walk.row_size() > kLongestKept;
     plan_.sums = static_cast<size_t>(args.step->attrs.get<int64_t>("column_sums", 0));
@@ -456,7 +456,7 @@ Source generate_rows(const KernelArgs& args, const Walk& walk) {
            to_string(instr.code), to_string(instr.dtype));
     }
   }
-  return Text(args, walk).generate();
+  return RowsText(args, walk).generate();
 }
 
 }  // namespace tessera::cuda

@@ -76,13 +76,13 @@ __device__ __forceinline__ void find_spans(int chunk, const Queries& queries, in
   for (int k = static_cast<int>(threadIdx.x); k < kSpanChunk; k += kSpanThreads) {
     const int i = chunk * kSpanChunk + k;
     if (i < query_count) {
-      const Interval span =
-          good ? kernels::positions_of(keys, in_keys.end, queries[i]) : Interval{};
+      const Positions span =
+          good ? kernels::positions_of(keys, in_keys.end, queries[i]) : Positions{};
       of_queries[i] = {static_cast<int>(span.begin), static_cast<int>(span.end)};
     }
     if (kBoth && i < key_count) {
-      const Interval span =
-          good ? kernels::positions_of(queries, in_queries.end, keys[i]) : Interval{};
+      const Positions span =
+          good ? kernels::positions_of(queries, in_queries.end, keys[i]) : Positions{};
       of_keys[i] = {static_cast<int>(span.begin), static_cast<int>(span.end)};
     }
   }

@@ -27,11 +27,6 @@ std::string other_than_file(const std::string& path, const struct stat& status) 
   return S_ISFIFO(status.st_mode) ? "a pipe" : S_ISSOCK(status.st_mode) ? "a socket" : "a device";
 }
 
-std::string folder_of(const std::string& path) {
-  const std::string folder = fs::path(path).parent_path().string();
-  return folder.empty() ? "." : folder;
-}
-
 /// The errno of opening a file for writing, 0 if it works. A file created for the test is removed.
 int error_of_opening(const std::string& path, bool exists) {
   if (!exists) return PartFile(path, "").error();
@@ -68,6 +63,11 @@ int write_beside(const std::string& path, const std::string& text) {
 }
 
 }  // namespace
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = fs::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
 
 std::string read_text_file(const char* what, const std::string& path) {
   struct stat status {};

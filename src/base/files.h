@@ -20,6 +20,8 @@ std::FILE* open_output(const std::string& path, bool append);
 /// Writes a whole file, which appears atomically when it is complete. If that fails, nothing of it
 /// remains and an existing file is unchanged. Does nothing if `path` is "". Throws io errors.
 void write_text_file(const std::string& path, const std::string& text);
+/// The folder that `path` is in; "." for a bare name.
+std::string folder_of(const std::string& path);
 /// The folder `path` as an absolute path without a separator or "." at its end, so that the name of
 /// a temporary folder beside it can be made of it.
 std::filesystem::path folder_path(const std::string& path);

@@ -6,14 +6,11 @@
 
 #include <vector>
 
+#include "base/files.h"
+
 namespace tessera {
 
 namespace {
-
-std::string folder_of(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
-}
 
 std::vector<std::string> places() {
   std::vector<std::string> all;

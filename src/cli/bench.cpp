@@ -13,7 +13,7 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr int kWarmup = 3;
+constexpr int kUncounted = 3;
 
 const std::vector<std::string> kKinds = {"matmul",
                                          to_string(CollectiveKind::all_reduce),
@@ -84,9 +84,9 @@ struct Times {
 template <class Once>
 Times times_of(int64_t repeats, const Once& once) {
   std::vector<double> seconds;
-  for (int64_t i = 0; i < repeats + kWarmup; ++i) {
+  for (int64_t i = 0; i < repeats + kUncounted; ++i) {
     const double one = once();
-    if (i >= kWarmup) seconds.push_back(one);
+    if (i >= kUncounted) seconds.push_back(one);
   }
   std::sort(seconds.begin(), seconds.end());
   return {seconds[seconds.size() / 2], seconds[0]};

@@ -37,7 +37,7 @@ std::vector<CompletedCommand> commands_of(const CLI::App& app,
 
 /// A text between single quotes, for all three shells: none of them has a way to write ' and \ that
 /// the others share, and help needs neither.
-std::string quoted(std::string text) {
+std::string shell_quoted(std::string text) {
   for (char& c : text) {
     if (c == '\'' || c == '\\') c = '"';
   }
@@ -78,11 +78,11 @@ complete -o default -F _tessera tessera
 std::string zsh_script(const std::vector<CompletedCommand>& commands) {
   std::string names, cases;
   for (const CompletedCommand& c : commands) {
-    names += fmt::format("    {}\n", quoted(c.name + ":" + c.help));
+    names += fmt::format("    {}\n", shell_quoted(c.name + ":" + c.help));
     cases += fmt::format("    {})\n      words_of=({})\n      options=(\n", c.name,
                          fmt::join(c.words, " "));
     for (const CompletedOption& o : c.options)
-      cases += fmt::format("        {}\n", quoted("--" + o.name + ":" + o.help));
+      cases += fmt::format("        {}\n", shell_quoted("--" + o.name + ":" + o.help));
     cases += "      ) ;;\n";
   }
   return fmt::format(R"(#compdef tessera
@@ -113,13 +113,13 @@ std::string fish_script(const std::vector<CompletedCommand>& commands) {
   std::string text = "# tessera completion fish | source\n";
   for (const CompletedCommand& c : commands) {
     text += fmt::format("complete -c tessera -n __fish_use_subcommand -f -a {} -d {}\n", c.name,
-                        quoted(c.help));
+                        shell_quoted(c.help));
     const std::string after = fmt::format("'__fish_seen_subcommand_from {}'", c.name);
     if (!c.words.empty())
       text += fmt::format("complete -c tessera -n {} -a '{}'\n", after, fmt::join(c.words, " "));
     for (const CompletedOption& o : c.options)
       text += fmt::format("complete -c tessera -n {} -l {}{} -d {}\n", after, o.name,
-                          o.takes_value ? " -r" : "", quoted(o.help));
+                          o.takes_value ? " -r" : "", shell_quoted(o.help));
   }
   return text;
 }

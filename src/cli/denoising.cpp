@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-const char kRounds[] =
+const char kRoundsHelp[] =
     "How often each example of the data comes before it repeats, each time with other tokens to "
     "repair. Held-out data come once.";
 
@@ -127,7 +127,7 @@ MaskingOptions masking_of(const ModelFolder& folder, const Config& c) {
 
 std::vector<ConfigKey> denoising_keys(const nn::TransformerOptions& model) {
   const KeyRange token = KeyRange::whole(0, 2147483647.0, {"auto"});
-  const ConfigKey rounds = {"data.rounds", "10", kRounds, KeyRange::whole(1, 1e9)};
+  const ConfigKey rounds = {"data.rounds", "10", kRoundsHelp, KeyRange::whole(1, 1e9)};
   if (model.encoder_layers > 0) {
     return {{"data.first_sentinel", "auto",
              "Token in place of the first span; the next spans have the tokens below it. auto is "

@@ -118,8 +118,8 @@ std::string causes_table(const Simulation& a, const Simulation& b) {
   return text;
 }
 
-std::string verdict(const Simulation& a, const Simulation& b) {
-  return cli::verdict("A", causes_of(a), "B", causes_of(b));
+std::string verdict_of(const Simulation& a, const Simulation& b) {
+  return verdict("A", causes_of(a), "B", causes_of(b));
 }
 
 pages::Json by_axes(const Simulation& a, const Simulation& b) {
@@ -138,7 +138,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
                     const std::map<std::string, std::string>& files) {
   const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
   pages::Page page(fmt::format("{}: two layouts", args.words[0]),
-                   fmt::format("{}; {}; on {}. {}", name_a, name_b, a.machine, verdict(a, b)));
+                   fmt::format("{}; {}; on {}. {}", name_a, name_b, a.machine, verdict_of(a, b)));
   const auto memory = [](const Simulation& s) {
     return pages::with_unit(static_cast<double>(s.memory), "B");
   };
@@ -229,7 +229,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       return std::abs(delta(x)) > std::abs(delta(y));
     });
   }
-  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.words[1], args.words[2], a.machine, verdict(a, b),
+  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.words[1], args.words[2], a.machine, verdict_of(a, b),
       causes_table(a, b),
       changed.empty() ? "no node differs"
                       : fmt::format("{} nodes differ, most first; those that do not {:+.3f} ms",

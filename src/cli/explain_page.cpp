@@ -15,8 +15,6 @@ namespace {
 using pages::Json;
 using pages::Page;
 
-std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
-
 void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
               const Explanation& e, const std::vector<std::string>& notes) {
   page.section("time", "Time of a step");
@@ -141,7 +139,8 @@ void add_memory(Page& page, const Explanation& e, const Placement& placement) {
   page.section("memory", "Memory of a rank");
   page.chart(memory_bar("planned", e.memory));
   if (e.memory.offloaded > 0)
-    page.text(fmt::format("In host memory: {} of optimizer state.", bytes(e.memory.offloaded)));
+    page.text(fmt::format("In host memory: {} of optimizer state.",
+                          pages::bytes_text(e.memory.offloaded)));
   page.chart(memory_chart(placement));
   Json rows = Json::array();
   for (const auto& [name, size] : e.memory.at_peak)
@@ -199,9 +198,9 @@ std::string explain_page(const std::string& title, const std::string& subtitle,
   if (simulation != nullptr)
     cards.emplace_back(pages::with_unit(simulation->seconds, "s"), "a step, predicted");
   cards.emplace_back(pages::with_unit(static_cast<double>(train->flops), "FLOP"), "on each rank");
-  cards.emplace_back(bytes(train->bytes),
+  cards.emplace_back(pages::bytes_text(train->bytes),
                      fmt::format("sent by a rank, in {} collectives", train->collectives.size()));
-  cards.emplace_back(bytes(memory), "memory of a rank");
+  cards.emplace_back(pages::bytes_text(memory), "memory of a rank");
   page.cards(cards);
   for (const std::string& note : e.notes) page.note(note);
   add_time(page, *train, simulation, e, notes);

@@ -17,7 +17,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kFormat = "tessera-plans 1";
-constexpr size_t kMostBytes = size_t{4} << 20;
+constexpr size_t kMostPlanBytes = size_t{4} << 20;
 
 nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
   nlohmann::json json = nlohmann::json::array();
@@ -97,7 +97,7 @@ std::vector<AutoPlan> PlanCache::read(size_t most,
   if (path_.empty()) return {};
   std::string why;
   try {
-    const std::optional<std::string> text = read_cache_file(path_, kMostBytes);
+    const std::optional<std::string> text = read_cache_file(path_, kMostPlanBytes);
     if (!text) return {};
     const std::vector<AutoPlan> plans = parse_plans_file(*text, question_, most);
     for (const AutoPlan& plan : plans) check(plan);

@@ -13,7 +13,6 @@ namespace {
 using pages::Json;
 using pages::Page;
 
-std::string bytes(int64_t n) { return pages::with_unit(static_cast<double>(n), "B"); }
 std::string time(double seconds) { return pages::with_unit(seconds, "s"); }
 
 Json parts_of(const PricedPlan& p) {
@@ -48,13 +47,14 @@ std::string proof_of(const Plan& plan) {
 
 void add_winner(Page& page, const PlanFindings& f) {
   const PricedPlan& best = f.plan.best;
-  page.cards({{time(best.seconds), "a step, predicted"},
-              {bytes(best.memory()), f.plan.memory_limit > 0
-                                         ? "memory of a rank, of " + bytes(f.plan.memory_limit)
-                                         : "memory of a rank"},
-              {std::to_string(best.mesh.size()), "devices of " + f.plan.machine},
-              {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * f.plan.gap()),
-               f.plan.optimal ? "best of its space" : "a better plan would save, at most"}});
+  page.cards(
+      {{time(best.seconds), "a step, predicted"},
+       {pages::bytes_text(best.memory()),
+        f.plan.memory_limit > 0 ? "memory of a rank, of " + pages::bytes_text(f.plan.memory_limit)
+                                : "memory of a rank"},
+       {std::to_string(best.mesh.size()), "devices of " + f.plan.machine},
+       {f.plan.optimal ? "proved" : fmt::format("{:.1f} %", 100 * f.plan.gap()),
+        f.plan.optimal ? "best of its space" : "a better plan would save, at most"}});
   page.section("winner", "The best plan");
   page.command(f.job + " " + train_flags(best, true));
   page.text(proof_of(f.plan));
@@ -84,7 +84,7 @@ void add_memory(Page& page, const PlanFindings& f) {
   // A bar that is small beside its limit would show nothing.
   if (f.plan.memory_limit > 0 && f.plan.memory_limit < 20 * p.memory())
     chart["limit"] = {{"at", f.plan.memory_limit},
-                      {"label", "limit " + bytes(f.plan.memory_limit)}};
+                      {"label", "limit " + pages::bytes_text(f.plan.memory_limit)}};
   page.chart(chart);
   if (f.plan.saved_per_gib > 0)
     page.text(fmt::format("1 GiB more a device would save {} a step.", time(f.plan.saved_per_gib)));

@@ -10,7 +10,7 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr int64_t kUsualTokens = 64;
+constexpr int64_t kSampleTokens = 64;
 
 nn::TransformerOptions options_of(const Job& job) { return writing_model(job, "--sample-every"); }
 
@@ -33,7 +33,7 @@ Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
     require(left >= 1 && size <= length,
             "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it",
             prompt, request.prompt.size(), length);
-    request.max_tokens = std::min(args.tokens.value_or(kUsualTokens), left);
+    request.max_tokens = std::min(args.tokens.value_or(kSampleTokens), left);
     request.sampling = args.sampling;
     request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));
     requests_.push_back(std::move(request));

@@ -34,8 +34,8 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{16} << 20;  ///< of a request's body
-constexpr int64_t kMostChoices = 5;              ///< as the API has it
+constexpr size_t kMostBodyBytes = size_t{16} << 20;  ///< of a request's body
+constexpr int64_t kMostChoices = 5;                  ///< as the API has it
 constexpr std::chrono::milliseconds kPoll{50};
 
 constexpr const char *kInvalid = "invalid_request_error", *kServer = "server_error";
@@ -107,7 +107,7 @@ class HttpServer {
   HttpServer(const Arguments& args, const ServedModel& model, Waiting& waiting,
              const std::atomic<bool>& stopping)
       : model_(model), waiting_(waiting), stopping_(stopping) {
-    server_.set_payload_max_length(kMostBytes);
+    server_.set_payload_max_length(kMostBodyBytes);
     // The library's own choice lets a second server take the same port.
     server_.set_socket_options([](socket_t socket) {
       const int yes = 1;
@@ -156,7 +156,8 @@ class HttpServer {
   }
   static std::string reason(const httplib::Request& request, int status) {
     if (status == 413)
-      return fmt::format("the body has more than the {} bytes that this server takes", kMostBytes);
+      return fmt::format("the body has more than the {} bytes that this server takes",
+                         kMostBodyBytes);
     if (status == 404)
       return fmt::format(
           "there is no {} {}; this server has POST /v1/completions, GET /v1/models "

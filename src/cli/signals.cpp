@@ -21,7 +21,7 @@ constexpr Handled kHandled[] = {{SIGTERM, "SIGTERM", true},
 
 volatile sig_atomic_t first_signal = 0;
 volatile sig_atomic_t first_second = 0, first_centisecond = 0;
-struct sigaction before[std::size(kHandled)];
+struct sigaction actions_before[std::size(kHandled)];
 
 void note(int number) {
   struct timespec now {};
@@ -51,15 +51,15 @@ StopSignals::StopSignals() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kHandled); ++i) {
-    sigaction(kHandled[i].number, &action, &before[i]);
-    if (kHandled[i].number == SIGHUP && before[i].sa_handler == SIG_IGN)
-      sigaction(SIGHUP, &before[i], nullptr);
+    sigaction(kHandled[i].number, &action, &actions_before[i]);
+    if (kHandled[i].number == SIGHUP && actions_before[i].sa_handler == SIG_IGN)
+      sigaction(SIGHUP, &actions_before[i], nullptr);
   }
 }
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < std::size(kHandled); ++i)
-    sigaction(kHandled[i].number, &before[i], nullptr);
+    sigaction(kHandled[i].number, &actions_before[i], nullptr);
 }
 
 int StopSignals::seen() const { return first_signal; }

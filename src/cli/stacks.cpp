@@ -33,7 +33,7 @@ int stack_signal() { return SIGRTMAX - 3; }
 std::atomic<int> asked{0};  // the thread that is to answer; 0: none
 std::atomic<int> count{-1};
 void* frames[kMostFrames];
-struct sigaction before;
+struct sigaction action_before;
 
 void answer(int) {
   int me = static_cast<int>(syscall(SYS_gettid));
@@ -70,10 +70,10 @@ Stacks::Stacks() {
   action.sa_handler = answer;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(stack_signal(), &action, &before);
+  sigaction(stack_signal(), &action, &action_before);
 }
 
-Stacks::~Stacks() { sigaction(stack_signal(), &before, nullptr); }
+Stacks::~Stacks() { sigaction(stack_signal(), &action_before, nullptr); }
 
 std::vector<std::string> Stacks::of(int thread) const {
   count.store(-1);

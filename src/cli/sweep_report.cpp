@@ -19,13 +19,13 @@ namespace {
 const char* const kHeader =
     "set,mesh,layout,program,memory_bytes,predicted_s,measured_s,least_s,failure";
 
-std::string quoted(const std::string& text) {
+std::string csv_field(const std::string& text) {
   std::string result = "\"";
   for (char c : text) result += c == '"' ? "\"\"" : std::string(1, c == '\n' ? ' ' : c);
   return result + "\"";
 }
 
-/// The fields of a CSV line with the columns of kHeader; text fields are quoted.
+/// The fields of a CSV line with the columns of kHeader; text fields are csv_field.
 std::vector<std::string> fields_of(const std::string& line) {
   std::vector<std::string> fields = {""};
   bool inside = false;
@@ -210,9 +210,9 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
 void write_sweep_csv(const std::string& path, const std::vector<SweepRow>& rows) {
   std::string text = std::string(kHeader) + "\n";
   for (const SweepRow& r : rows)
-    text += fmt::format("{},{},{},{},{},{:.9g},{:.9g},{:.9g},{}\n", quoted(r.sets), quoted(r.mesh),
-                        quoted(r.layout), r.program, r.memory, r.predicted, r.measured, r.least,
-                        quoted(r.failure));
+    text += fmt::format("{},{},{},{},{},{:.9g},{:.9g},{:.9g},{}\n", csv_field(r.sets),
+                        csv_field(r.mesh), csv_field(r.layout), r.program, r.memory, r.predicted,
+                        r.measured, r.least, csv_field(r.failure));
   write_text_file(path, text);
 }
 

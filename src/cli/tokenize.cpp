@@ -3,7 +3,6 @@
 // next block begins, so that a second run of the same command goes on there.
 #include <unistd.h>
 
-#include <chrono>
 #include <deque>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -12,6 +11,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "base/json.h"
+#include "cli/clock.h"
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/report.h"
@@ -23,15 +23,9 @@ namespace tessera::cli {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int64_t kCommitBytes = int64_t{8} << 20;  // of text, or after
 constexpr double kCommitSeconds = 5;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Documents that one task encodes, and where the reader was behind them.
 struct Block {

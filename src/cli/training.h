@@ -1,7 +1,6 @@
 // State and functions shared by the files of `tessera train`.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "cli/best.h"
+#include "cli/clock.h"
 #include "cli/commands.h"
 #include "cli/forecast.h"
 #include "cli/progress.h"
@@ -24,11 +24,6 @@
 #include "tessera/trace.h"
 
 namespace tessera::cli {
-
-using Clock = std::chrono::steady_clock;
-inline double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// A save that failed because of storage. The same in every process but for `next`.
 struct FailedSave {

@@ -181,11 +181,11 @@ struct Flipped {
 };
 
 /// The largest differences of any layout from one rank.
-struct Comparison {
+struct Agreement {
   Worst loss, first_gradient, gradient, parameter;
   Flipped flips;
 
-  void see(const Comparison& other, const std::string& layout) {
+  void see(const Agreement& other, const std::string& layout) {
     loss.see(other.loss.value, layout);
     first_gradient.see(other.first_gradient.value, layout);
     gradient.see(other.gradient.value, layout);
@@ -209,8 +209,8 @@ struct Comparison {
 
 /// From a step on in which choices fell otherwise only the loss of that step is compared, and may
 /// differ by the share of the choices besides.
-Comparison compare(const Outcome& outcome, const Outcome& reference, double tolerance) {
-  Comparison found;
+Agreement compare(const Outcome& outcome, const Outcome& reference, double tolerance) {
+  Agreement found;
   std::vector<double> a, b;
   for (size_t step = 0; step < reference.losses.size(); ++step) {
     const Flips flip = flips_of(reference.choices[step], outcome.choices[step]);
@@ -414,11 +414,11 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (is_narrow(job.config)) require_gradients(reference, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  Comparison all;
+  Agreement all;
   nlohmann::json rows = nlohmann::json::array();
   for (const Written& written : layouts) {
-    const Comparison found = compare(run(job, job.mesh, written.layout, steps, job.device, cluster),
-                                     reference, tolerance);
+    const Agreement found = compare(run(job, job.mesh, written.layout, steps, job.device, cluster),
+                                    reference, tolerance);
     all.see(found, written.layout.to_string());
     rows.push_back({{"layout", written.text},
                     {"equal", found.is_equal(tolerance, job.config)},

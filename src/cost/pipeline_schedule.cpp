@@ -29,7 +29,7 @@ PipelineTurns turns_of(const Pipeline& p) {
                         p.microbatches);
 }
 
-struct Piece {
+struct StagePass {
   bool is_forward;
   int chunk;  ///< of the model
   int64_t microbatch;
@@ -74,7 +74,7 @@ class Player {
     return done_[forward ? 1 : 0][static_cast<size_t>(chunk * p_.microbatches + microbatch)];
   }
 
-  Piece piece_of(const StageWork& work, int stage) const {
+  StagePass piece_of(const StageWork& work, int stage) const {
     const int pass = static_cast<int>(work.pass);
     const bool forward = pass < per_stage_;
     const int local = forward ? pass : 2 * per_stage_ - 1 - pass;
@@ -82,7 +82,7 @@ class Player {
   }
 
   /// Runs a piece if its input is ready.
-  bool run(int stage, const Piece& piece, double& free) {
+  bool run(int stage, const StagePass& piece, double& free) {
     const int last = static_cast<int>(p_.chunks.size()) - 1;
     double ready = 0;
     bool receives = true, sends = true;

@@ -33,7 +33,7 @@ double uniform(const Sampling& s, uint64_t place) {
   return static_cast<double>(bits) * 0x1p-53;
 }
 
-constexpr double kNever = -std::numeric_limits<double>::infinity();
+constexpr double kImpossible = -std::numeric_limits<double>::infinity();
 
 /// Leaves out all tokens but the k likeliest.
 void keep_top_k(std::vector<double>& logits, int64_t k) {
@@ -41,7 +41,7 @@ void keep_top_k(std::vector<double>& logits, int64_t k) {
   std::vector<double> sorted = logits;
   std::nth_element(sorted.begin(), sorted.begin() + (k - 1), sorted.end(), std::greater<>());
   const double least = sorted[static_cast<size_t>(k - 1)];
-  for (double& x : logits) x = x < least ? kNever : x;
+  for (double& x : logits) x = x < least ? kImpossible : x;
 }
 
 /// Leaves out the tokens behind the likeliest that together have `share` of all.
@@ -77,7 +77,7 @@ int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<
   require(best != x.end() && std::isfinite(*best),
           "[sample] the largest of the {} logits for place {} is {}; the parameters have values "
           "that are not finite ({})",
-          vocabulary, text.size(), best == x.end() ? kNever : *best, where(at));
+          vocabulary, text.size(), best == x.end() ? kImpossible : *best, where(at));
   if (s.temperature == 0) return static_cast<int32_t>(best - x.begin());
   const double top = *best;
   keep_top_k(x, s.top_k);

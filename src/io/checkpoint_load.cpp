@@ -28,7 +28,7 @@ std::string shortened(const std::vector<std::string>& items) {
 }
 
 /// The differences between a checkpoint and a model.
-struct Difference {
+struct ConfigDifference {
   std::vector<std::string> missing, extra, different;
   std::vector<std::string> same;  ///< common to both
   bool none() const { return missing.empty() && extra.empty() && different.empty(); }
@@ -50,9 +50,9 @@ std::string source_of(const Manifest& manifest, const std::string& name, Wanted 
 }
 
 /// Compares the model's `names` with the checkpoint, which may have more if only these are wanted.
-Difference difference(const Session& session, const Manifest& manifest,
-                      const std::vector<std::string>& names, Wanted wanted) {
-  Difference d;
+ConfigDifference difference(const Session& session, const Manifest& manifest,
+                            const std::vector<std::string>& names, Wanted wanted) {
+  ConfigDifference d;
   const bool partly = wanted == Wanted::names || wanted == Wanted::averages;
   for (const std::string& name : names) {
     const auto found = manifest.tensors.find(source_of(manifest, name, wanted));
@@ -84,7 +84,7 @@ Checkpoint load(Session& session, const std::string& path, std::vector<std::stri
     manifest = wanted == Wanted::names ? manifest_of_any(path) : read_manifest(path);
     checkpoint = checkpoint_of(path, *manifest);
     if (wanted == Wanted::averages) require_averages(*manifest, path);
-    const Difference d = difference(session, *manifest, names, wanted);
+    const ConfigDifference d = difference(session, *manifest, names, wanted);
     if (d.none()) return;
     if (wanted != Wanted::fitting || d.same.empty()) {
       fail(

@@ -26,8 +26,6 @@ namespace {
 constexpr size_t kBuffer = size_t{1} << 20, kLargestState = size_t{1} << 24;
 constexpr int64_t kTwoBytes = 65500;  // vocabularies below it: Megatron's own rule
 
-bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
-
 [[noreturn]] void fail_to_write(const std::string& path, int error) {
   fail(ErrorKind::io,
        "[corpus] '{}' could not be written: {}; make room and give the same command again, which "
@@ -158,13 +156,13 @@ CorpusWriter::CorpusWriter(const std::string& prefix, const CorpusOptions& optio
   require(options.vocabulary >= 1 && options.vocabulary <= std::numeric_limits<int32_t>::max(),
           "[corpus] a vocabulary of {}; it has 1 to 2^31 - 1 tokens", options.vocabulary);
   s.token_bytes = options.vocabulary < kTwoBytes ? 2 : 4;
-  require(!exists(s.file(".idx")), "[corpus] '{}' exists; remove it, or give another --out",
+  require(!is_there(s.file(".idx")), "[corpus] '{}' exists; remove it, or give another --out",
           s.file(".idx"));
   s.restore();
   // A finish() that was interrupted had begun to rename.
-  if (!s.note.empty() && !exists(s.file(".bin.part")) && exists(s.file(".bin")))
+  if (!s.note.empty() && !is_there(s.file(".bin.part")) && is_there(s.file(".bin")))
     rename_file(s.file(".bin"), s.file(".bin.part"));
-  require(!exists(s.file(".bin")), "[corpus] '{}' exists; remove it, or give another --out",
+  require(!is_there(s.file(".bin")), "[corpus] '{}' exists; remove it, or give another --out",
           s.file(".bin"));
   s.bin.emplace(s.file(".bin.part"), s.tokens * s.token_bytes);
   s.lengths.emplace(s.file(".lengths.part"), 4 * s.documents);

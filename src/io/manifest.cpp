@@ -25,8 +25,8 @@ constexpr std::string_view kHead = "{\"crc32c\":\"", kMiddle = "\",\"manifest\":
 constexpr int64_t kMostBytes = int64_t{1} << 30;
 
 template <class... Args>
-[[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> text,
-                         Args&&... args) {
+[[noreturn]] void refuse_manifest(const std::string& path, fmt::format_string<Args...> text,
+                                  Args&&... args) {
   fail(ErrorKind::io, "[checkpoint] the manifest '{}' {}", path,
        fmt::format(text, std::forward<Args>(args)...));
 }
@@ -42,18 +42,19 @@ void require_grid(const std::string& path, const std::string& name, const Manife
       const auto next = begins.upper_bound(p.offset[d]);
       const int64_t end = next == begins.end() ? sizes[d] : *next;
       if (p.offset[d] + p.extent[d] != end)
-        refuse(path, "has a piece of tensor '{}' that ends at {} of dim {} instead of {}", name,
-               p.offset[d] + p.extent[d], d, end);
+        refuse_manifest(path, "has a piece of tensor '{}' that ends at {} of dim {} instead of {}",
+                        name, p.offset[d] + p.extent[d], d, end);
     }
     if (sizes[d] > 0 && (begins.empty() || *begins.begin() != 0))
-      refuse(path, "has no piece of tensor '{}' that begins at 0 of dim {}", name, d);
+      refuse_manifest(path, "has no piece of tensor '{}' that begins at 0 of dim {}", name, d);
     if (__builtin_mul_overflow(cells, static_cast<int64_t>(begins.size()), &cells)) cells = -1;
   }
   if (sizes.empty()) cells = 1;
   std::set<std::vector<int64_t>> places;
   for (const FilePiece& p : t.pieces) places.insert(p.offset);
   if (std::ssize(places) != cells || places.size() != t.pieces.size())
-    refuse(path, "has {} pieces of tensor '{}', which needs {}", t.pieces.size(), name, cells);
+    refuse_manifest(path, "has {} pieces of tensor '{}', which needs {}", t.pieces.size(), name,
+                    cells);
 }
 
 DType dtype_of(const std::string& path, const std::string& tensor, const std::string& name) {
@@ -61,7 +62,7 @@ DType dtype_of(const std::string& path, const std::string& tensor, const std::st
                       DType::uint8, DType::bool_, DType::float16}) {
     if (to_string(dtype) == name) return dtype;
   }
-  refuse(path, "has tensor '{}' of the unknown dtype '{}'", tensor, name);
+  refuse_manifest(path, "has tensor '{}' of the unknown dtype '{}'", tensor, name);
 }
 
 void require_sizes(const std::string& path, const std::string& name, const ManifestTensor& t) {
@@ -69,11 +70,12 @@ void require_sizes(const std::string& path, const std::string& name, const Manif
   int64_t bytes = size_of(t.shape.dtype);
   for (int64_t size : t.shape.sizes) {
     if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes))
-      refuse(path, "gives tensor '{}' the impossible sizes [{}]", name,
-             fmt::join(t.shape.sizes, ", "));
+      refuse_manifest(path, "gives tensor '{}' the impossible sizes [{}]", name,
+                      fmt::join(t.shape.sizes, ", "));
   }
   if (t.shape.dims.size() != rank && !t.shape.dims.empty())
-    refuse(path, "gives tensor '{}' {} dim names for {} sizes", name, t.shape.dims.size(), rank);
+    refuse_manifest(path, "gives tensor '{}' {} dim names for {} sizes", name, t.shape.dims.size(),
+                    rank);
   for (const FilePiece& p : t.pieces) {
     bool fits = p.offset.size() == rank && p.extent.size() == rank;
     for (size_t d = 0; fits && d < rank; ++d) {
@@ -81,9 +83,9 @@ void require_sizes(const std::string& path, const std::string& name, const Manif
              p.offset[d] <= t.shape.sizes[d] - p.extent[d];
     }
     if (!fits)
-      refuse(path, "has a piece [{}] at [{}] of tensor '{}', which has the sizes [{}]",
-             fmt::join(p.extent, ", "), fmt::join(p.offset, ", "), name,
-             fmt::join(t.shape.sizes, ", "));
+      refuse_manifest(path, "has a piece [{}] at [{}] of tensor '{}', which has the sizes [{}]",
+                      fmt::join(p.extent, ", "), fmt::join(p.offset, ", "), name,
+                      fmt::join(t.shape.sizes, ", "));
   }
 }
 
@@ -92,8 +94,8 @@ int64_t whole(const std::string& path, const Json& value) {
   const bool good = value.is_number_unsigned() ? value.get<uint64_t>() <= uint64_t{INT64_MAX}
                                                : value.is_number_integer();
   if (!good)
-    refuse(path, "has {} where a whole number of 64 bits stands",
-           value.is_number() ? value.dump() : value.type_name());
+    refuse_manifest(path, "has {} where a whole number of 64 bits stands",
+                    value.is_number() ? value.dump() : value.type_name());
   return value.get<int64_t>();
 }
 
@@ -109,7 +111,7 @@ void parse_files(Manifest& m, const Json& files, const std::string& path) {
                       static_cast<uint32_t>(whole(path, f.at("header_crc32c"))),
                       static_cast<uint32_t>(whole(path, f.at("sums_crc32c")))};
     if (file.name.empty() || file.name.find('/') != std::string::npos || file.name[0] == '.')
-      refuse(path, "names the file '{}', which is not one of its directory", file.name);
+      refuse_manifest(path, "names the file '{}', which is not one of its directory", file.name);
     m.files.push_back(std::move(file));
   }
 }
@@ -123,7 +125,8 @@ void parse_tensors(Manifest& m, const Json& tensors, const std::string& path) {
     for (const Json& p : t.at("pieces")) {
       const int64_t file = whole(path, p.at("file"));
       if (file < 0 || file >= std::ssize(m.files))
-        refuse(path, "has a piece of tensor '{}' in file {} of {}", name, file, m.files.size());
+        refuse_manifest(path, "has a piece of tensor '{}' in file {} of {}", name, file,
+                        m.files.size());
       tensor.pieces.push_back(
           {static_cast<int>(file), wholes(path, p.at("offset")), wholes(path, p.at("extent"))});
     }
@@ -135,7 +138,8 @@ void parse_tensors(Manifest& m, const Json& tensors, const std::string& path) {
 std::string read_text(const std::string& path) {
   int64_t bytes = 0;
   open_to_read("checkpoint", path, bytes);
-  if (bytes > kMostBytes) refuse(path, "has {} bytes; at most {} are read", bytes, kMostBytes);
+  if (bytes > kMostBytes)
+    refuse_manifest(path, "has {} bytes; at most {} are read", bytes, kMostBytes);
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -181,30 +185,32 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
   const bool framed = text.size() >= begin + kTail.size() && text.starts_with(kHead) &&
                       text.compare(kHead.size() + 8, kMiddle.size(), kMiddle) == 0 &&
                       text.ends_with(kTail);
-  if (!framed) refuse(path, "is damaged or cut ({} bytes)", text.size());
+  if (!framed) refuse_manifest(path, "is damaged or cut ({} bytes)", text.size());
   const size_t length = text.size() - begin - kTail.size();
   const std::string sum = fmt::format("{:08x}", crc32c(text.data() + begin, length));
   if (text.compare(kHead.size(), 8, sum) != 0)
-    refuse(path, "is damaged: its checksum is {}, but it says {}", sum,
-           text.substr(kHead.size(), 8));
+    refuse_manifest(path, "is damaged: its checksum is {}, but it says {}", sum,
+                    text.substr(kHead.size(), 8));
   Manifest m;
   try {
     const Json all = Json::parse(text.begin() + static_cast<long>(begin),
                                  text.begin() + static_cast<long>(begin + length));
     const int64_t version = whole(path, all.at("format_version"));
     if (version != kManifestVersion)
-      refuse(path,
-             "has the format version {}, but this build reads {}; use the version of Tessera that "
-             "wrote it",
-             version, kManifestVersion);
+      refuse_manifest(
+          path,
+          "has the format version {}, but this build reads {}; use the version of Tessera that "
+          "wrote it",
+          version, kManifestVersion);
     m.step = whole(path, all.at("step"));
     m.serial = whole(path, all.at("serial"));
     m.metadata = all.at("metadata").get<std::map<std::string, std::string>>();
-    if (m.step < 0 || m.serial < 0) refuse(path, "has the step {}, serial {}", m.step, m.serial);
+    if (m.step < 0 || m.serial < 0)
+      refuse_manifest(path, "has the step {}, serial {}", m.step, m.serial);
     parse_files(m, all.at("files"), path);
     parse_tensors(m, all.at("tensors"), path);
   } catch (const Json::exception& e) {
-    refuse(path, "is not one: {}", e.what());
+    refuse_manifest(path, "is not one: {}", e.what());
   }
   return m;
 }

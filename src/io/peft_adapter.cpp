@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kSuffix = ".weight";
+constexpr std::string_view kWeightSuffix = ".weight";
 
 struct AdaptedTensor {
   std::string module;
@@ -29,7 +29,8 @@ struct AdaptedTensor {
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 AdaptedTensor adapted_tensor(const MappedTensor& t, const ExportSource& source) {
-  AdaptedTensor result{t.name.substr(0, t.name.size() - kSuffix.size()), t.parts.data(), {}, {}};
+  AdaptedTensor result{
+      t.name.substr(0, t.name.size() - kWeightSuffix.size()), t.parts.data(), {}, {}};
   const auto& a = source.manifest().tensors.at(source.adapter_of(t.parts[0].parameter, 'a')).shape;
   for (const PartDim& d : t.parts[0].dims) {
     const bool is_in = std::find(a.dims.begin(), a.dims.end(), d.name) != a.dims.end();
@@ -44,7 +45,7 @@ std::vector<AdaptedTensor> adapted_tensors(const ExportSource& source, const Ten
   for (const MappedTensor& t : map.tensors) {
     const auto is_adapted = [&](const TensorPart& p) { return source.is_adapted(p.parameter); };
     if (t.is_copy || std::none_of(t.parts.begin(), t.parts.end(), is_adapted)) continue;
-    require(t.parts.size() == 1 && t.name.ends_with(kSuffix),
+    require(t.parts.size() == 1 && t.name.ends_with(kWeightSuffix),
             "[export] '{}' holds several layers ('{}' is one), each with an adapter of its own, "
             "which PEFT cannot express; export the merged model",
             t.name, t.parts[0].parameter);
@@ -61,8 +62,8 @@ std::set<std::string> targets_of(const std::vector<AdaptedTensor>& adapted, cons
     short_names.insert(last_part(t.module));
   }
   for (const MappedTensor& t : map.tensors) {
-    if (!t.name.ends_with(kSuffix)) continue;
-    const std::string module = t.name.substr(0, t.name.size() - kSuffix.size());
+    if (!t.name.ends_with(kWeightSuffix)) continue;
+    const std::string module = t.name.substr(0, t.name.size() - kWeightSuffix.size());
     if (!modules.contains(module) && short_names.contains(last_part(module))) return modules;
   }
   return short_names;

@@ -20,7 +20,7 @@ namespace tessera {
 
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using namespace safetensors;
 
 std::string type_name(DType dtype) {
@@ -56,7 +56,7 @@ int64_t place(const std::string& path, std::vector<TensorInfo>& tensors) {
 /// a large file, where elements can be written without a copy.
 std::string header_of(const std::string& path, const std::vector<TensorInfo>& tensors,
                       const std::map<std::string, std::string>& metadata, int64_t total) {
-  Json header = Json::object();
+  OrderedJson header = OrderedJson::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
   for (const TensorInfo& t : tensors) {
     header[t.name] = {{"dtype", type_name(t.dtype)},
@@ -66,7 +66,7 @@ std::string header_of(const std::string& path, const std::vector<TensorInfo>& te
   std::string text;
   try {
     text = header.dump();
-  } catch (const Json::exception& e) {
+  } catch (const OrderedJson::exception& e) {
     fail(ErrorKind::usage, "[safetensors] '{}': names and metadata must be UTF-8 ({})", path,
          e.what());
   }

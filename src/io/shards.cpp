@@ -26,11 +26,11 @@ namespace {
 
 /// The intersection of a piece and a slice: count[d] elements, from from[d] in the piece and to[d]
 /// in the slice.
-struct Common {
+struct Overlap {
   std::vector<int64_t> from, to, count;
 };
-std::optional<Common> meet(const FilePiece& piece, const Slice& slice) {
-  Common c;
+std::optional<Overlap> meet(const FilePiece& piece, const Slice& slice) {
+  Overlap c;
   for (size_t d = 0; d < piece.offset.size(); ++d) {
     const int64_t begin = std::max(piece.offset[d], slice.offset[d]);
     const int64_t end =
@@ -44,7 +44,7 @@ std::optional<Common> meet(const FilePiece& piece, const Slice& slice) {
 }
 
 void read_common(ShardReader& shard, const TensorInfo& info, const FilePiece& piece,
-                 const Common& c, const Slice& slice) {
+                 const Overlap& c, const Slice& slice) {
   const int64_t item = size_of(slice.dtype);
   const size_t rank = c.count.size();
   // Dims [inner, rank) are one contiguous run of bytes in both.
@@ -77,7 +77,7 @@ void read_common(ShardReader& shard, const TensorInfo& info, const FilePiece& pi
 void read_slice(OpenShards& shards, const std::string& name, const ManifestTensor& tensor,
                 const Slice& slice) {
   for (const FilePiece& piece : tensor.pieces) {
-    const std::optional<Common> common = meet(piece, slice);
+    const std::optional<Overlap> common = meet(piece, slice);
     if (!common) continue;
     ShardReader& shard = shards[piece.file];
     read_common(shard, shard.entry(name, tensor, piece), piece, *common, slice);

@@ -199,7 +199,7 @@ class Mapper {
 };
 
 /// What a part and a slice have in common along one dim of the part.
-struct Common {
+struct CommonDim {
   int64_t from, count;  ///< in the part
   int64_t file_stride, to_stride;
 };
@@ -223,11 +223,11 @@ void visit_runs(const TensorPart& part, const Slice& slice,
     if (at < 0 || at >= slice.valid[d]) return;
     base += at * slice.strides[d];
   }
-  std::vector<Common> dims;
+  std::vector<CommonDim> dims;
   int64_t stride = 1;
   for (size_t i = part.dims.size(); i-- > 0;) {
     const PartDim& p = part.dims[i];
-    Common c{p.first, 1, stride, 0};
+    CommonDim c{p.first, 1, stride, 0};
     const auto d = static_cast<size_t>(place(p.name));
     if (d < slice.dims.size())
       c = {p.first + slice.offset[d], slice.valid[d], stride, slice.strides[d]};

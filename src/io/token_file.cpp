@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "io/file.h"
 #include "io/fingerprint.h"
 
 namespace tessera {
@@ -16,21 +17,17 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kHeader = 1024;  // of llm.c: 256 int32
-constexpr int32_t kGpt2 = 20240520, kLlama3 = 20240801, kEvaluation = 20240522, kModel = 20240326;
-
-bool exists(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
+constexpr int32_t kGpt2Magic = 20240520, kLlama3Magic = 20240801, kEvaluation = 20240522,
+                  kModel = 20240326;
 
 /// "corpus" for corpus.idx, for corpus.bin and for corpus itself, if corpus.idx is there; else "".
 std::string megatron_prefix(const std::string& path) {
   std::string prefix = path;
   if (path.ends_with(".idx") || path.ends_with(".bin"))
     prefix.resize(prefix.size() - 4);
-  else if (exists(path))
+  else if (is_there(path))
     return "";
-  return path.ends_with(".idx") || exists(prefix + ".idx") ? prefix : "";
+  return path.ends_with(".idx") || is_there(prefix + ".idx") ? prefix : "";
 }
 
 int32_t word(const MappedFile& file, int number) {
@@ -42,7 +39,7 @@ int32_t word(const MappedFile& file, int number) {
 bool is_llmc(const MappedFile& file) {
   if (file.size() < 4) return false;
   const int32_t magic = word(file, 0);
-  return magic == kGpt2 || magic == kLlama3 || magic == kEvaluation || magic == kModel;
+  return magic == kGpt2Magic || magic == kLlama3Magic || magic == kEvaluation || magic == kModel;
 }
 
 }  // namespace
@@ -77,7 +74,7 @@ TokenFile::TokenFile(const std::string& path, int token_bytes)
 
 void TokenFile::open_llmc() {
   const int32_t magic = word(*file_, 0);
-  if (magic != kGpt2 && magic != kLlama3)
+  if (magic != kGpt2Magic && magic != kLlama3Magic)
     fail(ErrorKind::unsupported,
          "[data] '{}' is {} of llm.c (magic {}), not a file of tokens; give the tokens", path_,
          magic == kModel ? "a model" : "an evaluation", magic);
@@ -85,8 +82,8 @@ void TokenFile::open_llmc() {
     fail(ErrorKind::io, "[data] '{}' has {} bytes, less than the header of llm.c; it is truncated",
          path_, file_->size());
   raw_ = false;
-  token_bytes_ = magic == kGpt2 ? 2 : 4;
-  const int32_t version = word(*file_, 1), known = magic == kGpt2 ? 1 : 7;
+  token_bytes_ = magic == kGpt2Magic ? 2 : 4;
+  const int32_t version = word(*file_, 1), known = magic == kGpt2Magic ? 1 : 7;
   if (version != known)
     fail(ErrorKind::unsupported, "[data] '{}' has version {} of llm.c's magic {}; known is {}",
          path_, version, magic, known);
@@ -105,7 +102,7 @@ void TokenFile::open_megatron(const std::string& prefix) {
   raw_ = false;
   path_ = prefix + ".bin";
   index_ = std::make_unique<MegatronIndex>(prefix + ".idx");
-  if (!exists(path_))
+  if (!is_there(path_))
     fail(ErrorKind::io,
          "[data] the index '{}.idx' is there, but the tokens '{}' are not; a corpus is both files, "
          "side by side",
@@ -126,7 +123,7 @@ void TokenFile::open_megatron(const std::string& prefix) {
 void TokenFile::read_companion(const std::string& path) {
   // Other tools may keep other files under this name, such as the text of the corpus.
   constexpr uintmax_t kLargest = uintmax_t{64} << 10;
-  if (!exists(path) || std::filesystem::file_size(path) > kLargest) return;
+  if (!is_there(path) || std::filesystem::file_size(path) > kLargest) return;
   const std::string text = read_text_file("data", path);
   if (text.find("tessera corpus") == std::string::npos) return;
   const nlohmann::json json = parse_json(text);

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "io/file.h"
 
 namespace tessera {
 
@@ -18,11 +19,6 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 std::string inside(const std::string& folder, const std::string& name) {
   return (fs::path(folder) / name).string();
-}
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
 }
 
 }  // namespace

@@ -16,8 +16,6 @@ namespace {
 
 using Tensors = std::vector<Tensor>;
 
-const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
-
 /// Throws unless every dim of `shape` is in one of the others.
 void require_used(const Shape& shape, const char* what, const Shape& a, const Shape& b,
                   const char* others) {

@@ -32,6 +32,9 @@ void require_holds(DType dtype, double value);
 /// The same for fill values, which may also be infinite: the minimum or maximum of the dtype.
 void require_fill(DType dtype, double value);
 
+/// The attribute `dim`.
+inline const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
+
 /// Dtype and shape as text, for messages.
 inline std::string describe(const ValueType& type) {
   return std::string(to_string(type.dtype)) + type.shape.to_string();

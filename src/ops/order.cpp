@@ -28,8 +28,6 @@ TopK extreme(Tensor x, const std::string& dim, const Dim& k, bool smallest,
   return {out[0], out[1]};
 }
 
-const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
-
 /// By name, with role `whole` for `dim` and the k dim. Padding must be the identity of `combiner`.
 IndexSpace whole_space(const OpCall& call, Combiner combiner) {
   IndexSpace space = index_space_by_name(call);

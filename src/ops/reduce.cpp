@@ -18,7 +18,7 @@ Types infer_reduce(const OpCall& call) {
   return {{call.in[0].shape.without(axes), call.in[0].dtype}};
 }
 
-Types infer_arithmetic(const OpCall& call) {
+Types infer_sum(const OpCall& call) {
   require_number(call.in[0].dtype);
   return infer_reduce(call);
 }
@@ -66,7 +66,7 @@ Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {
 }  // namespace
 
 extern const Op kReduceSum = {.name = "reduce_sum",
-                              .infer = infer_arithmetic,
+                              .infer = infer_sum,
                               .combiner = Combiner::sum,
                               .linear = {1u},
                               .gradient = [](const GradCall& c) -> std::vector<Tensor> {
@@ -87,7 +87,7 @@ extern const Op kReduceMin = {.name = "reduce_min",
                               .kernel = KernelKind::reduce,
                               .emit = emit_reduce};
 extern const Op kReduceProd = {.name = "reduce_prod",
-                               .infer = infer_arithmetic,
+                               .infer = infer_sum,
                                .combiner = Combiner::prod,
                                .gradient = prod_gradient,
                                .kernel = KernelKind::reduce,

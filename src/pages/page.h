@@ -31,6 +31,7 @@ struct Column {
 
 /// A number as tables and cards show it: (0.0012, "s") is "1.2 ms".
 std::string with_unit(double value, const std::string& unit);
+inline std::string bytes_text(int64_t n) { return with_unit(static_cast<double>(n), "B"); }
 
 class Page {
  public:

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kFar = 64;      ///< factor up and down
 constexpr double kExact = 0.01;  ///< relative error of the bandwidth
-constexpr int kHalvings = 12, kRounds = 30;
+constexpr int kHalvings = 12, kSearches = 30;
 constexpr double kSaves = 1e-4;  ///< a plan counts as faster if it saves this share of the time
 
 /// The machine with the bandwidth of a link class multiplied by `factor`. In measured times only
@@ -150,7 +150,7 @@ class BreakEvenSearch {
     const auto tier = static_cast<size_t>(machine_.find_link(link.link));
     BreakEvenSide result;
     double factor = up ? kFar : 1 / kFar;
-    for (int round = 0; round < kRounds && now() < until_; ++round) {
+    for (int round = 0; round < kSearches && now() < until_; ++round) {
       const Machine machine = with_bandwidth(machine_, tier, factor);
       const std::optional<PricedPlan> found = faster(machine);
       if (!result.instead) result.bandwidth = link.bandwidth * factor;

@@ -10,8 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
-constexpr int64_t kMostChunks = 8;    ///< of a stage: each is a loop of the Program
+constexpr int64_t kMostChunks = 8;  ///< of a stage: each is a loop of the Program
 
 StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
   const PlanModel& model = pricer.model();

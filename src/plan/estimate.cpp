@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kSmall = 1.0 / 64;  ///< relative to the largest tensor
+constexpr double kSmallTensor = 1.0 / 64;  ///< relative to the largest tensor
 
 std::vector<int> axes_with(const Assignment& a, DimSet dims) {
   std::vector<int> axes;
@@ -213,7 +213,7 @@ Estimates::Parameters Estimates::parameters(const Assignment& a, const Storage& 
   double most = 0;
   for (const Kept& kept : summary_.params) most = std::max(most, kept.bytes / kept.count);
   for (const Kept& kept : summary_.params) {
-    if (kept.bytes / kept.count < most * kSmall) continue;
+    if (kept.bytes / kept.count < most * kSmallTensor) continue;
     const double sent = kept.sent / kept.bytes / kept.count;
     const double widened = 4 * summary_.elements(kept.dims) / kept.bytes;
     const double summed_bytes = passes_.wide ? std::max(sent, widened) : sent;

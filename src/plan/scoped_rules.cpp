@@ -22,11 +22,11 @@ constexpr double kWorth = 0.005;  ///< share of a plan's time or memory that a r
 constexpr double kShare = 0.15;   ///< of the search's time limit, in addition to it
 constexpr double kRest = 0.3;     ///< of that limit, if the search leaves so much
 
-std::string joined(const std::string& rules, const std::string& rule) {
-  return rules.empty() ? rule : rules + ";" + rule;
-}
-
 }  // namespace
+
+std::string joined(const std::string& rules, const std::string& more) {
+  return rules + (rules.empty() || more.empty() ? "" : ";") + more;
+}
 
 /// The order of plans: those that fit come first, by time; then the others, by memory.
 std::pair<bool, double> ScopedRules::cost(const PricedPlan& p) const {

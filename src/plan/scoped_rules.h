@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+/// Two lists of rules as one.
+std::string joined(const std::string& rules, const std::string& more);
+
 /// Tries scoped rules with the best plans of a search, and adds plans that pay.
 class ScopedRules {
  public:

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-constexpr double kSmall = 1.0 / 64;
+constexpr double kSmallRule = 1.0 / 64;
 
 struct Cut {
   const Value* value;
@@ -44,7 +44,7 @@ class Rules {
     }
     double most = 0;
     for (const SegmentRule& rule : rules_) most = std::max(most, rule.bytes);
-    std::erase_if(rules_, [&](const SegmentRule& rule) { return rule.bytes < kSmall * most; });
+    std::erase_if(rules_, [&](const SegmentRule& rule) { return rule.bytes < kSmallRule * most; });
     std::stable_sort(rules_.begin(), rules_.end(), [](const SegmentRule& x, const SegmentRule& y) {
       return std::tie(x.is_scope, x.bytes) > std::tie(y.is_scope, y.bytes);
     });

@@ -11,7 +11,6 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
-constexpr double kCopies = 1.0 / 16;  ///< share of parameters that an axis must replicate
 
 /// All divisors but 1, in ascending order.
 std::vector<int64_t> divisors_of(int64_t n) {

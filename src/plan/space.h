@@ -11,6 +11,9 @@
 
 namespace tessera {
 
+/// Storage rules over an axis are tried if it replicates this share of the parameters.
+inline constexpr double kCopies = 1.0 / 16;
+
 class Space {
  public:
   /// Keeps a reference. `rules`: fixed rules hold for all layouts; rules with `auto` name the free

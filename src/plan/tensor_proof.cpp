@@ -12,21 +12,18 @@
 #include "compile/lowering.h"
 #include "lower/lower.h"
 #include "plan/choice/least_step.h"
+#include "plan/scoped_rules.h"
 #include "tessera/storage.h"
 
 namespace tessera {
 
 namespace {
 
-constexpr size_t kRules = 4;      ///< that are written of an optimum
-constexpr double kWorth = 0.001;  ///< share of the plan's cost that an optimum must save
-constexpr double kPays = 0.005;   ///< share of the plan's time that its rules must save
-constexpr double kShare = 0.2;    ///< of the search's time limit, for each of four parts
-constexpr int kMostAxes = 2;      ///< that split something
-
-std::string joined(const std::string& rules, const std::string& more) {
-  return rules + (rules.empty() || more.empty() ? "" : ";") + more;
-}
+constexpr size_t kRules = 4;         ///< that are written of an optimum
+constexpr double kSaved = 0.001;     ///< share of the plan's cost that an optimum must save
+constexpr double kPays = 0.005;      ///< share of the plan's time that its rules must save
+constexpr double kProofShare = 0.2;  ///< of the search's time limit, for each of four parts
+constexpr int kMostAxes = 2;         ///< that split something
 
 }  // namespace
 
@@ -140,17 +137,17 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
     problem.problem().limit =
         std::max(p.params + p.state, memory_.bytes() - p.inputs - p.transient);
   solver::Options options;
-  options.seconds = kShare * candidates_.options().seconds;
+  options.seconds = kProofShare * candidates_.options().seconds;
   const solver::Solution solution = solver::solve(problem.problem(), options);
   result_.tensors = static_cast<int64_t>(problem.values().size());
   result_.ops = static_cast<int64_t>(problem.flat().ops.size());
   result_.planned = sum_of(models, p);
   result_.least = std::min(result_.planned, LayoutProblem::seconds(solution.cost));
   result_.bound = LayoutProblem::seconds(solution.bound);
-  const bool saves = result_.least <= (1 - kWorth) * result_.planned;
+  const bool saves = result_.least <= (1 - kSaved) * result_.planned;
   problem.problem().limit.reset();  // other layouts may need less memory for other things
   const LeastStep least = least_step(problem, costs, shared(models, problem), options,
-                                     kShare * candidates_.options().seconds);
+                                     kProofShare * candidates_.options().seconds);
   result_.floor = least.seconds;
   result_.mesh = mesh;
   const auto try_choice = [&](const std::vector<int>& choice) {
@@ -201,7 +198,7 @@ void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
     with_rules.push_back(plain.candidate);
     with_rules.back().scoped = joined(plain.candidate.scoped, more);
   }
-  const double until = clock_.seconds() + kShare * candidates_.options().seconds;
+  const double until = clock_.seconds() + kProofShare * candidates_.options().seconds;
   const double scale = this->scale();
   result_.before = plain.plan.seconds;
   for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {

@@ -5,23 +5,13 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "compile/kernel_rows.h"
 #include "lower/layout/rule_layouts.h"
 #include "tessera/storage.h"
 
 namespace tessera {
 
 namespace {
-
-/// "gpt.block*.mlp.up.w" of "gpt.block12.mlp.up.w".
-std::string without_numbers(const std::string& name) {
-  std::string glob;
-  for (const char c : name) {
-    const bool digit = c >= '0' && c <= '9';
-    if (!digit) glob += c;
-    if (digit && (glob.empty() || glob.back() != '*')) glob += '*';
-  }
-  return glob;
-}
 
 /// The axes that split a dim in any tensor: it is padded to a multiple of all of them in every one.
 using AxesOfDims = std::map<std::string, std::set<int>>;

@@ -7,7 +7,7 @@ namespace {
 
 nlohmann::json bench(const Folder& f, const std::string& arguments) {
   expect_success(run_cli_in(f, "bench " + arguments + " --steps 2 --threads 1 --json report.json"));
-  return nlohmann::json::parse(f.read("report.json"));
+  return json_of(f, "report.json");
 }
 
 }  // namespace

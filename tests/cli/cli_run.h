@@ -1,13 +1,11 @@
 // Running the command line in a folder of its own.
 #pragma once
 
-#include <sys/wait.h>
-
-#include <algorithm>
-#include <cstdlib>
+#include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string>
 #include <vector>
 
 #include "support/io_folder.h"
@@ -25,73 +23,33 @@ inline const std::string kLaunchLocal =
 
 /// `PROGRAM ARGUMENTS` in the folder; `environment` is "NAME=value ...", `out` gets standard
 /// output.
-inline CliResult run_in(const Folder& folder, const std::string& program,
-                        const std::string& arguments, const std::string& environment = "",
-                        const std::string& out = "stdout.txt") {
-  const std::string command = "cd '" + folder.dir + "' && env " + environment + " " + program +
-                              " " + arguments + " > " + out + " 2> stderr.txt";
-  const int status = std::system(command.c_str());
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, out == "stdout.txt" ? folder.read(out) : "",
-          folder.read("stderr.txt")};
-}
+CliResult run_in(const Folder& folder, const std::string& program, const std::string& arguments,
+                 const std::string& environment = "", const std::string& out = "stdout.txt");
 
-inline CliResult run_cli_in(const Folder& folder, const std::string& arguments,
-                            const std::string& environment = "",
-                            const std::string& out = "stdout.txt") {
-  return run_in(folder, TESSERA_CLI, arguments, environment, out);
-}
+CliResult run_cli_in(const Folder& folder, const std::string& arguments,
+                     const std::string& environment = "", const std::string& out = "stdout.txt");
 
 /// It ends with `code` and exactly one line of `program` on stderr that has all `words`.
-inline void expect_failure(const CliResult& result, int code,
-                           std::initializer_list<std::string> words,
-                           const std::string& program = "tessera") {
-  INFO("stderr: " << result.err);
-  CHECK(result.code == code);
-  CHECK(std::count(result.err.begin(), result.err.end(), '\n') == 1);
-  CHECK(result.err.rfind(program + ": ", 0) == 0);
-  for (const std::string& word : words) {
-    INFO("missing: " << word);
-    CHECK(result.err.find(word) != std::string::npos);
-  }
-}
+void expect_failure(const CliResult& result, int code, std::initializer_list<std::string> words,
+                    const std::string& program = "tessera");
 
-inline void expect_success(const CliResult& result) {
-  INFO("stdout: " << result.out << "\nstderr: " << result.err);
-  REQUIRE(result.code == 0);
-  CHECK(result.err.empty());
-}
+void expect_success(const CliResult& result);
+
+/// A JSON text. Compiled once, as JSON's parser takes seconds in each file that has it.
+nlohmann::json parsed(const std::string& text);
 
 /// A JSON file of the folder.
-inline nlohmann::json json_of(const Folder& f, const std::string& name) {
-  return nlohmann::json::parse(f.read(name));
-}
+nlohmann::json json_of(const Folder& f, const std::string& name);
 
 /// The objects of a log; `key` is in all of them. A line that a job still writes is not read.
-inline std::vector<nlohmann::json> log_of(const Folder& folder, const std::string& name,
-                                          const std::string& key) {
-  std::vector<nlohmann::json> records;
-  std::istringstream lines(folder.read(name));
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {
-    const nlohmann::json record = nlohmann::json::parse(line);
-    if (record.contains(key)) records.push_back(record);
-  }
-  return records;
-}
+std::vector<nlohmann::json> log_of(const Folder& folder, const std::string& name,
+                                   const std::string& key);
 
 /// Loss by step; of a step that was run twice the last.
-inline std::map<int64_t, double> losses_of(const Folder& folder, const std::string& name) {
-  std::map<int64_t, double> losses;
-  for (const nlohmann::json& record : log_of(folder, name, "loss"))
-    losses[record["step"].get<int64_t>()] = record["loss"].get<double>();
-  return losses;
-}
+std::map<int64_t, double> losses_of(const Folder& folder, const std::string& name);
 
 /// 4,000 bytes of text that repeats with variations.
-inline std::string some_text() {
-  std::string text;
-  for (int i = 0; text.size() < 4000; ++i) text += "line " + std::to_string(i * i) + " of it\n";
-  return text.substr(0, 4000);
-}
+std::string some_text();
 
 /// The smallest gpt that is one.
 inline const char* kTinyGpt =

@@ -288,9 +288,9 @@ TEST_CASE("cli: eval and generate from a checkpoint", "[cli]") {
 TEST_CASE("cli: reports parse as JSON", "[cli]") {
   const Folder f;
   expect_success(run_cli_in(f, "explain gpt --mesh \"data:4;model:8\" --json explain.json"));
-  CHECK(nlohmann::json::parse(f.read("explain.json")).is_object());
+  CHECK(json_of(f, "explain.json").is_object());
   expect_success(run_cli_in(f, "info --mesh data:2 --json info.json"));
-  CHECK(nlohmann::json::parse(f.read("info.json")).is_object());
+  CHECK(json_of(f, "info.json").is_object());
   expect_failure(run_cli_in(f, "explain gpt --print-after=nothing"), 1, {"nothing"});
   expect_failure(run_cli_in(f, "explain gpt --json no/such/dir.json"), 1, {"no/such/dir.json"});
 }
@@ -300,7 +300,7 @@ TEST_CASE("cli: verify compares and its exit code says so", "[cli]") {
   const std::string data = " --set data.path='" TESSERA_SOURCE_DIR "/data/digits' ";
   const CliResult equal = run_cli_in(f, "verify mlp --mesh a:2 --json v.json" + data);
   expect_success(equal);
-  const nlohmann::json report = nlohmann::json::parse(f.read("v.json"));
+  const nlohmann::json report = json_of(f, "v.json");
   CHECK(report["equal"] == true);
   CHECK(report["layouts"].get<int>() >= 4);
   // The gradient to the queries of a single position is 0 but for rounding.

@@ -76,7 +76,7 @@ TEST_CASE("cli: --microbatch-size auto takes the largest that fits", "[cli]") {
       "explain gpt --mesh data:2 --set batch=16 layers=4 d_model=32 heads=2 ff=128 length=32 ";
   const auto bytes = [&](const std::string& more) {
     expect_success(run_cli_in(f, job + more + " --json plan.json"));
-    const nlohmann::json memory = nlohmann::json::parse(f.read("plan.json"))["memory"];
+    const nlohmann::json memory = json_of(f, "plan.json")["memory"];
     int64_t sum = 0;
     for (const char* part : {"params", "state", "inputs", "transient"})
       sum += memory[part].get<int64_t>();

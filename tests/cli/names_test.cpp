@@ -71,7 +71,7 @@ TEST_CASE("cli: info lists every key", "[cli]") {
   const Folder f;
   const CliResult info = run_cli_in(f, "info --keys --json keys.json");
   expect_success(info);
-  const nlohmann::json models = nlohmann::json::parse(f.read("keys.json"))["models"];
+  const nlohmann::json models = json_of(f, "keys.json")["models"];
   REQUIRE(models.size() == builtin_models().size());
   for (size_t m = 0; m < models.size(); ++m) {
     const ModelSpec& model = builtin_models()[m];

@@ -129,7 +129,7 @@ TEST_CASE("refused: a full disk leaves nothing, and what was there", "[cli]") {
   CHECK(f.read("old.json") == "old");
   CHECK(f.names() == std::set<std::string>{"text.txt", "old.json", "stdout.txt", "stderr.txt"});
   expect_success(run_cli_in(f, simulate + "old.json"));
-  CHECK(nlohmann::json::parse(f.read("old.json")).is_object());
+  CHECK(json_of(f, "old.json").is_object());
 }
 
 TEST_CASE("refused: layouts of files that have none", "[cli]") {

@@ -65,7 +65,7 @@ TEST_CASE("tokenize makes a corpus of jsonl, files and paragraphs", "[cli]") {
     std::filesystem::remove(f("d.idx"));
     std::filesystem::remove(f("d.bin"));
     expect_success(run_cli_in(f, "tokenize " + kTokenizer + flags + " --out d --json d.report"));
-    const nlohmann::json report = nlohmann::json::parse(f.read("d.report"));
+    const nlohmann::json report = json_of(f, "d.report");
     return std::pair(report["documents"].get<int>(), report["tokens"].get<int>());
   };
   const auto size = [&](const std::string& text) {

@@ -168,7 +168,7 @@ TEST_CASE("cli: a model of four times a rank's memory trains on eight, and says 
   expect_success(run_cli_in(f, "explain " + model.substr(0, model.find("--data")) +
                                    model.substr(model.find("--batch 8") + 9) +
                                    "batch=8 --json plan.json"));
-  const nlohmann::json memory = nlohmann::json::parse(f.read("plan.json"))["memory"];
+  const nlohmann::json memory = json_of(f, "plan.json")["memory"];
   const auto params = memory["params"].get<int64_t>(), state = memory["state"].get<int64_t>();
   const int64_t limit = (2 * params + state) / 4;  // gradients are as large as parameters
   const std::string memory_flag = "--memory " + std::to_string(limit);

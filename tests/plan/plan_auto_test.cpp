@@ -14,9 +14,7 @@ constexpr const char* kModel =
 /// With time for a proof on a busy machine, too: then there is one answer.
 constexpr const char* kOn = "--mesh data:2 --machine a100-80gb --plan-time 300 ";
 
-nlohmann::json read_json(const Folder& f, const std::string& name) {
-  return nlohmann::json::parse(f.read(name));
-}
+nlohmann::json read_json(const Folder& f, const std::string& name) { return json_of(f, name); }
 
 void has(const std::string& text, const std::string& part) {
   INFO("missing: " << part << " in " << text);

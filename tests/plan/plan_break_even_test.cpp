@@ -70,7 +70,7 @@ TEST_CASE("break-even: the page, JSON and HTML have it", "[plan][cli]") {
       f,
       "plan gpt --set layers=1 d_model=64 heads=4 ff=128 length=32 batch=8 --mesh data:2 "
       "--layout \"batch:data;*:auto\" --machine a100-80gb --json p.json --html p.html --time 20"));
-  const nlohmann::json links = nlohmann::json::parse(f.read("p.json"))["break_even"];
+  const nlohmann::json links = json_of(f, "p.json")["break_even"];
   REQUIRE(links.size() == 1);
   CHECK(links[0]["link"] == "node");
   CHECK(links[0]["bandwidth"] > 0);

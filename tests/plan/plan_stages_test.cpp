@@ -327,7 +327,7 @@ TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
                             "plan gpt --devices 2 --machine slow.toml --plan-time 100 --json "
                             "p.json --set " +
                                 model));
-  const nlohmann::json best = nlohmann::json::parse(f.read("p.json"))["best"];
+  const nlohmann::json best = json_of(f, "p.json")["best"];
   const std::string settings = best["settings"];
   INFO(best.dump(1));
   REQUIRE(settings.find("scan=true") == 0);
@@ -352,7 +352,7 @@ TEST_CASE("plan: a pipeline's flags run as they are printed", "[plan][cli]") {
   const CliResult one_by_one = run_cli_in(
       f, "plan gpt --devices 2 --machine slow.toml --json q.json --set scan=false " + model);
   CHECK(one_by_one.code == 0);
-  CHECK(nlohmann::json::parse(f.read("q.json"))["best"]["settings"] == "");
+  CHECK(json_of(f, "q.json")["best"]["settings"] == "");
 }
 
 TEST_CASE("plan: the layers of a folder are dealt to stages where that is fastest", "[plan][cli]") {
@@ -405,7 +405,7 @@ TEST_CASE("plan: the flags of every plan on the page have its time and memory", 
     const CliResult page =
         run_cli_in(f, "plan gpt --devices 4 --plan-time 20 --json p.json " + on + model);
     expect_success(page);
-    const nlohmann::json found = nlohmann::json::parse(f.read("p.json"));
+    const nlohmann::json found = json_of(f, "p.json");
     std::vector<nlohmann::json> plans = {found["best"]};
     for (const nlohmann::json& p : found["runners_up"]) plans.push_back(p);
     std::istringstream lines(page.out.substr(0, page.out.find("break-even")));
@@ -420,10 +420,10 @@ TEST_CASE("plan: the flags of every plan on the page have its time and memory", 
         if (line.find(flag) != line.npos) kinds.insert(flag);
       const std::string flags = " gpt " + on + line.substr(at) + model + " --json e.json";
       expect_success(run_cli_in(f, "simulate" + flags));
-      const double simulated = nlohmann::json::parse(f.read("e.json"))["seconds"];
+      const double simulated = json_of(f, "e.json")["seconds"];
       CHECK(simulated == Approx(plan["seconds"].get<double>()).epsilon(1e-9));
       expect_success(run_cli_in(f, "explain" + flags));
-      const nlohmann::json explained = nlohmann::json::parse(f.read("e.json"));
+      const nlohmann::json explained = json_of(f, "e.json");
       const double seconds = explained["functions"].back()["predicted"]["seconds"];
       CHECK(seconds == Approx(plan["seconds"].get<double>()).epsilon(1e-9));
       int64_t bytes = 0;

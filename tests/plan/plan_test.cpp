@@ -289,7 +289,7 @@ TEST_CASE("plan: the command line prints a page and JSON, and train takes auto",
   expect_success(run_cli_in(f, "plan " + model +
                                    "--mesh data:2 --machine a100-80gb --json p.json --time 100 "
                                    "--html p.html --why-not length:data"));
-  const nlohmann::json report = nlohmann::json::parse(f.read("p.json"));
+  const nlohmann::json report = json_of(f, "p.json");
   CHECK(f.read("p.html").find("best plan on 2 a100-80gb devices") != std::string::npos);
   CHECK(report["best"]["mesh"] == "data:2");
   CHECK(report["why_not"]["layout"] == "length:data");

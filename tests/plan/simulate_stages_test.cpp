@@ -65,16 +65,16 @@ TEST_CASE("simulate: stages on the command line, and what cannot be dealt", "[pl
   CHECK(plain.out.find("4 stages, each mesh data:2 (8 ranks of a100-80gb)") != std::string::npos);
   CHECK(plain.out.find("1F1B, 4 microbatches; each sends") != std::string::npos);
   CHECK(plain.out.find(" bubble") != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(f.read("s.json"));
+  const nlohmann::json report = json_of(f, "s.json");
   CHECK(report["stages"] == 4);
   CHECK(report["schedule"] == "1f1b");
   CHECK(report["bubble"] > 0);
   CHECK(f.read("t.json").find("stage 3: each of 2 ranks") != std::string::npos);
   expect_success(
       run_cli_in(f, command + "microbatches=4 --stages 4 --schedule interleaved --json s.json"));
-  CHECK(nlohmann::json::parse(f.read("s.json"))["interleave"] == 2);
+  CHECK(json_of(f, "s.json")["interleave"] == 2);
   expect_success(run_cli_in(f, command + "microbatches=4 --stages 2 --interleave 4 --json s.json"));
-  CHECK(nlohmann::json::parse(f.read("s.json"))["schedule"] == "interleaved");
+  CHECK(json_of(f, "s.json")["schedule"] == "interleaved");
   expect_failure(run_cli_in(f,
                             "simulate gpt --machine a100-80gb --mesh pipe:2 --layout layers:pipe "
                             "--stages 4 --set layers=8 microbatches=4 scan=true"),

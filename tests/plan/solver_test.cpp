@@ -370,7 +370,7 @@ TEST_CASE("solve: the command line prints cost and bound, and names what is wron
     "costs": [[5, 1], [4, 2]], "usages": [[1, 3], [1, 3]]},
     "edges": {"nodes": [[0, 1]], "costs": [[0, 3, 3, 0]]}, "usage_limit": 5}})");
   expect_success(run_cli_in(f, "solve p.json --json s.json"));
-  const nlohmann::json report = nlohmann::json::parse(f.read("s.json"));
+  const nlohmann::json report = json_of(f, "s.json");
   CHECK(report["cost"] == 8);
   CHECK(report["bound"] == 8);
   CHECK(report["optimal"] == true);

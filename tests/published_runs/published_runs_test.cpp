@@ -412,7 +412,7 @@ TEST_CASE("the program reports on published runs", "[runs][cli]") {
   const CliResult r = run_in(f, TESSERA_PUBLISHED_RUNS, "runs.csv --json r.json");
   expect_success(r);
   CHECK(r.out.find("one paper: 1 row, error ") != std::string::npos);
-  const nlohmann::json report = nlohmann::json::parse(f.read("r.json"));
+  const nlohmann::json report = json_of(f, "r.json");
   CHECK(report["rows"].size() == 1);
   CHECK(report["error"].get<double>() == report["by_source"]["one paper"]["error"].get<double>());
   CHECK(report["by_source"]["one paper"].contains("null_error"));
@@ -427,8 +427,8 @@ TEST_CASE("the program reports on published runs", "[runs][cli]") {
   expect_success(one);
   CHECK(one.out.find("failed: bad.csv, line 3: 3 fields; the header has 26") != std::string::npos);
   CHECK(one.out.find("failed: 1 row\n") != std::string::npos);
-  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["failure"].is_string());
-  CHECK(nlohmann::json::parse(f.read("r.json"))["rows"][1]["predicted"].is_null());
+  CHECK(json_of(f, "r.json")["rows"][1]["failure"].is_string());
+  CHECK(json_of(f, "r.json")["rows"][1]["predicted"].is_null());
   std::string untimed = f.read("runs.csv");
   f.write("untimed.csv", untimed.replace(untimed.find("1.42"), 4, ""));
   CHECK(run_in(f, TESSERA_PUBLISHED_RUNS, "untimed.csv")

@@ -6,7 +6,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions bert_options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.causal = false;
   o.weighted = true;
@@ -39,7 +39,7 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> bert_weights(const nn::TransformerOptions& o) {
   std::vector<WeightRule> rules;
   const auto add_norm = [&](const std::string& tensor, const std::string& parameter) {
     rules.push_back({tensor + ".LayerNorm.weight", "d_model", parameter + ".scale"});
@@ -78,8 +78,8 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 const Family kBert = {
     .model_type = "bert",
-    .options = options,
-    .weights = weights,
+    .options = bert_options,
+    .weights = bert_weights,
     .ignored = {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*"},
     .old_ends = {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}}};
 

@@ -74,7 +74,7 @@ void read_quantization(ModelConfig& config) {
   numbers.require_all_read();
 }
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions deepseek_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config);
   read_heads(config, o.heads);
   scale_logits(config, o.heads);
@@ -120,7 +120,7 @@ void add_attention(std::vector<WeightRule>& rules, const nn::HeadOptions& h) {
   add("o_proj", "d_model, heads*d_value", "out.w");
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> deepseek_weights(const nn::TransformerOptions& o) {
   std::vector<WeightRule> rules;
   for (WeightRule& rule : decoder_weights(o)) {
     if (rule.parameter.starts_with("block.attention.")) continue;
@@ -147,8 +147,8 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 const Family kDeepseekV3 = {
     .model_type = "deepseek_v3",
-    .options = options,
-    .weights = weights,
+    .options = deepseek_options,
+    .weights = deepseek_weights,
     .ignored = {"*.rotary_emb.inv_freq"},
     .mark_of_more_layers = "model.layers.{layer}.eh_proj.weight",
     .refused = {

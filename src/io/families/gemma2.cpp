@@ -58,7 +58,7 @@ std::vector<WeightRule> gemma_weights(const nn::TransformerOptions& o) {
 }
 
 namespace {
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions gemma2_options(ModelConfig& config) {
   nn::TransformerOptions o = gemma_options(config);
   o.length = config.whole("max_position_embeddings", 8192);
   o.spans[0].rotation = rotation_of(config, 10000);
@@ -74,6 +74,6 @@ nn::TransformerOptions options(ModelConfig& config) {
 }
 }  // namespace
 
-const Family kGemma2 = {"gemma2", options, gemma_weights, {"*.rotary_emb*.inv_freq"}};
+const Family kGemma2 = {"gemma2", gemma2_options, gemma_weights, {"*.rotary_emb*.inv_freq"}};
 
 }  // namespace tessera

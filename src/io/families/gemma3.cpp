@@ -34,7 +34,7 @@ void set_rotations(ModelConfig& config, nn::TransformerOptions& o) {
   config.ignore({"rope_scaling", "rope_parameters"});
 }
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions gemma3_options(ModelConfig& config) {
   nn::TransformerOptions o = gemma_options(config);
   o.length = config.whole("max_position_embeddings", 131072);
   o.heads.norm = true;
@@ -50,6 +50,6 @@ nn::TransformerOptions options(ModelConfig& config) {
 
 }  // namespace
 
-const Family kGemma3 = {"gemma3_text", options, gemma_weights, {"*.rotary_emb*.inv_freq"}};
+const Family kGemma3 = {"gemma3_text", gemma3_options, gemma_weights, {"*.rotary_emb*.inv_freq"}};
 
 }  // namespace tessera

@@ -5,7 +5,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions gpt2_options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("n_embd");
@@ -31,7 +31,7 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> gpt2_weights(const nn::TransformerOptions& o) {
   const std::string layer = "transformer.h.{layer}.";
   std::vector<WeightRule> rules = {
       {"transformer.wte.weight", "vocab, d_model", "embedding"},
@@ -67,8 +67,8 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 }  // namespace
 
 const Family kGpt2 = {.model_type = "gpt2",
-                      .options = options,
-                      .weights = weights,
+                      .options = gpt2_options,
+                      .weights = gpt2_weights,
                       .ignored = {"*h.*.attn.bias", "*h.*.attn.masked_bias"},
                       .optional_prefix = "transformer."};
 

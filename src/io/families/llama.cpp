@@ -4,7 +4,7 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions llama_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config);
   const bool bias = config.flag("attention_bias", false);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = bias;
@@ -14,6 +14,6 @@ nn::TransformerOptions options(ModelConfig& config) {
 }
 }  // namespace
 
-const Family kLlama = {"llama", options, decoder_weights, {"*.rotary_emb.inv_freq"}};
+const Family kLlama = {"llama", llama_options, decoder_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

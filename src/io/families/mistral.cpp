@@ -4,13 +4,13 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions mistral_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config, 8);
   o.spans[0].window = window_of(config, 4096);
   return o;
 }
 }  // namespace
 
-const Family kMistral = {"mistral", options, decoder_weights, {"*.rotary_emb.inv_freq"}};
+const Family kMistral = {"mistral", mistral_options, decoder_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

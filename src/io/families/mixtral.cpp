@@ -5,7 +5,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions mixtral_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config, 8);
   o.spans[0].window = window_of(config, 0);
   o.mlp.experts = config.whole("num_local_experts", 8, 1, kMostExperts);
@@ -17,12 +17,12 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> mixtral_weights(const nn::TransformerOptions& o) {
   return expert_weights(o, {"block_sparse_moe", "w1", "w3", "w2"});
 }
 
 }  // namespace
 
-const Family kMixtral = {"mixtral", options, weights, {"*.rotary_emb.inv_freq"}};
+const Family kMixtral = {"mixtral", mixtral_options, mixtral_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions qwen2_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config, 32);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = true;
   const bool is_sliding = config.flag("use_sliding_window", false);
@@ -15,6 +15,6 @@ nn::TransformerOptions options(ModelConfig& config) {
 }
 }  // namespace
 
-const Family kQwen2 = {"qwen2", options, decoder_weights, {"*.rotary_emb.inv_freq"}};
+const Family kQwen2 = {"qwen2", qwen2_options, decoder_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

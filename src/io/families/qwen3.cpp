@@ -4,7 +4,7 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions qwen3_options(ModelConfig& config) {
   if (!config.has("head_dim")) config.refuse("head_dim", "qwen3 does not derive it");
   nn::TransformerOptions o = decoder_options(config, 32);
   const bool bias = config.flag("attention_bias", false);
@@ -17,6 +17,6 @@ nn::TransformerOptions options(ModelConfig& config) {
 }
 }  // namespace
 
-const Family kQwen3 = {"qwen3", options, decoder_weights, {"*.rotary_emb.inv_freq"}};
+const Family kQwen3 = {"qwen3", qwen3_options, decoder_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

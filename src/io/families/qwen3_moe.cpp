@@ -5,7 +5,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions qwen3_moe_options(ModelConfig& config) {
   nn::TransformerOptions o = decoder_options(config, 4);
   const bool bias = config.flag("attention_bias", false);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = bias;
@@ -30,12 +30,13 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> qwen3_moe_weights(const nn::TransformerOptions& o) {
   return expert_weights(o, {"mlp", "gate_proj", "up_proj", "down_proj"});
 }
 
 }  // namespace
 
-const Family kQwen3Moe = {"qwen3_moe", options, weights, {"*.rotary_emb.inv_freq"}};
+const Family kQwen3Moe = {
+    "qwen3_moe", qwen3_moe_options, qwen3_moe_weights, {"*.rotary_emb.inv_freq"}};
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ void read_mlp(ModelConfig& config, nn::MlpLayerOptions& mlp) {
   config.require_value("dense_act_fn", meant);
 }
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions t5_options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("d_model");
@@ -54,7 +54,7 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> t5_weights(const nn::TransformerOptions& o) {
   const std::string heads = "heads*d_head";
   std::vector<WeightRule> rules = {
       {"shared.weight", "vocab, d_model", "embedding"},
@@ -100,8 +100,8 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 // Some old files have biases in the decoder's first cross-attention, which nothing reads.
 const Family kT5 = {"t5",
-                    options,
-                    weights,
+                    t5_options,
+                    t5_weights,
                     {"decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"}};
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ int64_t classes_of(ModelConfig& config) {
   return std::ssize(names);
 }
 
-nn::TransformerOptions options(ModelConfig& config) {
+nn::TransformerOptions vit_options(ModelConfig& config) {
   nn::TransformerOptions o;
   o.causal = false;
   o.d_model = config.whole("hidden_size");
@@ -41,7 +41,7 @@ nn::TransformerOptions options(ModelConfig& config) {
   return o;
 }
 
-std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
+std::vector<WeightRule> vit_weights(const nn::TransformerOptions& o) {
   std::vector<WeightRule> rules;
   const std::string embeddings = "vit.embeddings.", layer = "vit.encoder.layer.{layer}.",
                     heads = "heads*d_head";
@@ -73,6 +73,7 @@ std::vector<WeightRule> weights(const nn::TransformerOptions& o) {
 
 }  // namespace
 
-const Family kVit = {"vit", options, weights, {"vit.pooler.*", "vit.embeddings.mask_token"}};
+const Family kVit = {
+    "vit", vit_options, vit_weights, {"vit.pooler.*", "vit.embeddings.mask_token"}};
 
 }  // namespace tessera

@@ -35,7 +35,7 @@ auto& operand(AnyStep& step, size_t x) {
 size_t operands(const Step& step) { return step.in.size() + step.out.size(); }
 
 /// A matmul without batch dims whose epilogue, if any, has no operand of its own.
-bool is_matmul(const Step& step) {
+bool is_plain_product(const Step& step) {
   return step.kernel == KernelKind::contract && step.in.size() == 2 &&
          is_floating(step.in[0].dtype) && product_sizes(step).batch == 1;
 }
@@ -91,7 +91,7 @@ class Batcher {
   bool run() {
     const int first = function_.early, last = function_.first_update - function_.late;
     for (int s = last; s-- > first;) {
-      if (is_matmul(at(s))) gather(s);
+      if (is_plain_product(at(s))) gather(s);
     }
     close_all();
     for (int s = first; s < last; ++s) {
@@ -179,7 +179,7 @@ class Batcher {
     const Step& one = at(members[0]);
     if (prices_.seconds)
       return prices_.seconds(batch) < static_cast<double>(members.size()) * prices_.seconds(one);
-    if (!is_matmul(one)) return true;
+    if (!is_plain_product(one)) return true;
     const ProductSizes sizes = product_sizes(one);
     return sizes.m * sizes.n <= kSmallResult;
   }
@@ -236,7 +236,7 @@ class Batcher {
     if (batch.size() < 2) return;
     const Step step = batch_of(batch);
     const bool ends = !step.pointwise.code.empty() || step.attrs.has("sums");
-    if (is_matmul(at(batch[0])) && ends && takes_ && !takes_(step)) return;
+    if (is_plain_product(at(batch[0])) && ends && takes_ && !takes_(step)) return;
     const Members order = in_order(batch);  // another batch may have taken operands since
     if (!order.empty() && is_faster(batch, step)) {
       std::vector<int64_t> bytes = live_with(batch);

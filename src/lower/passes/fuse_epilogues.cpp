@@ -25,7 +25,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int kReach = 64;  ///< steps that a matmul may move down
+constexpr int kMatmulReach = 64;  ///< steps that a matmul may move down
 
 class Epilogues {
  public:
@@ -162,7 +162,7 @@ class Epilogues {
       }
     }
     const int stores = function_.first_update;
-    if (to - from > kReach || (from < stores && to >= stores)) return -1;
+    if (to - from > kMatmulReach || (from < stores && to >= stores)) return -1;
     const bool is_body = !function_.outer.empty();
     if (from < stores && reader >= stores && !is_body) return -1;  // would store before the test
     const auto overwritten = [&](const View& v) { return is_used(v.buffer, from, to + 1, true); };

@@ -8,6 +8,7 @@
 #include <bit>
 
 #include "lower/passes/fuse_rows.h"
+#include "lower/passes/liveness.h"
 
 namespace tessera {
 
@@ -160,10 +161,6 @@ bool read_past_ones(PointwiseProgram& program) {
   }
   for (int& r : program.outputs) r = value[r];
   return found;
-}
-
-bool touches(const std::vector<View>& views, int buffer) {
-  return std::any_of(views.begin(), views.end(), [&](const View& v) { return v.buffer == buffer; });
 }
 
 /// True if `second` reads results of `first` only in a form that registers can supply, and the two

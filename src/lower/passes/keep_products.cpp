@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "lower/passes/liveness.h"
+
 namespace tessera {
 
 namespace {
@@ -20,10 +22,6 @@ bool is_again(const Step& step) { return step.origin.name.find(".again") != std:
 bool is_plain_loop(const Step& step) {
   return step.kernel == KernelKind::loop && step.body.size() == 1 && step.exprs.empty() &&
          step.loop.condition.empty() && step.loop.iterations > 1;
-}
-
-bool touches(const std::vector<View>& views, int buffer) {
-  return std::any_of(views.begin(), views.end(), [&](const View& v) { return v.buffer == buffer; });
 }
 
 /// The body of a loop, with the step that writes each buffer of an iteration.

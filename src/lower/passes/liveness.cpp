@@ -6,6 +6,10 @@
 
 namespace tessera {
 
+bool touches(const std::vector<View>& views, int buffer) {
+  return std::any_of(views.begin(), views.end(), [&](const View& v) { return v.buffer == buffer; });
+}
+
 std::map<int, LiveRange> live_ranges(const Program& program, const Function& function) {
   std::map<int, LiveRange> result;
   std::map<int, int> wait_of;

@@ -16,6 +16,9 @@ struct LiveRange {
   int first = -1, last = -1;
 };
 
+/// True if one of the views is of `buffer`.
+bool touches(const std::vector<View>& views, int buffer);
+
 /// The live ranges of the function's own transient buffers, without those of loop bodies.
 std::map<int, LiveRange> live_ranges(const Program& program, const Function& function);
 

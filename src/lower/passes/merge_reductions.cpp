@@ -11,7 +11,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int kReach = 32;  ///< steps that a reduction may move down
+constexpr int kReductionReach = 32;  ///< steps that a reduction may move down
 
 /// A reduction that depends on nothing but its operands.
 bool may_merge(const Step& step) {
@@ -64,7 +64,7 @@ void merge_in(const Program& program, Function& function) {
   const int last = function.first_update - function.late;
   for (int s = function.early; s < last; ++s) {
     if (!may_merge(at(s))) continue;
-    const int reach = std::min({last, s + kReach, bounds.of(s).second});
+    const int reach = std::min({last, s + kReductionReach, bounds.of(s).second});
     for (int next = s + 1; next < reach; ++next) {
       if (!may_merge(at(next))) continue;
       std::optional<Step> both = merged_reductions(at(next), at(s));

@@ -22,9 +22,9 @@ struct Shared {
   int64_t passes = 0;
 };
 
-constexpr int kPatience = 20;    ///< passes without a better bound
-constexpr double kAscent = 0.4;  ///< share of the time before branch and bound
-constexpr double kSlack = 0.04;  // at the start of a cycle: by how much plans may get worse
+constexpr int kWidePatience = 20;  ///< passes without a better bound
+constexpr double kAscent = 0.4;    ///< share of the time before branch and bound
+constexpr double kSlack = 0.04;    // at the start of a cycle: by how much plans may get worse
 
 /// Raises the bound until the time is up.
 class Ascent {
@@ -59,7 +59,7 @@ class Ascent {
   }
 
   /// True if new prices no longer raise the bound.
-  bool rests() const { return patience_ > kPatience; }
+  bool rests() const { return patience_ > kWidePatience; }
 
   /// Branch and bound, until the time is up or nothing is left.
   void branch() {
@@ -91,7 +91,7 @@ class Ascent {
   Shared& shared_;
   DualAscent dual_;
   double step_ = 0.3;
-  int stale_ = 0, patience_ = kPatience;
+  int stale_ = 0, patience_ = kWidePatience;
 };
 
 /// Improves plans until the time is up. Each cycle starts in turn from the dual's choice or from
