@@ -1,7 +1,8 @@
 // Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
 // or direct loops if a product would be too small or the type is an integer. 16-bit operands are
 // converted when they are packed, accumulated in float32 and rounded once. A product may be added
-// to what its result holds (takes_epilogue.h), which then is not read or written in a pass of its own.
+// to what its result holds (takes_epilogue.h), which then is not read or written in a pass of its
+// own.
 //
 // The loops: one dim along which C is dense is the vector dim, in strips whose sums stay in the
 // cache during all contracted dims. If there is none, every element of C is a dot product in lanes.

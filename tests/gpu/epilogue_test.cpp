@@ -97,8 +97,7 @@ double farthest(const GptOutcome& x, const GptOutcome& y) {
 
 }  // namespace
 
-TEST_CASE("what a matmul on a GPU ends with is in the Program, and only there",
-          "[cuda][golden]") {
+TEST_CASE("what a matmul on a GPU ends with is in the Program, and only there", "[cuda][golden]") {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/cuda_epilogues.txt";
   const std::string text = to_string(block_program(true));
   if (std::getenv("TESSERA_UPDATE_GOLDEN")) std::ofstream(path) << text;

@@ -95,8 +95,7 @@ struct Accumulated {
       Tensor y = einsum({relu(einsum({x, up}, {part, hidden})), down}, {part, in});
       return mean_all(square(y - x));
     };
-    loss =
-        minimize_in_microbatches(graph, "batch", 2, model, constant(graph, 0.1), sgd()).loss;
+    loss = minimize_in_microbatches(graph, "batch", 2, model, constant(graph, 0.1), sgd()).loss;
     std::mt19937_64 random(7);
     std::normal_distribution<double> normal;
     for (const auto& [name, rows, columns, dims] :
@@ -175,14 +174,13 @@ TEST_CASE("an accumulator that the matmul may not overwrite gets its sum apart")
   crossed.strides = {1, kSide};
   CHECK(is_apart(fused({product(dtype), sum(crossed, result, held)})));
   // Rounded after the product and after the sum.
-  CHECK(is_apart(fused({product(DType::bfloat16), sum(matrix(3, DType::bfloat16),
-                                                      matrix(2, DType::bfloat16),
-                                                      matrix(3, DType::bfloat16))},
-                       DType::bfloat16)));
+  CHECK(is_apart(fused(
+      {product(DType::bfloat16),
+       sum(matrix(3, DType::bfloat16), matrix(2, DType::bfloat16), matrix(3, DType::bfloat16))},
+      DType::bfloat16)));
   // A matrix that dies takes the sum; one that is read afterwards does not.
   CHECK(adds_in_place(fused({product(dtype), sum(result, other, held, more)})[0]));
-  CHECK(is_apart(
-      fused({product(dtype), sum(result, other, held, more), sum(more, other, held)})));
+  CHECK(is_apart(fused({product(dtype), sum(result, other, held, more), sum(more, other, held)})));
 }
 
 TEST_CASE("gradients of microbatches are added up by the matmuls, in fewer bytes") {
