@@ -31,7 +31,7 @@ ROOMS = {
     "lower/partition": MODEL_ROOMS | {"ops", "cost", "lower/layout", "lower/flow"},
     "lower/passes": {"base", "program", "cost"} | PRICES,
     "lower": MODEL_ROOMS | {"ops", "cost", "lower/layout", "lower/flow", "lower/partition", "lower/passes"},
-    "compile": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "kernels/common/kernel.h", "kernels/cuda/epilogue.h",
+    "compile": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "kernels/common/kernel.h", "kernels/cpu/takes_epilogue.h", "kernels/cuda/epilogue.h",
                 "kernels/cuda/generate.h", "kernels/cuda/rows.h"},
     "plan/solver": {"base"},
     "plan": MODEL_ROOMS | {"ops", "cost", "lower", "lower/layout", "compile", "plan/solver"},

@@ -1,6 +1,8 @@
 // Contractions C = sum A B over named dims: matrix products by BLAS as contract_plan.h cuts them,
 // or direct loops if a product would be too small or the type is an integer. 16-bit operands are
-// converted when they are packed, accumulated in float32 and rounded once.
+// converted when they are packed, accumulated in float32 and rounded once. A product may be added
+// to what its result holds (takes_epilogue.h), which then is not read or written in a pass of its
+// own.
 //
 // The loops: one dim along which C is dense is the vector dim, in strips whose sums stay in the
 // cache during all contracted dims. If there is none, every element of C is a dot product in lanes.
@@ -13,7 +15,9 @@
 #include "kernels/cpu/split_k.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
+#include "kernels/cpu/takes_epilogue.h"
 #include "kernels/cpu/thin_gemm.h"
+#include "program/windows.h"
 
 namespace tessera::cpu {
 
@@ -22,6 +26,7 @@ using namespace kernels;
 namespace {
 
 constexpr int64_t kStrip = 512;
+constexpr int64_t kUneven = 4;  ///< rows by columns, or columns by rows: the larger matrix is cut
 
 ContractPlan plan_of(const Step& step, bool by_bfloat = false) {
   const std::vector<int64_t> sizes[3] = {step.in.at(0).sizes, step.in.at(1).sizes,
@@ -64,6 +69,7 @@ class ContractGemm final : public Kernel {
       : args_(args),
         plan_(std::move(plan)),
         dtype_(args.out[0].dtype),
+        adds_(!args.step->pointwise.code.empty()),
         products_(std::move(products)) {
     use_one_blas_thread();
     for (int x = 0; x < 3; ++x) {
@@ -73,6 +79,8 @@ class ContractGemm final : public Kernel {
         copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_from[x], plan_.pack_to[x]);
       }
     }
+    if (adds_ && plan_.packed[kC])
+      read_c_ = StridedCopy(plan_.pack_sizes[kC], plan_.pack_to[kC], plan_.pack_from[kC]);
     check(plan_.workspace == 0 || args.workspace != nullptr, "contract needs {} bytes of workspace",
           plan_.workspace);
   }
@@ -96,6 +104,7 @@ class ContractGemm final : public Kernel {
       const W* wb = packed<T, W>(kB, b + at[1]);
       if (plan_.packed[kC]) {
         W* wc = work<W>(kC);
+        if (adds_) read_c_.copy(wc, static_cast<const T*>(c + at[2]));
         multiply(wa, wb, wc);
         copies_[kC].copy(c + at[2], static_cast<const W*>(wc));
       } else if constexpr (std::is_same_v<T, W>) {
@@ -141,7 +150,7 @@ class ContractGemm final : public Kernel {
   template <class W>
   void multiply(const W* a, const W* b, W* c) const {
     for_each<3>(plan_.outer, plan_.outer.rank(), [&](const auto& at) {
-      bool first = true;
+      bool first = !adds_;
       for_each<3>(plan_.sums, plan_.sums.rank(), [&](const auto& sum) {
         gemm(plan_.gemm, a + at[0] + sum[0], b + at[1] + sum[1], c + at[2], first);
         first = false;
@@ -152,13 +161,15 @@ class ContractGemm final : public Kernel {
   KernelArgs args_;
   ContractPlan plan_;
   DType dtype_;
-  StridedCopy copies_[3];
+  bool adds_;
+  StridedCopy copies_[3], read_c_;
   std::optional<BfloatGemm> products_;
 };
 
 class ContractLoops final : public Kernel {
  public:
-  explicit ContractLoops(const KernelArgs& args) : args_(args) {
+  explicit ContractLoops(const KernelArgs& args)
+      : args_(args), adds_(!args.step->pointwise.code.empty()) {
     const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
     kept_.strides.resize(3);
     summed_.strides.resize(3);
@@ -203,8 +214,13 @@ class ContractLoops final : public Kernel {
       for_each<3>(summed_, std::max(0, rank - 1), [&](const auto& k) {
         sum = wrapping_add(sum, dot(a + at[0] + k[0], sa, b + at[1] + k[1], sb, n));
       });
-      c[at[2]] = store_as<T>(sum);
+      store(c + at[2], sum);
     });
+  }
+
+  template <class T>
+  void store(T* c, Compute<T> sum) const {
+    *c = store_as<T>(adds_ ? wrapping_add(Compute<T>(load_as(*c)), sum) : sum);
   }
 
   template <class T>
@@ -245,7 +261,7 @@ class ContractLoops final : public Kernel {
         std::fill(acc, acc + m, Compute<T>(0));
         for_each<3>(summed_, summed_.rank(),
                     [&](const auto& k) { add_products(acc, a + k[0], sa, b + k[1], sb, m); });
-        for (int64_t j = 0; j < m; ++j) c[j * sc] = store_as<T>(acc[j]);
+        for (int64_t j = 0; j < m; ++j) store(c + j * sc, acc[j]);
       }
     });
   }
@@ -274,6 +290,7 @@ class ContractLoops final : public Kernel {
   }
 
   KernelArgs args_;
+  bool adds_;
   Nest kept_, summed_;  ///< operands A, B, C
   bool strips_ = false;
 };
@@ -284,6 +301,12 @@ class Nothing final : public Kernel {
 };
 
 }  // namespace
+
+bool takes_epilogue(const Step& step) {
+  const DType dtype = step.out.at(0).dtype;
+  return (dtype == DType::float32 || dtype == DType::float64) && !step.attrs.has("sums") &&
+         step.in[0].dtype == dtype && step.in[1].dtype == dtype && adds_in_place(step);
+}
 
 int64_t contract_workspace(const Step& step) {
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(step.out.at(0))) return 0;
@@ -303,9 +326,9 @@ Sharing share_contract(const Step& step, int threads) {
     if (kinds[d] == kRow) rows *= out.sizes[d];
     if (kinds[d] == kColumn) columns *= out.sizes[d];
   }
-  // A share of a few rows would read all of the other matrix.
-  const bool by_rows = columns <= kFewRows && rows > columns,
-             by_columns = !by_rows && rows <= kFewRows;
+  // Every thread reads, and the library packs, all of the matrix that is not cut.
+  const bool by_rows = (columns <= kFewRows && rows > columns) || rows >= kUneven * columns,
+             by_columns = !by_rows && (rows <= kFewRows || columns >= kUneven * rows);
   std::vector<char> batch, free;
   for (const int64_t kind : kinds) {
     batch.push_back(kind == kBatch);
@@ -325,7 +348,10 @@ std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   const Step& step = *args.step;
   check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
         "contract needs operands and a result of one dtype");
+  const bool adds = !step.pointwise.code.empty();
+  check(!adds || takes_epilogue(step), "contract has an epilogue that the CPU cannot run");
   if (empty(step.out[0])) return std::make_unique<Nothing>();
+  if (adds && (empty(step.in[0]) || empty(step.in[1]))) return std::make_unique<Nothing>();
   if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);
   if (const auto plan = split_k_plan(step)) return bind_split_k(args, *plan);
   ContractPlan plan = plan_of(step);

@@ -28,7 +28,8 @@ class SplitK final : public Kernel {
         b_(static_cast<const T*>(args.in[g.m <= g.n ? 1 : 0].data)),
         c_(static_cast<T*>(args.out[0].data)),
         sums_(static_cast<float*>(args.workspace)),
-        pool_(args.pool) {
+        pool_(args.pool),
+        adds_(!args.step->pointwise.code.empty()) {
     check(sums_ != nullptr, "a split-K product needs a workspace");
   }
 
@@ -43,8 +44,9 @@ class SplitK final : public Kernel {
       for (int64_t j = 0; j < g.n; ++j) {
         const float* at = sums_ + i * g.n + j;
         const int64_t part = g.m * g.n;
-        c_[i * g.c_row + j * g.c_column] =
-            store_as<T>((at[0] + at[part]) + (at[2 * part] + at[3 * part]));
+        const float sum = (at[0] + at[part]) + (at[2 * part] + at[3 * part]);
+        T& c = c_[i * g.c_row + j * g.c_column];
+        c = store_as<T>(adds_ ? load_as(c) + sum : sum);
       }
     }
   }
@@ -83,6 +85,7 @@ class SplitK final : public Kernel {
   T* c_;
   float* sums_;  ///< [part, m, n]
   ThreadPool* pool_;
+  bool adds_;  ///< to what C holds
 };
 
 }  // namespace

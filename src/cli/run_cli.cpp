@@ -264,14 +264,14 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   add_recompute(explain, a);
   add_json(explain, a);
   explain
-      ->add_option(
-          "--print-after", a.print_after,
-          "Prints the model after a pass: partition, insert_padding_masks, "
-          "deal_layers, pipeline_microbatches, localize, keep_products, fuse_pointwise, "
-          "fuse_epilogues, fuse_prologues, recompute_rows and dots_in_attention (on a GPU), "
-          "bucket_collectives, schedule, collective_matmul, group_tensors, "
-          "sums_in_products, merge_reductions, sums_in_rows, add_products and "
-          "batch_products (on a GPU), await_late or plan_memory.")
+      ->add_option("--print-after", a.print_after,
+                   "Prints the model after a pass: partition, insert_padding_masks, "
+                   "deal_layers, pipeline_microbatches, localize, keep_products, fuse_pointwise, "
+                   "fuse_epilogues, fuse_prologues, recompute_rows and dots_in_attention "
+                   "(these three on a GPU), "
+                   "bucket_collectives, schedule, collective_matmul, group_tensors, "
+                   "sums_in_products, merge_reductions, sums_in_rows, add_products and "
+                   "batch_products (on a GPU), await_late or plan_memory.")
       ->type_name("PASS");
   explain
       ->add_option("--show", a.show,

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cost/cost.h"
 #include "cost/function_time.h"
+#include "kernels/cpu/takes_epilogue.h"
 #include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/rows.h"
@@ -51,6 +52,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = lowering.row_parts = options.chunks;
   lowering.row_bounds = 1;
+  lowering.takes_epilogue = cpu::takes_epilogue;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   if (lowering.prices.seconds) lowering.seconds = seconds_of(*options.machine, options.mesh);
@@ -65,6 +67,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 
 void lower_for_gpu(LowerOptions& lowering) {
   lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
+  lowering.takes_epilogue = {};
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
   if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;
   lowering.fuses_prologues = lowering.groups_tensors = may_fuse_for_gpu();

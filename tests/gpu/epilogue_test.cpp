@@ -1,5 +1,5 @@
 // What stands behind a matmul becomes part of it on a GPU: the Program is the recorded one,
-// values are those of the CPU, whose Program is not touched, and fewer kernels run.
+// values are those of the CPU, whose matmuls end with less, and fewer kernels run.
 #include "kernels/cuda/epilogue.h"
 
 #include <cstdlib>
@@ -97,8 +97,7 @@ double farthest(const GptOutcome& x, const GptOutcome& y) {
 
 }  // namespace
 
-TEST_CASE("what a matmul on a GPU ends with is in the Program, and no CPU's is changed",
-          "[cuda][golden]") {
+TEST_CASE("what a matmul on a GPU ends with is in the Program, and only there", "[cuda][golden]") {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/cuda_epilogues.txt";
   const std::string text = to_string(block_program(true));
   if (std::getenv("TESSERA_UPDATE_GOLDEN")) std::ofstream(path) << text;

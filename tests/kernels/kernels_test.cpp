@@ -2,6 +2,7 @@
 // float64 loops.
 #include "kernels/kernels_cases.h"
 #include "support/catch.h"
+#include "support/expect_error.h"
 
 namespace tessera::test {
 namespace {
@@ -17,7 +18,21 @@ struct ContractCase {
   std::vector<int> a, b, c;  ///< memory orders
 };
 
-void check_contract(const ContractCase& test, DType t) {
+/// {#0 + #1}: the product is added to what operand 2 holds.
+PointwiseProgram sum_of_two(DType t) {
+  Instr product, held, sum;
+  product.code = held.code = Code::load;
+  product.slot = 0;
+  held.slot = 1;
+  sum.code = Code::add;
+  sum.a = 0;
+  sum.b = 1;
+  for (Instr* instr : {&product, &held, &sum}) instr->dtype = t;
+  return {{product, held, sum}, {2}};
+}
+
+/// `adds`: to what C holds.
+void check_contract(const ContractCase& test, DType t, bool adds = false) {
   auto operand = [&](const std::vector<int>& order, int64_t lacks) {
     Sizes sizes = test.sizes;
     for (size_t d = 0; d < sizes.size(); ++d) {
@@ -38,10 +53,20 @@ void check_contract(const ContractCase& test, DType t) {
     want[c.offset(i)] += x * y;
     scale[c.offset(i)] += std::abs(x * y);
   });
-  each(c.sizes, [&](const Sizes& i) { c.set(i, 99); });
+  each(c.sizes, [&](const Sizes& i) {
+    c.set(i, 99);
+    if (!adds) return;
+    want[c.offset(i)] += 99;
+    scale[c.offset(i)] += 99;
+  });
   Step step;
   step.attrs.set("kinds", test.kinds);
-  run_kernel(KernelKind::contract, step, {&a, &b}, {&c});
+  std::vector<Box*> in = {&a, &b};
+  if (adds) {
+    in.push_back(&c);
+    step.pointwise = sum_of_two(t);
+  }
+  run_kernel(KernelKind::contract, step, in, {&c});
   each(c.sizes, [&](const Sizes& i) {
     if (!close(c.get(i), want[c.offset(i)], t, scale[c.offset(i)])) {
       FAIL(to_string(t) << ": " << c.get(i) << " instead of " << want[c.offset(i)]);
@@ -76,7 +101,14 @@ TEST_CASE("contract equals naive sums for every kind of strides") {
   for (size_t i = 0; i < cases.size(); ++i) {
     INFO("case " << i);
     for (DType t : kNumbers) check_contract(cases[i], t);
+    for (DType t : {DType::float32, DType::float64}) check_contract(cases[i], t, true);
   }
+}
+
+TEST_CASE("contract refuses an epilogue that the CPU cannot run") {
+  const ContractCase product = {{1, 2, 3}, {17, 23, 31}, {0, 1, 2}, {2, 1, 0}, {0, 1, 2}};
+  expect_error(ErrorKind::internal, {"contract has an epilogue that the CPU cannot run"},
+               [&] { check_contract(product, DType::bfloat16, true); });
 }
 
 TEST_CASE("copy moves every element, whatever the strides") {

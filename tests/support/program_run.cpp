@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "compile/kernel_info.h"
+#include "kernels/cpu/takes_epilogue.h"
 #include "lower/lower.h"
 #include "runtime/executor.h"
 #include "session/slices.h"
@@ -17,12 +18,14 @@ static int threads_for(int ranks) { return ranks == 1 ? 3 : 1; }
 Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
                       const std::vector<FunctionSpec>& functions) {
   const int threads = threads_for(Mesh::parse(mesh).size());
-  return lower(graph, {Mesh::parse(mesh),
+  LowerOptions options{Mesh::parse(mesh),
                        Layout::parse(layout),
                        functions,
                        composite_kernels(),
                        [threads](const Step& step) { return workspace_bytes(step, threads, 0); },
-                       {}});
+                       {}};
+  options.takes_epilogue = cpu::takes_epilogue;
+  return lower(graph, options);
 }
 
 namespace {

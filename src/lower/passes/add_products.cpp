@@ -15,6 +15,7 @@
 #include "lower/passes/step_bounds.h"
 #include "program/contract_kinds.h"
 #include "program/kernels.h"
+#include "program/windows.h"
 
 namespace tessera {
 
@@ -102,16 +103,6 @@ std::optional<Member> member_of(const Step& step, int place) {
   return member.width % kAligned == 0 ? std::optional(member) : std::nullopt;
 }
 
-/// True if the step adds its product to operand 2, and does nothing else.
-bool adds(const Step& step) {
-  const auto& code = step.pointwise.code;
-  if (step.in.size() != 3 || step.out.size() != 1 || code.size() != 3) return false;
-  return code[0].code == Code::load && code[1].code == Code::load &&
-         code[0].slot + code[1].slot == 1 && code[2].code == Code::add &&
-         code[2].a + code[2].b == 1 && code[2].a != code[2].b && step.pointwise.outputs[0] == 2 &&
-         same_window(step.in[2], step.out[0]);
-}
-
 class Adder {
  public:
   Adder(Program& program, Function& function, const StepPrices& prices,
@@ -149,7 +140,7 @@ class Adder {
       if (step.in.size() == 2 && step.pointwise.code.empty()) {
         if (sum.size() > 1) found.push_back(sum);
         sum = {s};
-      } else if (adds(step) && !sum.empty()) {
+      } else if (adds_in_place(step) && !sum.empty()) {
         sum.push_back(s);
       } else {
         if (sum.size() > 1) found.push_back(sum);

@@ -198,16 +198,6 @@ size_t count_inputs(const Step& first, const Step& second) {
 
 }  // namespace
 
-bool same_window(const View& x, const View& y) {
-  if (x.buffer != y.buffer || x.dtype != y.dtype || x.sizes != y.sizes || x.offset != y.offset ||
-      !(x.shift == y.shift))
-    return false;
-  for (size_t d = 0; d < x.sizes.size(); ++d) {
-    if (x.sizes[d] != 1 && x.strides[d] != y.strides[d]) return false;
-  }
-  return true;
-}
-
 std::vector<char> fixed_buffers(const Program& program, const Function& function) {
   std::vector<char> fixed;
   for (const Buffer& b : program.buffers) fixed.push_back(b.arena != ArenaKind::transient);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program/program.h"
+#include "program/windows.h"
 
 namespace tessera {
 
@@ -16,9 +17,6 @@ struct FuseLimits {
   size_t instructions = 48, inputs = 12;
   int64_t longest_row = 4096;  ///< elements that a device reduces within a fused step
 };
-
-/// Both views have the same sizes and the same element at every index.
-bool same_window(const View& x, const View& y);
 
 /// By buffer: 1 if it is also used outside of the function: it is not transient, is a port, or
 /// belongs to the function around a loop's body.

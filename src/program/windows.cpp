@@ -1,0 +1,24 @@
+#include "program/windows.h"
+
+namespace tessera {
+
+bool same_window(const View& x, const View& y) {
+  if (x.buffer != y.buffer || x.dtype != y.dtype || x.sizes != y.sizes || x.offset != y.offset ||
+      !(x.shift == y.shift))
+    return false;
+  for (size_t d = 0; d < x.sizes.size(); ++d) {
+    if (x.sizes[d] != 1 && x.strides[d] != y.strides[d]) return false;
+  }
+  return true;
+}
+
+bool adds_in_place(const Step& step) {
+  const auto& code = step.pointwise.code;
+  if (step.in.size() != 3 || step.out.size() != 1 || code.size() != 3) return false;
+  return code[0].code == Code::load && code[1].code == Code::load &&
+         code[0].slot + code[1].slot == 1 && code[2].code == Code::add &&
+         code[2].a + code[2].b == 1 && code[2].a != code[2].b && step.pointwise.outputs[0] == 2 &&
+         same_window(step.in[2], step.out[0]);
+}
+
+}  // namespace tessera
