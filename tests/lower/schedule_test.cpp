@@ -166,8 +166,12 @@ TEST_CASE("a layer's parameters and gradients travel together though each is cas
     o.dtype = DType::bfloat16;
     o.scan = scan;
     const Minimized step = minimize(nn::gpt(g, o).loss, constant(g, 0.01), adam({}), {});
-    LowerOptions options{Mesh::parse("a:4"), Layout::parse("batch:a;@params d_model:a"),
-                         {{"train", {step.loss}, true}}, composite_kernels(), {}, {}};
+    LowerOptions options{Mesh::parse("a:4"),
+                         Layout::parse("batch:a;@params d_model:a"),
+                         {{"train", {step.loss}, true}},
+                         composite_kernels(),
+                         {},
+                         {}};
     const Program program = lower(g, options);
     // Those of a layer in a loop's body: one bucket each of gathers, of gathers again for the
     // gradient, and of reductions. Elsewhere there may be a bucket more at either end.

@@ -124,9 +124,8 @@ class Buckets {
     const int feeder = feeder_of_[step.in[0].buffer];
     const std::vector<View>& from = feeder >= 0 ? steps_[feeder].in : step.in;
     const bool varies = std::get<Role>(kind_of(step)) == Role::gradient ||
-                        std::any_of(from.begin(), from.end(), [](const View& v) {
-                          return v.shift.depends_on_scalars();
-                        });
+                        std::any_of(from.begin(), from.end(),
+                                    [](const View& v) { return v.shift.depends_on_scalars(); });
     return varies ? iterations_ : 1;
   }
 
