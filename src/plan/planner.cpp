@@ -35,7 +35,11 @@ Plan Planner::best_of(const Assignments& assignments) {
   if (!found_.has_best()) search_.price_least_memory();
   scopes_.run();
   finalists_.run();
-  if (candidates_.options().each_tensor) tensors_.run();
+  if (candidates_.options().each_tensor) {
+    const double before = found_.has_best() ? found_.best_seconds() : 0;
+    tensors_.run();
+    if (found_.has_best() && found_.best_seconds() < before) finalists_.run();  // by its rules
+  }
   Plan plan = PlanReport(candidates_, pricer_, memory_, found_, scopes_, clock_).plan(search_);
   plan.tensors = tensors_.result();
   return plan;
