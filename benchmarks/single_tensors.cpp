@@ -133,7 +133,7 @@ void print_row(const PlanModel& model, const std::string& mesh, const Machine& m
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   fmt::print("| {} | `{}` | `{}` | {:.1f} ms | {} | {} | {} | {} | {:.0f} s |\n", model.name, mesh,
              layout, 1e3 * t.planned, percent(t.least, t.planned), percent(t.bound, t.planned),
-             percent(t.floor, found.table_seconds),
+             percent(t.floor, found.best.seconds),
              t.played == 0 ? "-"
                            : fmt::format("`{}`: {:+.1f} % when played", t.rules,
                                          100 * (t.played / t.before - 1)),

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plan/candidates.h"
@@ -17,9 +18,10 @@ class Corrections {
  public:
   explicit Corrections(const Candidates& candidates) : candidates_(candidates) {}
 
-  /// The factor on guessed seconds; 1 if no plan of the kind was priced.
+  /// The factor on guessed seconds. If no plan of the kind was priced: that of a kind which was
+  /// guessed far too low and of which each axis splits the same dims or fewer; else 1.
   double time(const Candidate& c) const;
-  void set_time(const Candidate& c, double factor) { times_[kind(c)] = factor; }
+  void set_time(const Candidate& c, double factor);
   /// The factor on estimated transient bytes; nothing if no plan of the kind was priced.
   std::optional<double> memory(const Candidate& c) const;
   void set_memory(const Candidate& c, double factor) { bytes_[kind(c)] = factor; }
@@ -30,9 +32,11 @@ class Corrections {
  private:
   using Kind = std::tuple<std::vector<DimSet>, int, size_t>;
   Kind kind(const Candidate& c) const;
+  double severe(const std::vector<DimSet>& picks) const;
 
   const Candidates& candidates_;
   std::map<Kind, double> times_, bytes_;
+  std::vector<std::pair<std::vector<DimSet>, double>> severe_;
   std::set<std::vector<DimSet>> contradictions_;
 };
 

@@ -15,6 +15,7 @@ namespace tessera {
 struct QueueEntry {
   Candidate candidate;
   bool is_open = false;
+  bool is_seed = false;  ///< priced before all others
   double key = 0;        ///< the order of entries: the guess in seconds, corrected
   double bound = 0;      ///< lower bound in seconds
   double guess = 0;      ///< estimated seconds

@@ -40,7 +40,8 @@ void PlanSearch::push_assignments(const std::vector<Assignment>& assignments) {
     entry.is_open = true;
     entry.candidate.assignment = candidates_.add(candidates_.space().with_fixed(a));
     entry.bound = bounds_.of_assignment(entry.candidate.assignment);
-    entry.key = bounds_.key_of_assignment(entry.candidate.assignment);
+    entry.is_seed = is_seed(a);
+    entry.key = entry.is_seed ? 0 : bounds_.key_of_assignment(entry.candidate.assignment);
     queue_.push(std::move(entry));
   }
 }
@@ -62,6 +63,21 @@ bool PlanSearch::is_mirrored(const Assignment& a) const {
   return false;
 }
 
+/// True if every axis splits the examples and nothing else.
+bool PlanSearch::is_seed(const Assignment& a) const {
+  const std::vector<std::string>& dims = candidates_.summary().dims;
+  const auto at = std::find(dims.begin(), dims.end(), candidates_.model().microbatch_dim);
+  if (at == dims.end()) return false;
+  const DimSet examples = DimSet{1} << (at - dims.begin());
+  return std::all_of(a.picks.begin(), a.picks.end(),
+                     [&](const DimSet pick) { return pick == examples; });
+}
+
+bool PlanSearch::is_seed(const Candidate& c) const {
+  const size_t axes = candidates_.assignment(c).picks.size();
+  return c.storage.stage == 0 || (c.storage.stage == 3 && c.storage.axes.size() == axes);
+}
+
 /// Fills `batch` with candidates to price; false if the search is over.
 bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
   batch.clear();
@@ -78,7 +94,7 @@ bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
     entry.bound = bounds_.of(entry);
     if (entry.bound >= found_.cutoff()) continue;
     const double corrected = entry.guess * corrections_.time(entry.candidate);
-    if (queue_.push_back(entry, std::max(entry.bound, corrected))) continue;
+    if (!entry.is_seed && queue_.push_back(entry, std::max(entry.bound, corrected))) continue;
     if (memory_.is_too_large(entry.candidate)) {
       push_with_more_microbatches(entry.candidate);
       continue;
@@ -107,7 +123,7 @@ void PlanSearch::expand(const QueueEntry& open) {
       if (!option) continue;
       any = true;
       c.microbatch_option = *option;
-      push_candidate(c);
+      push_candidate(c, open.is_seed && is_seed(c));
       if (memory_.surely_fits(c)) break;  // no need to recompute more
     }
   }
@@ -159,12 +175,13 @@ bool PlanSearch::push_stages(Candidate c) {
   return any;
 }
 
-void PlanSearch::push_candidate(const Candidate& c) {
+void PlanSearch::push_candidate(const Candidate& c, bool is_seed) {
   if (bounds_.least(c) >= found_.cutoff()) return;
   QueueEntry entry;
   entry.candidate = c;
   bounds_.estimate(entry);
-  entry.key = entry.guess * corrections_.time(c);
+  entry.is_seed = is_seed;
+  entry.key = is_seed ? 0 : entry.guess * corrections_.time(c);
   if (entry.bound < found_.cutoff()) queue_.push(std::move(entry));
 }
 

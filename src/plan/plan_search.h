@@ -2,11 +2,12 @@
 //
 // The queue holds assignments of dims to mesh axes, and candidates: an assignment with storage,
 // recompute and microbatches. Each entry has a lower bound on its time, and a guess that decides
-// when it is looked at. Guesses are corrected by priced plans of the same kind. An assignment at
-// the head is replaced by its candidates. A candidate at the head is priced; if it does not fit
-// into memory it returns with more microbatches. Entries whose bound is not below the best plan's
-// time are dropped. When the queue is empty the best plan is optimal; when the time is up, the
-// least bound in the queue gives the gap.
+// when it is looked at. Seeds come first: examples split over all ranks, with parameters whole or
+// in slices. Guesses are corrected by priced plans of the same kind. An assignment at the head is
+// replaced by its candidates. A candidate at the head is priced; if it does not fit into memory it
+// returns with more microbatches. Entries whose bound is not below the best plan's time are
+// dropped. When the queue is empty the best plan is optimal; when the time is up, the least bound
+// in the queue gives the gap.
 #pragma once
 
 #include <string>
@@ -51,6 +52,8 @@ class PlanSearch {
  private:
   void push_assignments(const std::vector<Assignment>& assignments);
   bool is_mirrored(const Assignment& a) const;
+  bool is_seed(const Assignment& a) const;
+  bool is_seed(const Candidate& c) const;
   bool take_next(std::vector<QueueEntry>& batch);
   double bound_of(const QueueEntry& entry);
   double bound_of_open(size_t assignment);
@@ -58,7 +61,7 @@ class PlanSearch {
   void expand(const QueueEntry& open);
   void expand_stages(size_t assignment);
   bool push_stages(Candidate c);
-  void push_candidate(const Candidate& c);
+  void push_candidate(const Candidate& c, bool is_seed = false);
   void push_with_more_microbatches(Candidate c);
   void learn(const QueueEntry& entry, const PricedCandidate& priced);
 

@@ -14,6 +14,7 @@ Planner::Planner(const PlanModel& model, const Machine& machine, const PlanOptio
       pricer_(candidates_, clock_),
       search_(candidates_, pricer_, corrections_, memory_, found_, clock_),
       scopes_(candidates_, pricer_, memory_, found_, clock_),
+      finalists_(candidates_, pricer_, memory_, found_, clock_),
       tensors_(candidates_, pricer_, memory_, found_, clock_) {}
 
 Planner::Assignments Planner::on_mesh(const Mesh& mesh) const {
@@ -33,7 +34,12 @@ Plan Planner::best_of(const Assignments& assignments) {
   search_.run(assignments.all, assignments.meshes_are_free);
   if (!found_.has_best()) search_.price_least_memory();
   scopes_.run();
-  if (candidates_.options().each_tensor) tensors_.run();
+  finalists_.run();
+  if (candidates_.options().each_tensor) {
+    const double before = found_.has_best() ? found_.best_seconds() : 0;
+    tensors_.run();
+    if (found_.has_best() && found_.best_seconds() < before) finalists_.run();  // by its rules
+  }
   Plan plan = PlanReport(candidates_, pricer_, memory_, found_, scopes_, clock_).plan(search_);
   plan.tensors = tensors_.result();
   return plan;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "plan/finalists.h"
 #include "plan/plan_search.h"
 #include "plan/scoped_rules.h"
 #include "plan/tensor_proof.h"
@@ -43,6 +44,7 @@ class Planner {
   FoundPlans found_;
   PlanSearch search_;
   ScopedRules scopes_;
+  Finalists finalists_;
   TensorProof tensors_;
 };
 

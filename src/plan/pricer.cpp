@@ -73,10 +73,19 @@ PricedPlan mix(const PricedPlan& a, double of_a, const PricedPlan& b, double of_
 
 namespace {
 
-/// a + factor * (b - a) for every figure: extrapolates to more layers.
+/// a + factor * (b - a) for every figure: extrapolates to more layers. What is exposed at the ends
+/// of a step is hidden by the first layers that come, not by each: it does not become less.
 PricedPlan extrapolate(const PricedPlan& a, const PricedPlan& b, double factor) {
   PricedPlan r = mix(a, 1 - factor, b, factor);
   r.transient = std::max(b.transient, r.transient);
+  if (r.exposed >= b.exposed) return r;
+  r.seconds += b.exposed - r.exposed;
+  r.exposed = b.exposed;
+  for (PlanAxes& x : r.by_axes) {
+    const auto two = std::find_if(b.by_axes.begin(), b.by_axes.end(),
+                                  [&](const PlanAxes& y) { return y.axes == x.axes; });
+    x.exposed = two == b.by_axes.end() ? 0 : two->exposed;
+  }
   return r;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "compile/kernel_rows.h"
+#include "ir/body.h"
 #include "lower/layout/rule_layouts.h"
 #include "tessera/storage.h"
 
@@ -19,12 +20,13 @@ using AxesOfDims = std::map<std::string, std::set<int>>;
 /// Chooses the dims of one parameter that are split.
 class Splitter {
  public:
-  /// Keeps references. The dims from `first` on count.
+  /// Keeps references. The dims from `first` on count, those in `indexed` only if no other fits.
   Splitter(const RuleLayouts& rule_layouts, const Value& v, const TensorLayout& layout, int first,
-           AxesOfDims& used)
+           const std::set<std::string>& indexed, AxesOfDims& used)
       : rule_layouts_(rule_layouts),
         shape_(v.shape),
         first_(first),
+        indexed_(indexed),
         used_(used),
         axes_(v.shape.rank()) {
     for (int d = 0; d < shape_.rank(); ++d)
@@ -69,6 +71,12 @@ class Splitter {
     return static_cast<double>((shape_[d].size + multiple - 1) / multiple * multiple);
   }
 
+  bool is_better(int d, int than) const {
+    const bool d_is = indexed_.contains(shape_[d].name),
+               than_is = indexed_.contains(shape_[than].name);
+    return d_is == than_is ? local_[d] > local_[than] : than_is;
+  }
+
   /// To the largest dim that is no more than `slack` times as large then; false if there is none.
   bool give(const std::vector<int>& axes, double slack) {
     int best = -1;
@@ -76,7 +84,7 @@ class Splitter {
       const bool fits =
           local_[d] >= ranks(axes) &&
           padded(d, axes) <= slack * static_cast<double>(rule_layouts_.padded(shape_[d]));
-      if (fits && (best < 0 || local_[d] > local_[best])) best = d;
+      if (fits && (best < 0 || is_better(d, best))) best = d;
     }
     if (best < 0) return false;
     axes_[best].insert(axes_[best].end(), axes.begin(), axes.end());
@@ -88,11 +96,37 @@ class Splitter {
   const RuleLayouts& rule_layouts_;
   const Shape& shape_;
   int first_;
+  const std::set<std::string>& indexed_;
   AxesOfDims& used_;
   int64_t elements_ = 1;
   std::vector<int64_t> local_;          ///< elements of a rank, per dim
   std::vector<std::vector<int>> axes_;  ///< per dim
 };
+
+/// By value: the dims by whose index a step looks it up. Example: the rows of an embedding. If
+/// another dim is split, each rank has its part of every row, and ranks exchange parts of the rows
+/// that are used instead of the table or its gradient.
+std::map<int, std::set<std::string>> indexed_dims(const Graph& graph) {
+  std::set<int> params;
+  for (const Stored& stored : graph.stored()) {
+    if (stored.purpose == Purpose::params) params.insert(stored.value);
+  }
+  std::map<int, std::set<std::string>> indexed;
+  for (const Node& node : graph.nodes()) {
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const int v = node.in[i];
+      if (!params.contains(v) || graph.value(v).shape.rank() < 2) continue;
+      const IndexSpace space = index_space(graph, node);
+      for (int d = 0; d < graph.value(v).shape.rank(); ++d) {
+        for (const int f : space.in[i][static_cast<size_t>(d)]) {
+          if (space.factors[static_cast<size_t>(f)].role == Role::lookup)
+            indexed[v].insert(graph.value(v).shape[d].name);
+        }
+      }
+    }
+  }
+  return indexed;
+}
 
 /// What the rules of a layout split.
 AxesOfDims axes_of_dims(const Mesh& mesh, const Layout& layout) {
@@ -137,6 +171,7 @@ std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& la
   std::vector<std::pair<std::string, Splits>> chosen;  // parameter, "dim:axes" each
   std::map<std::string, std::set<Splits>> splits_of;   // by name without numbers
   AxesOfDims used = axes_of_dims(mesh, layout);
+  std::map<int, std::set<std::string>> indexed = indexed_dims(graph);
   for (const Stored& stored : graph.stored()) {
     if (stored.purpose != Purpose::params) continue;
     const Value& v = graph.value(stored.value);
@@ -144,7 +179,8 @@ std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& la
     std::vector<int> axes;
     std::copy_if(all.begin(), all.end(), std::back_inserter(axes),
                  [&](int a) { return !own.uses(a) && mesh.axes()[a].size > 1; });
-    const Splits splits = Splitter(rule_layouts, v, own, stored.layers, used).split(axes);
+    const Splits splits =
+        Splitter(rule_layouts, v, own, stored.layers, indexed[stored.value], used).split(axes);
     if (!splits.empty()) chosen.emplace_back(v.name, splits);
     splits_of[without_numbers(v.name)].insert(splits);
   }

@@ -180,6 +180,16 @@ TEST_CASE("storage rules split every parameter along its largest dim", "[again]"
   const std::string rules = storage_rules(g, mesh, Layout::parse("batch:data"), 3, "data");
   CHECK(rules.find("@params/*gpt.block*.mlp.up.w*/ ff:data") != std::string::npos);
   CHECK(rules.find("@params/*gpt.embedding*/ d_model:data") != std::string::npos);
+  {  // Rows of a table are exchanged, so it is split across its rows, though there are more of
+     // them.
+    Graph wide;
+    nn::GptOptions o = deep_gpt();
+    o.vocab = 32;
+    nn::gpt(wide, o);
+    const std::string of_wide = storage_rules(wide, mesh, Layout::parse("batch:data"), 3, "data");
+    CHECK(of_wide.find("@params/*gpt.embedding*/ d_model:data") != std::string::npos);
+    CHECK(of_wide.find("@params/*gpt.head.w*/ vocab:data") != std::string::npos);
+  }
   const Layout layout = Layout::parse("batch:data;" + rules);
   CHECK(Layout::parse(layout.to_string()).to_string() == layout.to_string());
   auto persistent = [&](const std::string& text) {

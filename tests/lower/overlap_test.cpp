@@ -122,16 +122,15 @@ TEST_CASE("no bucket that the schedule hides becomes exposed", "[overlap]") {
   using Names = std::vector<std::string>;
   // What is first or last, for which there is nothing to hide behind.
   CHECK(exposed_buckets({false, 0}) ==
-        Names{"gpt.loss", "gpt.block0.attention.einsum.grad.einsum_1", "gpt.embedding.grad"});
+        Names{"gpt.block0.attention.einsum.grad.einsum_1", "gpt.embedding.grad"});
   CHECK(exposed_buckets({true, 0}) == Names{"gpt.position.grad", "gpt.embedding.grad"});
-  CHECK(exposed_buckets({false, 3}) == Names{"gpt.embedding", "gpt.einsum.grad.einsum_1",
+  CHECK(exposed_buckets({false, 3}) == Names{"gpt.embedding",
                                              "gpt.block0.attention.einsum.grad.einsum_1",
                                              "gpt.embedding.grad", "gpt.loss"});
-  CHECK(exposed_buckets({true, 3}) ==
-        Names{"gpt.embedding", "gpt.position", "gpt.cast_1", "gpt.block.norm1.cast",
-              "gpt.block.mlp.cast_2.again.cast", "gpt.block.mlp.einsum_1.grad.einsum_1",
-              "gpt.block.attention.einsum.grad.einsum_1", "gpt.position.grad", "gpt.embedding.grad",
-              "gpt.loss"});
+  CHECK(exposed_buckets({true, 3}) == Names{"gpt.embedding", "gpt.position", "gpt.cast_1",
+                                            "gpt.block.norm1.cast",
+                                            "gpt.block.mlp.cast_2.again.cast", "gpt.position.grad",
+                                            "gpt.embedding.grad", "gpt.loss"});
   CHECK(exposed_buckets({false, 0, false}).size() > 6);
 }
 

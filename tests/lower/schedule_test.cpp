@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "compile/kernel_info.h"
+#include "cost/function_time.h"
 #include "lower/lower.h"
 #include "lower/passes/start_deadlines.h"
 #include "support/catch.h"
@@ -153,6 +155,39 @@ TEST_CASE("parameters that are stored in slices are gathered together", "[schedu
     together = std::max(together, buckets_of(program).at(step.number).collectives);
   }
   CHECK(together > 4);
+}
+
+TEST_CASE("a layer's parameters and gradients travel together though each is cast",
+          "[schedule][fast]") {
+  for (const bool scan : {false, true}) {
+    INFO("scan " << scan);
+    Graph g;
+    nn::GptOptions o = gpt_of(4);
+    o.dtype = DType::bfloat16;
+    o.scan = scan;
+    const Minimized step = minimize(nn::gpt(g, o).loss, constant(g, 0.01), adam({}), {});
+    LowerOptions options{Mesh::parse("a:4"),
+                         Layout::parse("batch:a;@params d_model:a"),
+                         {{"train", {step.loss}, true}},
+                         composite_kernels(),
+                         {},
+                         {}};
+    const Program program = lower(g, options);
+    // Those of a layer in a loop's body: one bucket each of gathers, of gathers again for the
+    // gradient, and of reductions. Elsewhere there may be a bucket more at either end.
+    std::map<CollectiveKind, std::set<int>> numbers;
+    std::map<CollectiveKind, int> members;
+    for (const Step* s : all_steps(program.functions[program.function("train")])) {
+      if (s->kind != StepKind::collective) continue;
+      numbers[s->collective].insert(s->number);
+      ++members[s->collective];
+    }
+    const int each = scan ? 1 : 4;
+    CHECK(members[CollectiveKind::all_gather] >= 12 * each);
+    CHECK(numbers[CollectiveKind::all_gather].size() <= 6);
+    CHECK(members[CollectiveKind::reduce_scatter] >= 12 * each);
+    CHECK(numbers[CollectiveKind::reduce_scatter].size() <= 4);
+  }
 }
 
 TEST_CASE("buckets overlap with steps, in no more memory", "[schedule][fast]") {

@@ -54,7 +54,14 @@ Sent sent(const Setting& s) {
       g, "batch", s.parts, [&] { return nn::gpt(g, o).loss; }, constant(g, 0.01), adam(), options);
   const Mesh mesh = Mesh::parse("data:" + std::to_string(kRanks));
   std::string layout = "batch:data";
-  if (s.stage > 0) layout += ";" + storage_rules(g, mesh, Layout::parse(layout), s.stage, "data");
+  if (s.stage > 0) {
+    std::string rules = storage_rules(g, mesh, Layout::parse(layout), s.stage, "data");
+    // Split across its rows the table would not be sent at all, only rows of it.
+    const std::string across = "gpt.embedding*/ d_model";
+    const size_t at = rules.find(across);
+    REQUIRE(at != std::string::npos);
+    layout += ";" + rules.replace(at, across.size(), "gpt.embedding*/ vocab");
+  }
   Sent result;
   for (const Tensor& p : g.parameters()) {
     const auto bytes = static_cast<double>(p.shape().elements() * 4);

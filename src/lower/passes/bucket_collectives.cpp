@@ -4,20 +4,26 @@
 //   Example: gradients, which are read at the end.
 //   The operand of the collective was ready where the bucket stands. Then it joins the bucket
 //   there, earlier than written. Example: parameters that are gathered.
+// A step that only casts what one collective sends, or what it received, moves with the bucket
+// (bucket_attachments.h), so it keeps nothing apart. What gathers parameters and what sends other
+// things have buckets of their own: else each activation that is sent would close a bucket.
 // The size limit is a share of all bytes of that kind, because one bucket of everything could not
 // overlap with anything. S bytes take T seconds to send, and starting a bucket takes t. With
 // buckets of s bytes the cost is (S / s) t for the starts plus (s / S) T for the last bucket, which
 // cannot be hidden. It is least for s = S sqrt(t / T). Without a machine s = S / 8, at most
 // bucket_bytes. A bucket below 1 MiB is not worth its wait. In a loop's body this limit holds for
-// loop-invariant operands; other collectives overlap with the next iteration. Members stay separate
-// steps, so that reports name each; they share a number and a wait.
+// parameters and for gradients that leave it, and S counts those of all iterations; other
+// collectives have at most bucket_bytes. Members stay separate steps, so that reports name each;
+// they share a number and a wait.
 #include "lower/passes/bucket_collectives.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "lower/passes/bucket_attachments.h"
 #include "lower/passes/drop_unused_buffers.h"
 
 namespace tessera {
@@ -30,24 +36,34 @@ int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype
 
 class Buckets {
  public:
-  Buckets(const Program& program, Function& function, int64_t bucket_bytes,
+  /// `iterations`: of the loop, if the function is a loop's body; else 1.
+  Buckets(const Program& program, Function& function, int64_t iterations, int64_t bucket_bytes,
           const StepPrices& prices)
       : steps_(function.steps),
+        outer_(function.outer.begin(), function.outer.end()),
+        iterations_(iterations),
         bucket_bytes_(bucket_bytes),
         prices_(prices),
-        result_of_(program.buffers.size(), -1),
+        attachments_(find_bucket_attachments(program, function)),
+        attached_(function.steps.size(), 0),
+        feeder_of_(program.buffers.size(), -1),
+        follower_of_(feeder_of_),
+        is_read_(program.buffers.size(), 0),
+        is_written_(is_read_),
+        result_of_(feeder_of_),
         operand_of_(result_of_),
         written_(result_of_),
         touched_(program.buffers.size(), 0) {}
 
   void run(Function& function) {
+    for (size_t s = 0; s < steps_.size(); ++s)
+      note(static_cast<int>(s), !outer_.empty() || static_cast<int>(s) < function.first_update);
     std::map<Kind, std::pair<Step, int64_t>> all;  // an example of the kind, bytes of all
-    const std::set<int> outer(function.outer.begin(), function.outer.end());
     for (const Step& step : steps_) {
       if (step.kind != StepKind::collective) continue;
-      const View& from = step.in[0];
-      if (outer.empty() || (outer.contains(from.buffer) && !from.shift.depends_on_scalars()))
-        all.try_emplace({step.collective, step.axes}, step, 0).first->second.second += larger(step);
+      const Kind kind = kind_of(step);
+      if (outer_.empty() || std::get<Role>(kind) != Role::other)
+        all.try_emplace(kind, step, 0).first->second.second += larger(step) * times(step);
     }
     for (const auto& [key, kind] : all) most_bytes_[key] = most_of(kind.first, kind.second);
     for (size_t s = 0; s < steps_.size(); ++s) {
@@ -55,6 +71,10 @@ class Buckets {
       if (step.kind == StepKind::wait) continue;
       if (step.kind == StepKind::collective) {
         place(static_cast<int>(s));
+        continue;
+      }
+      if (attach(static_cast<int>(s))) {
+        attached_[s] = 1;
         continue;
       }
       for (const View& v : step.in) touch(v.buffer, -1);
@@ -69,8 +89,45 @@ class Buckets {
     bool read = false;
     int64_t bytes = 0;
     std::vector<int> members;
+    std::vector<int> followers;  ///< compute steps that read a result, right after the wait
   };
-  using Kind = std::pair<CollectiveKind, std::vector<int>>;
+  enum class Role {
+    parameter,  ///< sends what no step writes, or one that moves with the bucket
+    gradient,   ///< leaves a loop's body: no step reads the result
+    other
+  };
+  using Kind = std::tuple<CollectiveKind, std::vector<int>, Role>;
+
+  /// `counts`: whether what the step writes may be read by a collective.
+  void note(int s, bool counts) {
+    const Step& step = steps_[s];
+    if (step.kind == StepKind::wait) return;
+    for (const View& v : step.in) is_read_[v.buffer] = 1;
+    for (const View& v : step.out) is_written_[v.buffer] |= counts;
+    if (step.kind != StepKind::compute || step.out.size() != 1) return;
+    if (attachments_.fed.contains(step.out[0].buffer)) feeder_of_[step.out[0].buffer] = s;
+    if (step.in.size() == 1 && attachments_.followed.contains(step.in[0].buffer))
+      follower_of_[step.in[0].buffer] = s;
+  }
+
+  Kind kind_of(const Step& step) const {
+    const int from = step.in[0].buffer, to = step.out[0].buffer;
+    const bool is_fixed = feeder_of_[from] >= 0 || is_written_[from] == 0;
+    const int left = follower_of_[to] >= 0 ? steps_[follower_of_[to]].out[0].buffer : to;
+    const bool leaves = outer_.contains(left) && is_read_[left] == 0;
+    const Role role = is_fixed ? Role::parameter : leaves ? Role::gradient : Role::other;
+    return {step.collective, step.axes, role};
+  }
+
+  /// How many different operands the collective has in the function, as the loop goes on.
+  int64_t times(const Step& step) const {
+    const int feeder = feeder_of_[step.in[0].buffer];
+    const std::vector<View>& from = feeder >= 0 ? steps_[feeder].in : step.in;
+    const bool varies = std::get<Role>(kind_of(step)) == Role::gradient ||
+                        std::any_of(from.begin(), from.end(),
+                                    [](const View& v) { return v.shift.depends_on_scalars(); });
+    return varies ? iterations_ : 1;
+  }
 
   static int64_t larger(const Step& step) {
     return std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
@@ -115,6 +172,23 @@ class Buckets {
     touched_[buffer] = 1;
   }
 
+  /// Whether the step moves with a bucket: the one that sends its result, or whose result it reads.
+  bool attach(int s) {
+    const Step& step = steps_[s];
+    if (step.out.size() != 1) return false;
+    const int out = step.out[0].buffer;
+    if (feeder_of_[out] == s) {
+      touched_[out] = 1;
+      return true;
+    }
+    if (step.in.size() != 1 || follower_of_[step.in[0].buffer] != s) return false;
+    const int bucket = result_of_[step.in[0].buffer];
+    buckets_[bucket].followers.push_back(s);
+    result_of_[out] = bucket;
+    touched_[out] = 1;
+    return true;
+  }
+
   /// The step after which a buffer holds what the present step reads.
   int ready(int buffer) const {
     return result_of_[buffer] >= 0 ? buckets_[result_of_[buffer]].at : written_[buffer];
@@ -125,12 +199,12 @@ class Buckets {
     const int64_t bytes = larger(step);
     for (const View& v : step.in) touch(v.buffer, -1);
     if (step.in.size() > 1) {  // counted rows: an operation of their own
-      buckets_.push_back({s, true, bytes, {s}});
+      buckets_.push_back({s, true, bytes, {s}, {}});
       result_of_[step.out[0].buffer] = static_cast<int>(buckets_.size()) - 1;
       touched_[step.out[0].buffer] = 1;
       return;
     }
-    const Kind key{step.collective, step.axes};
+    const Kind key = kind_of(step);
     auto last = last_.find(key);
     const bool fits =
         last != last_.end() && buckets_[last->second].bytes + bytes <= most_bytes(key);
@@ -139,7 +213,7 @@ class Buckets {
         fits && fresh &&
         (!buckets_[last->second].read || ready(step.in[0].buffer) < buckets_[last->second].at);
     if (!joins) {
-      buckets_.push_back({s, false, 0, {}});
+      buckets_.push_back({s, false, 0, {}, {}});
       last = last_.insert_or_assign(key, static_cast<int>(buckets_.size()) - 1).first;
     }
     Bucket& bucket = buckets_[last->second];
@@ -159,7 +233,8 @@ class Buckets {
     for (int s = 0; s <= static_cast<int>(steps_.size()); ++s) {
       if (s == function.first_update) first_update = static_cast<int>(result.size());
       if (s == static_cast<int>(steps_.size())) break;
-      if (steps_[s].kind == StepKind::compute) result.push_back(std::move(steps_[s]));
+      if (steps_[s].kind == StepKind::compute && attached_[s] == 0)
+        result.push_back(std::move(steps_[s]));
       if (auto it = at.find(s); it != at.end()) add(*it->second, result);
     }
     function.first_update = first_update;
@@ -171,18 +246,29 @@ class Buckets {
     wait.kind = StepKind::wait;
     wait.number = steps_[bucket.members[0]].number;
     for (int member : bucket.members) {
+      const int feeder = feeder_of_[steps_[member].in[0].buffer];
+      if (feeder >= 0) result.push_back(std::move(steps_[feeder]));
+    }
+    for (int member : bucket.members) {
       result.push_back(std::move(steps_[member]));
       result.back().number = wait.number;
     }
     result.push_back(std::move(wait));
+    for (int follower : bucket.followers) result.push_back(std::move(steps_[follower]));
   }
 
   std::vector<Step>& steps_;
-  const int64_t bucket_bytes_;
+  const std::set<int> outer_;
+  const int64_t iterations_, bucket_bytes_;
   const StepPrices& prices_;
+  const BucketAttachments attachments_;
+  std::vector<char> attached_;          ///< by step: whether it moves with a bucket
   std::map<Kind, int64_t> most_bytes_;  ///< by kind: operand or result bytes of a bucket at most
   std::vector<Bucket> buckets_;
   std::map<Kind, int> last_;
+  // By buffer: the step that writes it for a bucket, the one that reads it from a bucket, or -1.
+  std::vector<int> feeder_of_, follower_of_;
+  std::vector<char> is_read_, is_written_;  ///< by buffer: in the function
   // By buffer: the bucket of which it is a result, the one of which it is an operand, the last
   // compute step that writes it (-1: none), and whether any step has touched it.
   std::vector<int> result_of_, operand_of_, written_;
@@ -256,8 +342,16 @@ class InPlace {
 }  // namespace
 
 void bucket_collectives(Program& program, int64_t bucket_bytes, const StepPrices& prices) {
+  std::map<const Function*, int64_t> iterations;
+  for (const Function* f : all_functions(program.functions)) {
+    for (const Step& step : f->steps) {
+      for (const Function& body : step.body) iterations[&body] = step.loop.iterations;
+    }
+  }
   for (Function* f : all_functions(program.functions)) {
-    Buckets(program, *f, bucket_bytes, prices).run(*f);
+    const auto loop = iterations.find(f);
+    const int64_t times = loop == iterations.end() ? 1 : loop->second;
+    Buckets(program, *f, times, bucket_bytes, prices).run(*f);
     InPlace(program, *f).run();
   }
   drop_unused_buffers(program);

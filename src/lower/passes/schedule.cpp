@@ -5,7 +5,8 @@
 // Neither may raise the peak of live bytes. A loop's body is scheduled within its own peak first;
 // then it may use as many bytes as the surrounding function has left below its peak. Collectives
 // that start before the stores are also awaited before them. Compute steps attached to a bucket
-// (bucket_attachments.h) move with it.
+// (bucket_attachments.h) move with it. A bucket does not start right before one over the same axes
+// that a step waits for.
 #include "lower/passes/schedule.h"
 
 #include <algorithm>
@@ -24,7 +25,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kFastLinks = 8;  ///< see fast_deadlines_
+constexpr double kFastLinks = 8;   ///< see fast_deadlines_
+constexpr double kUsualLinks = 4;  ///< see hidden_by_
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 class Scheduler {
@@ -159,6 +161,11 @@ class Scheduler {
       sent.push_back({e.members[0].axes, 0, work_[e.end]});
       for (const Step& step : e.members) sent.back().bytes += static_cast<double>(step.bytes);
     }
+    std::map<std::vector<int>, double> bytes;  // by axes
+    for (const Sent& s : sent) bytes[s.axes] += s.bytes;
+    hidden_by_.clear();
+    for (const Sent& s : sent)
+      hidden_by_.push_back(work_.back() * s.bytes / std::max(bytes[s.axes], 1.0) / kUsualLinks);
     deadlines_ = start_deadlines(sent, work_.back());
     fast_deadlines_ = start_deadlines(sent, work_.back() / kFastLinks);
   }
@@ -197,6 +204,7 @@ class Scheduler {
     const auto enough =
         std::upper_bound(work_.begin(), work_.begin() + e.end + 1, deadlines_[number]);
     earliest = std::max(earliest, static_cast<int>(enough - work_.begin()) - 1);
+    earliest = std::min(e.start, behind_urgent(number, earliest));
     const std::vector<int> buffers = buffers_of(e);
     std::vector<std::pair<int, int64_t>> ends;
     for (int b : buffers) ends.emplace_back(live_ranges_[b].first, program_.buffers[b].bytes);
@@ -205,8 +213,24 @@ class Scheduler {
     for (int b : buffers) live_ranges_[b].first = std::min(live_ranges_[b].first, 2 * e.start);
   }
 
-  void sink(int number) {
-    Bucket& e = buckets_[number];
+  /// What is sent over the same axes goes in the order of its starts. So a bucket must not start
+  /// right before one whose result a step waits for: there must be work in between that hides it.
+  int behind_urgent(int number, int earliest) const {
+    if (function_.overlaps) return earliest;
+    for (int other = 0; other < number; ++other) {
+      const Bucket& u = buckets_[other];
+      if (u.start <= earliest || u.start > buckets_[number].start ||
+          u.members[0].axes != buckets_[number].members[0].axes)
+        continue;
+      const bool urgent = work_[latest_end(other)] - work_[u.start] < hidden_by_[other];
+      if (urgent && work_[u.start] - work_[earliest] < hidden_by_[number]) earliest = u.start;
+    }
+    return earliest;
+  }
+
+  /// The slot of the first use of a result.
+  int latest_end(int number) const {
+    const Bucket& e = buckets_[number];
     int latest = stores_;
     auto before = [&](int buffer, bool only_writes) {
       for (const Touch& t : touches_[buffer]) {
@@ -222,6 +246,12 @@ class Scheduler {
       before(step.out[0].buffer, false);
     }
     for (const Step& step : e.followers) before(step.out[0].buffer, false);
+    return latest;
+  }
+
+  void sink(int number) {
+    Bucket& e = buckets_[number];
+    const int latest = latest_end(number);
     const std::vector<int> buffers = buffers_of(e);
     std::vector<std::pair<int, int64_t>> ends;
     for (int b : buffers) ends.emplace_back(live_ranges_[b].last, program_.buffers[b].bytes);
@@ -370,6 +400,9 @@ class Scheduler {
   std::vector<double> work_ = {0};      ///< operations before each compute step
   std::vector<double> deadlines_;       ///< of the starts of buckets, in operations
   std::vector<double> fast_deadlines_;  ///< the same with links kFastLinks times as fast
+  /// Operations that take as long as a bucket if links are kUsualLinks times as fast as those with
+  /// which all of the function's work hides all that is sent over the axes.
+  std::vector<double> hidden_by_;
   int64_t limit_ = 0;
   const int64_t room_;
 };
