@@ -5,8 +5,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kMost = 6;
-constexpr double kNear = 1.1;   ///< plans this many times slower than the best are tried
-constexpr double kShare = 0.3;  ///< of the search's time limit, in addition to it
+constexpr double kNearest = 1.1;     ///< plans this many times slower than the best are tried
+constexpr double kFinalShare = 0.3;  ///< of the search's time limit, in addition to it
 
 }  // namespace
 
@@ -16,7 +16,7 @@ std::vector<size_t> Finalists::nearest() const {
   const std::vector<PricedCandidate>& all = found_.all();
   std::vector<size_t> order;
   for (size_t i = 0; i < all.size(); ++i) {
-    const bool near = all[i].plan.seconds <= kNear * found_.best_seconds();
+    const bool near = all[i].plan.seconds <= kNearest * found_.best_seconds();
     if (near && memory_.fits(all[i].plan)) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(),
@@ -33,7 +33,7 @@ std::vector<size_t> Finalists::nearest() const {
 void Finalists::run() {
   const Pricer& pricer = candidates_.pricer();
   if (!found_.has_best() || !(pricer.is_continued() || pricer.is_looped())) return;
-  const double until = clock_.seconds() + kShare * candidates_.options().seconds;
+  const double until = clock_.seconds() + kFinalShare * candidates_.options().seconds;
   std::vector<PricedCandidate>& all = found_.all();
   int best = -1;
   double least = 0;
