@@ -241,11 +241,14 @@ struct Evaluation {
 /// Evaluates parameters on the held-out data; of a session that has moving averages, those.
 class Evaluator {
  public:
-  /// Opens the data, so that errors in them are reported now. Graph and Session are created when
-  /// they are first needed.
+  /// Opens the data, so that errors in them are reported now.
   Evaluator(const Job& job, Cluster& cluster);
   /// False: there are no held-out data, and run() must not be called.
   bool has_data() const { return source_ != nullptr; }
+  /// Compiles the evaluation of a job that trains, so that its errors, lack of memory among them,
+  /// come before the first step and not after the last one.
+  void prepare_for_training();
+  /// With the parameters of `trained`; after prepare_for_training().
   Evaluation run(Session& trained);
   /// With the parameters of this object's own session.
   Evaluation run();

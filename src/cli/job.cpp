@@ -517,8 +517,12 @@ Layout without_demands(const Layout& layout) {
 }
 }  // namespace
 
+void Evaluator::prepare_for_training() {
+  job_.layout = without_demands(job_.layout);
+  session();
+}
+
 Evaluation Evaluator::run(Session& trained) {
-  if (!session_) job_.layout = without_demands(job_.layout);
   const std::vector<std::string> has = trained.program().stored_names();
   for (const std::string& name : session().program().stored_names()) {
     const std::string average = "optimizer." + name + ".ema";

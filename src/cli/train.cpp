@@ -65,6 +65,7 @@ void prepare(Training& t) {
   plan_times(t);
   t.compile.skip_non_finite = t.args.on_nonfinite == "skip" || c.text("train.on_spike") == "skip";
   t.session = std::make_unique<Session>(t.trainer.graph, t.cluster, t.compile);
+  if (t.evaluator->has_data()) t.evaluator->prepare_for_training();
 }
 
 int64_t parameters_of(Training& t) {

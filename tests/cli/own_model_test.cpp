@@ -113,6 +113,8 @@ TEST_CASE("cli: what a ModelSpec lacks or throws is told", "[cli]") {
   fails(train + "throws\"", "the build of model 'weighted' failed: no model today");
   fails(train + "throws 42\"",
         "the build of model 'weighted' failed: an exception that is no std::exception");
+  fails(train + "evaluation\"", "the build of model 'weighted' failed: no evaluation today");
+  CHECK(f.read("stdout.txt").find("first step") == std::string::npos);  // not after the last one
   fails(train + "data throws\"", "the data of model 'weighted' failed: no data today");
   fails(train + "rate\"", "the learning_rate of model 'weighted' gives nan for step 2");
   fails("explain taken", "model 'taken' has a key 'train.lr', as all models have");
