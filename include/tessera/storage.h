@@ -15,8 +15,8 @@ namespace tessera {
 /// Returns rules to append to `layout`, such as "@params/*gpt.block*.mlp.up.w*/ ff:data": one or
 /// more for each parameter of `graph`; parameters of numbered scopes share equal rules. The largest
 /// dim that the product of all axes divides is split; else each axis splits the largest dim that it
-/// divides; else the largest dim that it pads by at most half (a dim is padded in every tensor). The
-/// dim by whose index a parameter is looked up, as an embedding is, comes last, so that ranks
+/// divides; else the largest dim that it pads by at most half (a dim is padded in every tensor).
+/// The dim by whose index a parameter is looked up, as an embedding is, comes last, so that ranks
 /// exchange rows instead of the table. A parameter gets no rule if it has fewer elements than there
 /// are ranks or if `layout` already splits it over the axes. Throws a usage error for another stage
 /// and for an axis that the mesh lacks.

@@ -1,6 +1,7 @@
 // What a terminal shows: the line of a step at any width, lines that stay, help and completion.
 #include <pty.h>
 #include <sys/ioctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
