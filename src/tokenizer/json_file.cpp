@@ -248,7 +248,7 @@ LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::jso
   loaded.drops_first_space = rules.drops_first_space;
   stages.added = AddedTokens(std::move(added.raw));
   stages.added_normalized = AddedTokens(std::move(added.normalized));
-  loaded.encoder = std::make_unique<Pipeline>(std::move(stages));
+  loaded.encoder = std::make_unique<TokenPipeline>(std::move(stages));
   return loaded;
 }
 

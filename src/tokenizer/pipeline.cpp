@@ -6,13 +6,13 @@
 
 namespace tessera {
 
-struct Pipeline::Workspace {
+struct TokenPipeline::Workspace {
   MatchSpace match;
   PieceCache cache;
 };
 
 /// The sink behind a splitter: the next splitter, or the model.
-class Pipeline::Stage : public PieceSink {
+class TokenPipeline::Stage : public PieceSink {
  public:
   Stage(const PipelineStages& stages, size_t next, bool first, Workspace& space,
         std::vector<int32_t>& ids)
@@ -56,10 +56,10 @@ void cut(const AddedTokens& added, std::string_view text, bool specials, std::ve
 
 }  // namespace
 
-Pipeline::Pipeline(PipelineStages stages) : stages_(std::move(stages)) {}
-Pipeline::~Pipeline() = default;
+TokenPipeline::TokenPipeline(PipelineStages stages) : stages_(std::move(stages)) {}
+TokenPipeline::~TokenPipeline() = default;
 
-std::unique_ptr<Pipeline::Workspace> Pipeline::take_workspace() const {
+std::unique_ptr<TokenPipeline::Workspace> TokenPipeline::take_workspace() const {
   const std::lock_guard lock(mutex_);
   if (spaces_.empty()) return std::make_unique<Workspace>();
   std::unique_ptr<Workspace> space = std::move(spaces_.back());
@@ -67,13 +67,13 @@ std::unique_ptr<Pipeline::Workspace> Pipeline::take_workspace() const {
   return space;
 }
 
-void Pipeline::encode_pieces(std::string_view text, bool first, Workspace& space,
-                             std::vector<int32_t>& ids) const {
+void TokenPipeline::encode_pieces(std::string_view text, bool first, Workspace& space,
+                                  std::vector<int32_t>& ids) const {
   Stage(stages_, 0, first, space, ids).take(text);
 }
 
-void Pipeline::encode_text(std::string_view text, bool first, bool specials, Workspace& space,
-                           std::vector<int32_t>& ids) const {
+void TokenPipeline::encode_text(std::string_view text, bool first, bool specials, Workspace& space,
+                                std::vector<int32_t>& ids) const {
   std::string normalized;
   for (const auto& normalizer : stages_.normalizers) {
     normalized = normalizer->normalize(text, space.match);
@@ -84,8 +84,8 @@ void Pipeline::encode_text(std::string_view text, bool first, bool specials, Wor
   });
 }
 
-void Pipeline::encode(std::string_view text, bool special_in_text,
-                      std::vector<int32_t>& ids) const {
+void TokenPipeline::encode(std::string_view text, bool special_in_text,
+                           std::vector<int32_t>& ids) const {
   std::unique_ptr<Workspace> space = take_workspace();
   cut(stages_.added, text, special_in_text, ids, [&](size_t begin, size_t end) {
     encode_text(text.substr(begin, end - begin), begin == 0, special_in_text, *space, ids);

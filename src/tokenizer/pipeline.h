@@ -20,10 +20,10 @@ struct PipelineStages {
   std::unique_ptr<TokenModel> model;
 };
 
-class Pipeline : public TokenEncoder {
+class TokenPipeline : public TokenEncoder {
  public:
-  explicit Pipeline(PipelineStages stages);
-  ~Pipeline() override;
+  explicit TokenPipeline(PipelineStages stages);
+  ~TokenPipeline() override;
   void encode(std::string_view text, bool special_in_text,
               std::vector<int32_t>& ids) const override;
 

@@ -82,7 +82,7 @@ LoadedTokenizer load_tekken(const std::string& path, const nlohmann::json& file)
   }
   const auto first = static_cast<int32_t>(specials);
   for (const auto& [bytes, rank] : ranks) loaded.set(first + rank, bytes);
-  loaded.encoder = std::make_unique<Pipeline>(
+  loaded.encoder = std::make_unique<TokenPipeline>(
       stages_of_ranks(path, ranks, first, pattern->get_ref<const std::string&>()));
   if (const auto it = loaded.specials.find("<s>"); it != loaded.specials.end())
     loaded.before = {it->second};

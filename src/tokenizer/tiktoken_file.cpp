@@ -185,7 +185,7 @@ LoadedTokenizer load_tiktoken(const std::string& path, const std::string& text,
   for (const std::string& name : options.special) added.push_back({name, ++last, true});
   for (const AddedToken& token : added) loaded.set_special(token.id, token.text, token.text);
   stages.added = AddedTokens(std::move(added));
-  loaded.encoder = std::make_unique<Pipeline>(std::move(stages));
+  loaded.encoder = std::make_unique<TokenPipeline>(std::move(stages));
   return loaded;
 }
 

@@ -152,7 +152,8 @@ int FlowBuilder::move_renamed(int value, const TensorLayout& to, const Origin& o
   return result;
 }
 
-int FlowBuilder::move(int value, const Placement& to, const Origin& origin, Resharder& resharder) {
+int FlowBuilder::move(int value, const OperandPlacement& to, const Origin& origin,
+                      Resharder& resharder) {
   return to.intervals.empty() ? move(value, to.layout, origin, resharder)
                               : exchange(value, to, origin);
 }
@@ -188,7 +189,7 @@ int FlowBuilder::renumber(int value, FlowValue to, const Origin& origin) {
   return result;
 }
 
-int FlowBuilder::exchange(int value, const Placement& to, const Origin& origin) {
+int FlowBuilder::exchange(int value, const OperandPlacement& to, const Origin& origin) {
   const FlowValue from = flow_.values[value];
   MemoKey key = MemoKey().add(value).add(recompute_group_).add(to.layout);
   std::set<int> axes;

@@ -40,13 +40,13 @@ class FlowBuilder {
   /// An all_to_all of blocks of `value` will send only the rows that `counts` counts.
   void note_counts(int value, FlowCounts counts) { flow_.values[value].counts = std::move(counts); }
   /// Returns `value` placed as an op needs it.
-  int move(int value, const Placement& to, const Origin& origin, Resharder& resharder);
+  int move(int value, const OperandPlacement& to, const Origin& origin, Resharder& resharder);
 
   /// Returns the elements of `value`, in row-major order, as a tensor like `to`: one exchange.
   int renumber(int value, FlowValue to, const Origin& origin);
 
  private:
-  int exchange(int value, const Placement& to, const Origin& origin);
+  int exchange(int value, const OperandPlacement& to, const Origin& origin);
   /// The counts of the rows that an all_to_all sends, in the layout in which each rank has those of
   /// its own blocks; or -1 if the blocks are not of single ranks, or not counted.
   int counts_for(int value, const Move& move, const Origin& origin, Resharder& resharder);

@@ -23,7 +23,7 @@ struct OpSite {
 
 struct Choice {
   std::vector<std::vector<int>> splits;  ///< per factor: its axes, major to minor
-  std::vector<Placement> in;             ///< per operand: where the op needs it
+  std::vector<OperandPlacement> in;      ///< per operand: where the op needs it
   std::vector<TensorLayout> out;         ///< per result: its layout as computed
   int unused = 0;                        ///< axes that the op leaves unused: redundant compute
   int64_t cost = 0;     ///< bytes of the moves of operands and results, latency included

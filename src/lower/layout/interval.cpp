@@ -179,16 +179,16 @@ bool disjoint(const TensorLayout& layout) {
 
 }  // namespace
 
-Placement place_operand(const OpCall& call, const IndexSpace& space, int operand,
-                        const TensorLayout& now, const TensorLayout& target,
-                        const std::vector<std::vector<int>>& splits,
-                        const RuleLayouts& rule_layouts, Resharder& resharder) {
+OperandPlacement place_operand(const OpCall& call, const IndexSpace& space, int operand,
+                               const TensorLayout& now, const TensorLayout& target,
+                               const std::vector<std::vector<int>>& splits,
+                               const RuleLayouts& rule_layouts, Resharder& resharder) {
   const ValueType& type = call.in[operand];
-  auto way_to = [&](const TensorLayout& layout) -> Placement {
+  auto way_to = [&](const TensorLayout& layout) -> OperandPlacement {
     const Path& path = resharder.path(type.shape, type.dtype, now, layout);
     return {layout, {}, path.bytes, path.latency};
   };
-  Placement best = way_to(target);
+  OperandPlacement best = way_to(target);
   TensorLayout kept = target;
   std::vector<Interval> intervals;
   bool has_all = true;
@@ -208,7 +208,7 @@ Placement place_operand(const OpCall& call, const IndexSpace& space, int operand
   }
   if (intervals.empty()) return best;
   if (has_all && disjoint(kept)) {
-    const Placement left = way_to(kept);
+    const OperandPlacement left = way_to(kept);
     if (left.bytes <= best.bytes) best = left;
   }
   const int64_t bytes =

@@ -30,7 +30,7 @@ int FlowEmitter::move(int value, const TensorLayout& to, const Origin& origin) {
   return build_.move(value, to, origin, layouts_.resharder());
 }
 
-int FlowEmitter::move(int value, const Placement& to, const Origin& origin) {
+int FlowEmitter::move(int value, const OperandPlacement& to, const Origin& origin) {
   return build_.move(value, to, origin, layouts_.resharder());
 }
 

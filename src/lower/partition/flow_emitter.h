@@ -29,7 +29,7 @@ class FlowEmitter {
 
   /// Returns `value` in another layout; see FlowBuilder::move().
   int move(int value, const TensorLayout& to, const Origin& origin);
-  int move(int value, const Placement& to, const Origin& origin);
+  int move(int value, const OperandPlacement& to, const Origin& origin);
   /// Returns `value` with all partial axes reduced.
   int reduced(int value, const Origin& origin);
   /// The flow value that a consumer reads. Stored tensors are read in their compute layout. A

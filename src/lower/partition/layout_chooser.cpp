@@ -158,7 +158,7 @@ std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by(const Frame&
   std::optional<ConsumerLayout> read;
   for (size_t i = 0; i < node.in.size(); ++i) {
     if (node.in[i] != value) continue;
-    const Placement& place = choice.in[i];
+    const OperandPlacement& place = choice.in[i];
     if (!place.intervals.empty() || (read && read->layout.dims != place.layout.dims))
       return std::nullopt;
     read = {place.layout, choice.cost};
