@@ -23,7 +23,7 @@ TESSERA_HD int64_t first_from(const Ids& ids, int64_t end, int64_t id) {
 
 /// The positions with this id of a row whose ids, without zeros at its end, end at `end`.
 template <class Ids>
-TESSERA_HD Positions positions_of(const Ids& ids, int64_t end, int64_t id) {
+TESSERA_HD PositionRange positions_of(const Ids& ids, int64_t end, int64_t id) {
   if (id == 0) return {};
   return {first_from(ids, end, id), first_from(ids, end, id + 1)};
 }

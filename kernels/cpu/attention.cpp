@@ -216,7 +216,7 @@ class Attention final : public Kernel {
 
   /// The keys that query i may attend to.
   Span seen(int64_t i) const {
-    Positions keys = keys_seen(plan_.sight, i, first_query_, first_key_);
+    PositionRange keys = keys_seen(plan_.sight, i, first_query_, first_key_);
     if (plan_.segments) {
       const Span segment = work<Span>(plan_.spans)[i];
       keys = intersection(keys, {segment.begin, segment.end});
@@ -397,7 +397,7 @@ class Attention final : public Kernel {
   /// entries, and where they reach the last one: key j has entry j + shift in between.
   struct Stretch {
     int64_t shift;
-    Positions between;
+    PositionRange between;
   };
   Stretch stretch(const Span& keys, int64_t query, int64_t first) const {
     const int64_t shift = plan_.entries / 2 + first_key_ + first - first_query_ - query;

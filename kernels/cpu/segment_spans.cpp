@@ -42,7 +42,7 @@ void find_segment_spans(const SegmentIds& queries, const SegmentIds& keys, Span*
       spans[i] = spans[i - 1];
       continue;
     }
-    const Positions segment = kernels::positions_of(keys, end, queries[i]);
+    const PositionRange segment = kernels::positions_of(keys, end, queries[i]);
     spans[i] = {segment.begin, segment.end};
   }
 }

@@ -201,8 +201,8 @@ struct Sees {
     } else {
       if (row >= kOwn) return {kOther, 0};
       constexpr Sight sight = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
-      Positions seen = kOfKeys ? queries_seeing(sight, row, first_query, first_key)
-                               : keys_seen(sight, row, first_query, first_key);
+      PositionRange seen = kOfKeys ? queries_seeing(sight, row, first_query, first_key)
+                                   : keys_seen(sight, row, first_query, first_key);
       if constexpr (C::kSegments) seen = intersection(seen, {spans[row].begin, spans[row].end});
       if (seen.begin >= seen.end) return {kOther, 0};
       return {kBegins ? static_cast<int>(seen.begin) : 0,

@@ -76,13 +76,13 @@ __device__ __forceinline__ void find_spans(int chunk, const Queries& queries, in
   for (int k = static_cast<int>(threadIdx.x); k < kSpanChunk; k += kSpanThreads) {
     const int i = chunk * kSpanChunk + k;
     if (i < query_count) {
-      const Positions span =
-          good ? kernels::positions_of(keys, in_keys.end, queries[i]) : Positions{};
+      const PositionRange span =
+          good ? kernels::positions_of(keys, in_keys.end, queries[i]) : PositionRange{};
       of_queries[i] = {static_cast<int>(span.begin), static_cast<int>(span.end)};
     }
     if (kBoth && i < key_count) {
-      const Positions span =
-          good ? kernels::positions_of(queries, in_queries.end, keys[i]) : Positions{};
+      const PositionRange span =
+          good ? kernels::positions_of(queries, in_queries.end, keys[i]) : PositionRange{};
       of_keys[i] = {static_cast<int>(span.begin), static_cast<int>(span.end)};
     }
   }

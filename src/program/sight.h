@@ -10,11 +10,11 @@
 namespace tessera {
 
 /// Positions from begin to end - 1.
-struct Positions {
+struct PositionRange {
   int64_t begin = 0, end = 0;
 };
 
-TESSERA_HD Positions intersection(const Positions& a, const Positions& b) {
+TESSERA_HD PositionRange intersection(const PositionRange& a, const PositionRange& b) {
   return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
 }
 
@@ -27,25 +27,25 @@ struct Sight {
 
 /// The keys that a query sees; none: {0, 0}. `first_query`, `first_key`: the positions of this
 /// rank's first ones in the whole sequence.
-TESSERA_HD Positions keys_seen(const Sight& s, int64_t query, int64_t first_query,
-                               int64_t first_key) {
+TESSERA_HD PositionRange keys_seen(const Sight& s, int64_t query, int64_t first_query,
+                                   int64_t first_key) {
   const int64_t own = first_query + query - first_key;  // the key at the query's position
-  Positions seen = {0, s.keys};
+  PositionRange seen = {0, s.keys};
   if (s.all_keys > 0) seen = intersection(seen, {0, s.all_keys - first_key});
   if (s.causal) seen = intersection(seen, {0, own + 1});
   if (s.window > 0) seen = intersection(seen, {own - s.window + 1, own + s.window});
-  return seen.begin < seen.end ? seen : Positions{0, 0};
+  return seen.begin < seen.end ? seen : PositionRange{0, 0};
 }
 
 /// The queries that see a key; none: {s.queries, s.queries}.
-TESSERA_HD Positions queries_seeing(const Sight& s, int64_t key, int64_t first_query,
-                                    int64_t first_key) {
+TESSERA_HD PositionRange queries_seeing(const Sight& s, int64_t key, int64_t first_query,
+                                        int64_t first_key) {
   const int64_t own = first_key + key - first_query;  // the query at the key's position
-  Positions seen = {0, s.queries};
+  PositionRange seen = {0, s.queries};
   if (s.all_keys > 0 && first_key + key >= s.all_keys) seen.end = 0;
   if (s.causal) seen.begin = own > 0 ? own : 0;
   if (s.window > 0) seen = intersection(seen, {own - s.window + 1, own + s.window});
-  return seen.begin < seen.end ? seen : Positions{s.queries, s.queries};
+  return seen.begin < seen.end ? seen : PositionRange{s.queries, s.queries};
 }
 
 }  // namespace tessera

@@ -18,9 +18,9 @@ TEST_CASE("a query sees a key just where the key is seen by the query", "[fast]"
                   below(2) * (1 + below(20))};
     const int64_t first_query = below(10), first_key = below(10);
     for (int64_t q = 0; q < s.queries; ++q) {
-      const Positions keys = keys_seen(s, q, first_query, first_key);
+      const PositionRange keys = keys_seen(s, q, first_query, first_key);
       for (int64_t k = 0; k < s.keys; ++k) {
-        const Positions queries = queries_seeing(s, k, first_query, first_key);
+        const PositionRange queries = queries_seeing(s, k, first_query, first_key);
         const int64_t ahead = first_key + k - (first_query + q);
         const bool expected = (!s.causal || ahead <= 0) &&
                               (s.window == 0 || std::abs(ahead) < s.window) &&
