@@ -139,7 +139,7 @@ TEST_CASE("plan: a stage gets several chunks where waiting costs more than sendi
   const Plan given = plan(model, Mesh::parse("pipe:2;x:2"), machine, options);
   CHECK(given.best.layout.find("layers:pipe*2") == 0);
   options.layout = Layout::parse("layers:pipe;*:auto");
-  CHECK(plan(model, Mesh::parse("pipe:2;x:2"), machine, options).best.layout.find('*') ==
+  CHECK(plan(model, Mesh::parse("pipe:2;x:2"), machine, options).best.layout.find("pipe*") ==
         std::string::npos);
 }
 

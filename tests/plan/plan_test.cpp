@@ -240,7 +240,7 @@ TEST_CASE("plan: of all meshes with some devices, none of the usual is faster", 
       price(model, Mesh::parse("data:8"), Layout::parse("batch:data"), {}, a100());
   const PricedPlan model_only =
       price(model, Mesh::parse("model:8"), Layout::parse("heads,ff,vocab:model"), {}, a100());
-  CHECK(best.table_seconds <= std::min(data.seconds, model_only.seconds));
+  CHECK(best.best.seconds <= std::min(data.seconds, model_only.seconds));
   const std::string page = to_string(best);
   for (const char* words : {"best plan on 8 a100-80gb", "--mesh", "--layout", "where the step's",
                             "memory of a rank", "runners-up", "if a dim were split otherwise"}) {

@@ -12,7 +12,7 @@
 // buckets of s bytes the cost is (S / s) t for the starts plus (s / S) T for the last bucket, which
 // cannot be hidden. It is least for s = S sqrt(t / T). Without a machine s = S / 8, at most
 // bucket_bytes. A bucket below 1 MiB is not worth its wait. In a loop's body this limit holds for
-// parameters and for gradients that leave it, and S counts those of all iterations; other
+// parameters and for gradients that leave it, and S counts all layers of a loop over layers; other
 // collectives have at most bucket_bytes. Members stay separate steps, so that reports name each;
 // they share a number and a wait.
 #include "lower/passes/bucket_collectives.h"
@@ -119,14 +119,18 @@ class Buckets {
     return {step.collective, step.axes, role};
   }
 
-  /// How many different operands the collective has in the function, as the loop goes on.
+  /// How many different tensors the collective moves, as the loop goes on: one layer after another
+  /// in a loop over layers, but the same ones in each microbatch.
   int64_t times(const Step& step) const {
-    const int feeder = feeder_of_[step.in[0].buffer];
-    const std::vector<View>& from = feeder >= 0 ? steps_[feeder].in : step.in;
-    const bool varies = std::get<Role>(kind_of(step)) == Role::gradient ||
-                        std::any_of(from.begin(), from.end(),
-                                    [](const View& v) { return v.shift.depends_on_scalars(); });
-    return varies ? iterations_ : 1;
+    const int feeder = feeder_of_[step.in[0].buffer], follower = follower_of_[step.out[0].buffer];
+    const auto varies = [](const std::vector<View>& views) {
+      return std::any_of(views.begin(), views.end(),
+                         [](const View& v) { return v.shift.depends_on_scalars(); });
+    };
+    return varies(feeder >= 0 ? steps_[feeder].in : step.in) ||
+                   varies(follower >= 0 ? steps_[follower].out : step.out)
+               ? iterations_
+               : 1;
   }
 
   static int64_t larger(const Step& step) {
