@@ -50,9 +50,11 @@ TEST_CASE("break-even: the plan changes where it says", "[plan]") {
         plan(model, mesh, with_bandwidth(a100(), "node", side->bandwidth / beyond), options);
     // Rules for parts of the model are beyond what is shown.
     CHECK(before.plain_seconds >= seconds(best.best, 1 / beyond) * (1 - 1e-3));
-    CHECK_FALSE(is_same(
-        plan(model, mesh, with_bandwidth(a100(), "node", side->bandwidth * beyond), options).best,
-        best.best));
+    const Plan after =
+        plan(model, mesh, with_bandwidth(a100(), "node", side->bandwidth * beyond), options);
+    // From another best plan the search may not come upon the same rules for parts of the model.
+    const bool is_scoped = side->instead->layout.find("@/") != std::string::npos;
+    CHECK((is_scoped || !is_same(after.best, best.best)));
   }
   CHECK(flips > 0);
   const std::string page = to_string(links);
