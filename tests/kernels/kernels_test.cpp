@@ -3,6 +3,7 @@
 #include "kernels/kernels_cases.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
+#include "support/sum_of_two.h"
 
 namespace tessera::test {
 namespace {
@@ -17,19 +18,6 @@ struct ContractCase {
   Sizes sizes;
   std::vector<int> a, b, c;  ///< memory orders
 };
-
-/// {#0 + #1}: the product is added to what operand 2 holds.
-PointwiseProgram sum_of_two(DType t) {
-  Instr product, held, sum;
-  product.code = held.code = Code::load;
-  product.slot = 0;
-  held.slot = 1;
-  sum.code = Code::add;
-  sum.a = 0;
-  sum.b = 1;
-  for (Instr* instr : {&product, &held, &sum}) instr->dtype = t;
-  return {{product, held, sum}, {2}};
-}
 
 /// `adds`: to what C holds.
 void check_contract(const ContractCase& test, DType t, bool adds = false) {

@@ -7,6 +7,7 @@
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/gpt_run.h"
+#include "support/sum_of_two.h"
 
 namespace tessera::test {
 
@@ -31,15 +32,7 @@ Step product(int dy, int w, int y, int64_t width, bool adds) {
   step.flops = 2 * kTokens * kIn * width;
   if (!adds) return step;
   step.in.push_back(step.out[0]);
-  Instr product, added, sum;
-  product.code = added.code = Code::load;
-  product.slot = 0;
-  added.slot = 1;
-  sum.code = Code::add;
-  sum.a = 0;
-  sum.b = 1;
-  for (Instr* instr : {&product, &added, &sum}) instr->dtype = DType::bfloat16;
-  step.pointwise = {{product, added, sum}, {2}};
+  step.pointwise = sum_of_two(DType::bfloat16);
   return step;
 }
 

@@ -11,6 +11,7 @@
 #include "program/windows.h"
 #include "support/catch.h"
 #include "support/program_run.h"
+#include "support/sum_of_two.h"
 #include "tessera/nn.h"
 #include "tessera/optim.h"
 
@@ -42,15 +43,7 @@ Step sum(const View& x, const View& y, const View& to) {
   step.kernel = KernelKind::pointwise;
   step.in = {x, y};
   step.out = {to};
-  Instr a, b, add;
-  a.code = b.code = Code::load;
-  a.slot = 0;
-  b.slot = 1;
-  add.code = Code::add;
-  add.a = 0;
-  add.b = 1;
-  for (Instr* instr : {&a, &b, &add}) instr->dtype = x.dtype;
-  step.pointwise = {{a, b, add}, {2}};
+  step.pointwise = sum_of_two(x.dtype);
   return step;
 }
 
