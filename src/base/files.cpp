@@ -91,6 +91,8 @@ void require_writable(const std::string& path) {
   std::string why = exists ? other_than_file(path, status) : "";
   if (!why.empty()) {
     why = fmt::format("it is {}; give the path of a file", why);
+  } else if (path == "-") {
+    why = "standard output has the text already; give the path of a file, or /dev/stdout";
   } else if (const uid_t owner = owner_of_foreign_link(path); owner != 0) {
     why = fmt::format(
         "it is a symbolic link of user {}, not of {}; remove it or choose another "

@@ -1,4 +1,6 @@
 // plan: finds the layout of least predicted step time and reports it as text, JSON and a page.
+#include <set>
+
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/auto_plan.h"
@@ -197,6 +199,22 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
   return price(model, mesh, layout, build, machine, true);
 }
 
+/// Throws a usage error if rules name what the model or the mesh lacks, before a long search. `mesh`
+/// may be empty: it is that of the plan to be found.
+void require_names(const PlanModel& model, const Layout& rules, const std::string& mesh,
+                   const Machine& machine) {
+  std::set<std::string> axes;
+  for (const LayoutRule& rule : rules.rules()) axes.insert(rule.axes.begin(), rule.axes.end());
+  if (!mesh.empty()) {
+    const std::vector<std::string> names = Mesh::parse(mesh).names();
+    axes = {names.begin(), names.end()};
+  }
+  std::string one_rank;
+  for (const std::string& axis : axes)
+    one_rank += fmt::format("{}{}:1", one_rank.empty() ? "" : ";", axis);
+  if (!one_rank.empty()) price(model, Mesh::parse(one_rank), rules, {}, machine);
+}
+
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
 /// default rules.
 Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
@@ -230,6 +248,10 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   const PlanModel model = model_of(job);
   PlanOptions options = options_of(args, job);
   options.each_tensor = true;
+  if (!args.why_not.empty()) {
+    const std::string given = args.devices > 0 ? "" : job.mesh.to_string();
+    require_names(model, beside, args.why_not_mesh.empty() ? given : args.why_not_mesh, machine);
+  }
   const size_t runners_up = options.runners_up;
   if (!args.html.empty()) options.runners_up = kMostPoints;
   Plan found = args.devices > 0 ? tessera::plan(model, args.devices, machine, options)

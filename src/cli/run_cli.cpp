@@ -18,6 +18,7 @@
 #include "cli/flags.h"
 #include "cli/say.h"
 #include "cli/style.h"
+#include "tessera/build_info.h"
 
 namespace tessera {
 
@@ -523,6 +524,8 @@ std::vector<Command> add_commands(CLI::App& app, Arguments& a,
                                   const std::vector<ModelSpec>& models) {
   std::vector<Command> commands;
   app.set_help_flag("-h,--help", "Prints this help and exits.");
+  app.set_version_flag("--version", "tessera " + build_info().version,
+                       "Prints the version and exits.");
   app.require_subcommand(1);
   app.footer(
       "Example:\n"

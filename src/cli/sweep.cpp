@@ -341,6 +341,10 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   const std::vector<SweepRow> rows = sweep.rows();
   write_sweep_report(with.out, with.model, rows);
   say("{}{} and {}.html\n", sweep_table(rows), with.out, with.out.substr(0, with.out.size() - 4));
+  const auto failed = [](const SweepRow& row) { return !row.failure.empty(); };
+  require(rows.empty() || !std::all_of(rows.begin(), rows.end(), failed),
+          "none of {} layouts ran; {} says why, the first: {}", rows.size(), with.out,
+          rows.empty() ? "" : rows[0].failure);
   return 0;
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "cli/cli_run.h"
+#include "tessera/build_info.h"
 #include "tessera/optim.h"
 
 using namespace tessera::test;
@@ -38,6 +39,12 @@ TEST_CASE("cli: help works on each command", "[cli]") {
     expect_success(help);
     CHECK(help.out.find("Example:") != std::string::npos);
   }
+}
+
+TEST_CASE("cli: the version", "[cli]") {
+  const CliResult version = run_cli_in(Folder(), "--version");
+  expect_success(version);
+  CHECK(version.out == "tessera " + tessera::build_info().version + "\n");
 }
 
 TEST_CASE("cli: wrong models, keys, meshes and layouts", "[cli]") {

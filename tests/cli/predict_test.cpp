@@ -122,6 +122,10 @@ TEST_CASE("a sweep records what fails and goes on", "[cli]") {
   CHECK(s["programs"] == 2);  // the first and the last are one
   CHECK(s["failed"] == 1);
   CHECK(s["rows"][1]["failure"].get<std::string>().find("dat") != std::string::npos);
+  f.write("wrong.txt", "batch:dat\nbtach:data\n");
+  expect_failure(run_cli_in(f, "sweep gpt --mesh data:2 --layouts wrong.txt --out w.csv"), 1,
+                 {"none of 2 layouts ran; w.csv says why, the first: ", "'dat'"});
+  CHECK(f.read("w.csv").find("btach") != std::string::npos);
   expect_failure(run_cli_in(f, "sweep gpt --budget soon"), 1, {"--budget 'soon' is not a time"});
   expect_failure(run_cli_in(f, "sweep gpt --out s.txt"), 1, {"does not end with .csv"});
   f.write("other.csv", "a,b\n");

@@ -85,6 +85,18 @@ TEST_CASE("refused: flags out of range", "[cli]") {
   }
 }
 
+TEST_CASE("refused: --why-not names what is not there, before the search", "[cli]") {
+  const Folder f;
+  const std::string plan = "plan gpt --machine h100 --set layers=2 --time 600 ";
+  const auto refuses = [&](const std::string& more, std::initializer_list<std::string> words) {
+    expect_failure(run_cli_in(f, plan + more, "timeout 60"), 1, words);
+    CHECK_FALSE(contains(f.read("stdout.txt"), "best"));
+  };
+  refuses("--devices 4 --why-not btach:data", {"no tensor has a dim 'btach'", "'batch'?"});
+  refuses("--mesh data:4 --why-not batch:date", {"has no axis 'date'", "'data'?"});
+  refuses("--devices 4 --why-not batch:date --why-not-mesh data:4", {"has no axis 'date'"});
+}
+
 TEST_CASE("refused: a pipe is not opened, whatever it stands for", "[cli]") {
   const TextFolder f;
   REQUIRE(mkfifo(f("pipe").c_str(), 0600) == 0);
@@ -116,6 +128,9 @@ TEST_CASE("refused: outputs that cannot be written are told before the work", "[
   }
   expect_failure(run_cli_in(f, "calibrate --out /proc/here.toml"), 1,
                  {"cannot write '/proc/here.toml': "});
+  for (const std::string flag : {"--log", "--csv", "--json", "--trace"})
+    expect_failure(train(f, flag + " -"), 1,
+                   {"cannot write '-': standard output has the text already", "/dev/stdout"});
 }
 
 TEST_CASE("refused: a full disk leaves nothing, and what was there", "[cli]") {
