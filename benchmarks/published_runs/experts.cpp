@@ -66,15 +66,27 @@ double send_seconds(const Run& run, const Experts& experts, const Machine& machi
 /// product with the token's weight and a sum, in float32, then all are put together and converted.
 /// Backward: conversions, the gradient of the bias and of the weight. Bytes of an element, and
 /// kernels of an expert.
-BlockTimes biases_of(const Run& run, const Machine& machine, double tokens) {
-  constexpr double kBytes = 28, kBytesBack = 40, kLaunches = 3, kLaunchesBack = 8;
-  const double elements = tokens * static_cast<double>(run.topk * run.hidden),
-               experts = static_cast<double>(run.experts / run.ep);
+constexpr double kBias = 28, kBiasBack = 40, kBiasLaunches = 3, kBiasLaunchesBack = 8;
+/// It clamps both branches of a gated activation, each with a kernel, and puts them together
+/// (fused_bias_geglu.py). Backward compares and selects (PyTorch's clamp_backward: 8 bytes of an
+/// element if it has one bound, 14 if two), and puts both together.
+constexpr double kClamp = 8, kClampBack = (8.0 + 14) / 2 + 4, kClampLaunches = 3,
+                 kClampLaunchesBack = 8;
+
+BlockTimes biases_of(const Run& run, const Experts& experts, const Machine& machine, double tokens,
+                     bool again) {
+  const double slots = tokens * static_cast<double>(run.topk),
+               elements = slots * static_cast<double>(run.hidden),
+               branches = experts.clamps ? 2 * slots * static_cast<double>(run.ffn) : 0,
+               groups = static_cast<double>(run.experts / run.ep),
+               clamps = experts.clamps ? kClampLaunches : 0, times = again ? 1 : 0;
   BlockTimes biases;
-  biases.forward = machine.memory_seconds(kBytes * elements);
-  biases.backward = machine.memory_seconds(kBytesBack * elements);
-  biases.launches_forward = kLaunches * experts;
-  biases.launches_backward = kLaunchesBack * experts;
+  biases.forward = machine.memory_seconds(kBias * elements + kClamp * branches);
+  biases.backward =
+      machine.memory_seconds(kBiasBack * elements + (kClampBack + times * kClamp) * branches);
+  biases.launches_forward = kBiasLaunches * groups + clamps;
+  biases.launches_backward =
+      kBiasLaunchesBack * groups + times * clamps + (experts.clamps ? kClampLaunchesBack : 0);
   return biases;
 }
 

@@ -72,6 +72,16 @@ constexpr Framework kFrameworks[] = {
      .overlaps = true,
      .overlaps_tensor = true,
      .zero = 1},
+    // PyTorch's FSDP2 with the modules of Transformer Engine; layers of experts stay gathered
+    // (examples/llm_benchmark of NeMo AutoModel).
+    {.match = "automodel",
+     .gpu = "h",
+     .flash = true,
+     .sharded = true,
+     .keeps = true,
+     .keeps_converted = true,
+     .attention = kHopperAttention},
+    {.match = "automodel", .flash = true, .sharded = true, .keeps = true, .keeps_converted = true},
     {.match = "shard_grad_op",
      .fusion = Fusion::eager,
      .flash = true,
@@ -178,40 +188,6 @@ Framework framework_of(const Run& run) {
 bool is_blackwell(const Run& run) {
   const std::string gpu = lower(run.gpu_kind);
   return gpu.starts_with("g") || gpu.starts_with("b");
-}
-
-/// Facts of Megatron-Bridge's recipes (scripts/performance, perf_recipes; docs/training/
-/// moe-optimization.md), by release. A release that is not known is the newest.
-Experts experts_of(const Run& run) {
-  Experts result;
-  if (run.system.find("bridge") == std::string::npos) return result;
-  const std::string gpu = lower(run.gpu_kind);
-  const bool is_wide = gpu.starts_with("g");  // NVLink joins the hosts of a rack
-  const bool is_new = is_blackwell(run);
-  const double release = run.release > 0 ? run.release : 99;
-  // From 26.06 with MXFP8: a graph of the whole step, products with activation and conversion in
-  // them, and sending overlapped with the delayed products of weight gradients. GPT-OSS only where
-  // NVLink joins hosts.
-  const bool is_micro = std::string(precision_of(run.dtype).product) == "mxfp8";
-  const bool is_chunked = run.pp > 1 && run.interleave > 1;
-  result.fused = is_new && is_micro && release >= 26.06 && (is_wide || !run.biased);
-  // HybridEP in a rack; between hosts of eight from 26.02.01, but for pipelines, which overlap an
-  // all_to_all with the chunks of other microbatches.
-  const bool sends_once = run.pp == 1 || (!is_new && run.tp == 1 && !run.biased);
-  result.unique = is_wide || result.fused || (release >= 26.0201 && sends_once);
-  result.overlaps = result.fused || (!result.unique && is_chunked);
-  result.hidden = value_of(Constant::hidden_sending, run);
-  // GPT-OSS has graphs where it keeps all activations.
-  const bool keeps = gpu.ends_with("b300");
-  if (run.biased && !keeps && !result.fused) result.recompute = "layernorm+moe_act";
-  result.slow_gradient = result.fused && run.biased && release == 26.0601;
-  if (result.fused)
-    result.graphs = Graphs::step;
-  else if (run.biased ? keeps : result.unique)
-    result.graphs = Graphs::attention;
-  else if (!run.biased && is_new && run.pp == 1)
-    result.graphs = Graphs::router;
-  return result;
 }
 
 }  // namespace tessera::runs

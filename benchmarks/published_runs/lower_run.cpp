@@ -632,7 +632,9 @@ BlockTimes layer_of(const Run& run, const Framework& framework, const Recompute&
   own.expert_params = own.params;
   const Experts experts = experts_of(run);
   if (run.biased && !experts.fused)
-    own = own + biases_of(run, machine, tokens_of(run, micro_batch));
+    own = own + biases_of(run, experts, machine, tokens_of(run, micro_batch),
+                          std::count(recompute.discarded.begin(), recompute.discarded.end(),
+                                     "activation") > 0);
   BlockTimes sent = dispatch_of(run, experts, machine, micro_batch);
   if (recompute.kind == Recompute::Kind::full)
     sent.backward += sent.forward, sent.transfer_backward += sent.transfer_forward;

@@ -131,6 +131,7 @@ struct Experts {
   Graphs graphs = Graphs::none;
   bool fused = false;          ///< activations and conversions are parts of the experts' products
   bool slow_gradient = false;  ///< a known fault of a release, see kSlowBiasGradient
+  bool clamps = false;         ///< GPT-OSS: what an activation reads is clamped by other kernels
   const char* recompute = "none";  ///< if a row says nothing: the recipe's policy
 };
 Experts experts_of(const Run& run);
@@ -189,8 +190,9 @@ struct BlockTimes {
 BlockTimes operator+(const BlockTimes& a, const BlockTimes& b);
 /// To send `tokens` of a rank to their experts, or back, and to order them.
 double send_seconds(const Run& run, const Experts& experts, const Machine& machine, double tokens);
-/// What the biases of experts take.
-BlockTimes biases_of(const Run& run, const Machine& machine, double tokens);
+/// What the biases of experts take, and their clamps, which backward may do `again`.
+BlockTimes biases_of(const Run& run, const Experts& experts, const Machine& machine, double tokens,
+                     bool again);
 /// A layer of experts, from all but its experts, these, and what is sent in a pass.
 BlockTimes routed_layer(const Experts& experts, const BlockTimes& dense, const BlockTimes& own,
                         const BlockTimes& sent);

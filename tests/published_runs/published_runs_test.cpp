@@ -236,6 +236,30 @@ TEST_CASE("experts by release", "[runs]") {
         bridged(qwen("B200", "4", "26.08")).predicted);  // no number
 }
 
+// The dispatcher and the graphs are those of a model's recipe, which differ by GPU and release.
+TEST_CASE("experts by recipe", "[runs]") {
+  const auto gpt = [](const char* gpu, const char* release) {
+    std::string row = with(gpt_oss(release), "mxfp8", "bf16");
+    row = with(with(row, "GB300", gpu), "128,4,16,64", "128,4,8,64");
+    return bridged(row);
+  };
+  const RunReport pairs = gpt("B200", "26.02"), once = gpt("B200", "26.04"),
+                  again = gpt("B200", "26.04.01");
+  CHECK(again.tensor == pairs.tensor);
+  CHECK(again.tensor != once.tensor);
+  CHECK(gpt("GB200", "26.04.01").tensor < 0.6 * gpt("GB200", "26.02").tensor);  // it overlaps
+  const auto launched = [](const char* gpu) {
+    return bridged(with(qwen(gpu, "1", "26.02.01"), "mxfp8", "fp8")).predicted;
+  };
+  CHECK(launched("H100") > launched("H200"));  // of H200 there is no recipe: as most, with graphs
+  const auto staged = [](const char* release) {
+    return bridged(std::string("Megatron-Bridge,Qwen3 235B-A22B,235.1,94,4096,64,4,1536,4096,"
+                               "151936,8192,2,256,B300,1,8,1,32,1,0,none,mxfp8,,,,\"summary, ") +
+                   release + " NeMo Container\",128,8,8,128\n");
+  };
+  CHECK(staged("26.04.01").tensor < 0.9 * staged("26.04").tensor);
+}
+
 // With few tokens a layer waits for its host: twice as many take as long.
 TEST_CASE("experts wait for their host", "[runs]") {
   const double one = bridged(qwen("B200", "1", "25.11")).predicted,
@@ -245,8 +269,8 @@ TEST_CASE("experts wait for their host", "[runs]") {
         0.8 * bridged(qwen("B200", "1", "26.06")).predicted);
 }
 
-// GPT-OSS: biases of experts, one at a time; a release with a slow kernel for their gradient;
-// sides of 2,880; a window in every second layer.
+// GPT-OSS: biases of experts, one at a time, and clamps; a release with a slow kernel for the
+// gradient of biases; sides of 2,880; a window in every second layer.
 TEST_CASE("experts with biases", "[runs]") {
   const RunReport good = bridged(gpt_oss("26.06")), slow = bridged(gpt_oss("26.06.01"));
   CHECK(slow.predicted > 1.3 * good.predicted);
@@ -256,6 +280,10 @@ TEST_CASE("experts with biases", "[runs]") {
   CHECK(bridged(other(gpt_oss("26.06.01"))).predicted ==
         bridged(other(gpt_oss("26.06"))).predicted);
   CHECK(bridged(gpt_oss("26.04")).predicted > bridged(other(gpt_oss("26.04"))).predicted);
+  const std::string stages =
+      "Megatron-Bridge,GPT OSS 120B,116.8,36,2880,64,8,2880,4096,201088,1280,1,64,H100,1,4,1,16,1,"
+      "0,none,bf16,,,,\"Megatron-Bridge summary, 26.02.01 NeMo Container\",128,4,8,64\n";
+  CHECK(bridged(stages).predicted == Approx(13.69).epsilon(0.03));
   const std::string even = with(gpt_oss("26.08"), ",2880,64,8,2880,", ",2944,64,8,2944,");
   CHECK(bridged(even).predicted < 0.9 * bridged(gpt_oss("26.08")).predicted);
 }
@@ -326,7 +354,7 @@ TEST_CASE("a system is left out", "[runs]") {
   REQUIRE(all.failed == 0);
   REQUIRE(out.failed == 0);
   const auto ratio = [&](size_t row) { return out.rows[row].predicted / all.rows[row].predicted; };
-  CHECK(ratio(0) < 0.8);   // products of odd sides are as fast as others
+  CHECK(ratio(0) < 0.9);   // products of odd sides by another system's runs
   CHECK(ratio(1) < 0.99);  // MXFP8 as fast as float8
   CHECK(ratio(2) < 0.99);  // A100's rate from llm-foundry
   CHECK(ratio(2) > 0.95);
