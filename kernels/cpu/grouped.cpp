@@ -1,8 +1,8 @@
 // Grouped products. The positions of rows are sorted by group (counted, stable). Then each group is
-// a matrix product, in chunks of rows: rows are packed, multiplied, and written or added where they
-// belong. Rows that are added to one are added in the order of groups. A group without rows costs
-// grouped_dot nothing; grouped_outer gives it zeros. 16-bit operands are packed as float32, and
-// rounded once.
+// a matrix product, in chunks of rows: rows are multiplied where they are (row_gemm.h), or packed,
+// multiplied, and written or added where they belong. Rows that are added to one are added in the
+// order of groups. A group without rows costs grouped_dot nothing; grouped_outer gives it zeros.
+// 16-bit operands are packed as float32, and rounded once.
 //
 // Threads take tasks: a chunk of a group, a group of grouped_outer, or a block of positions whose
 // rows of the result no other block adds to. What a task is depends on sizes and indices alone.
@@ -14,6 +14,7 @@
 
 #include "kernels/common/indexed.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/thread_pool.h"
@@ -55,6 +56,12 @@ class Grouped final : public Kernel {
     for (int d = 0; d < plan_.outer.rank(); ++d)
       row_.add_dim(plan_.outer.sizes[d], {plan_.outer.strides[kTo][d], packed[d]});
     row_.merge();
+    const auto is_dense = [](const Nest& row, GroupedOperand operand) {
+      return row.rank() == 1 && row.strides[operand].back() == 1;
+    };
+    keeps_rows_ = plan_.is_dot && plan_.plain && plan_.sums == 0 && z_.dtype == DType::float32 &&
+                  (plan_.m_row == 1 || plan_.m_column == 1) && is_dense(plan_.inner, kX) &&
+                  is_dense(plan_.outer, kTo);
     if (plan_.sums > 0) {
       std::vector<int64_t> sizes, z, to;
       for (const Nest* nest : {&plan_.batch, &plan_.positions, &plan_.outer}) {
@@ -242,6 +249,10 @@ class Grouped final : public Kernel {
   template <class T, class W>
   void dot(const Batch<T, W>& batch, const Task& task, int thread) const {
     const T* matrix = batch.m + task.group * plan_.group_stride;
+    if constexpr (std::is_same_v<T, float>) {
+      if (keeps_rows_ && is_for_row_gemm(task.count, plan_.n, plan_.k))
+        return dot_in_place(batch.x, matrix, plan_.adds ? batch.to : batch.z, task);
+    }
     const W* b = own<W>(thread, plan_.at.m);
     Gemm gemm_of{task.count, plan_.n, plan_.k, plan_.k, 1, plan_.n, 1, plan_.n, 1};
     if (plan_.plain) {
@@ -262,6 +273,21 @@ class Grouped final : public Kernel {
       } else {
         write_row(batch.z + plan_.offset(task.rows[r], kZ), from);
       }
+    }
+  }
+
+  void dot_in_place(const float* x, const float* matrix, float* z, const Task& task) const {
+    constexpr int64_t kRows = 256;
+    const float* from[kRows];
+    float* to[kRows];
+    for (int64_t first = 0; first < task.count; first += kRows) {
+      const int64_t count = std::min(kRows, task.count - first);
+      for (int64_t r = 0; r < count; ++r) {
+        from[r] = x + plan_.offset(task.rows[first + r], kX);
+        to[r] = z + plan_.offset(task.rows[first + r], plan_.adds ? kTo : kZ);
+      }
+      row_gemm(
+          {count, plan_.n, plan_.k, from, matrix, plan_.m_row, plan_.m_column, to, !plan_.adds});
     }
   }
 
@@ -343,8 +369,9 @@ class Grouped final : public Kernel {
   TensorArg x_, m_, z_, indices_;
   int64_t first_ = 0, extent_ = 0;
   StridedCopy pack_x_, pack_z_, to_m_, from_m_, clear_m_, clear_z_, round_;
-  bool clears_blocks_;  ///< no two batch elements add to one row of Z
-  Nest row_;            ///< of Z: operands kTo, packed
+  bool keeps_rows_ = false;  ///< rows of X and Z are dense, and M is a matrix
+  bool clears_blocks_;       ///< no two batch elements add to one row of Z
+  Nest row_;                 ///< of Z: operands kTo, packed
   std::vector<Task> tasks_;
 };
 
