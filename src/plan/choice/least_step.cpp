@@ -33,7 +33,7 @@ namespace {
 constexpr int kMostSolutions = 24, kChanges = 6000;
 constexpr double kNear = 0.001;   ///< of the bound: further weights do not pay
 constexpr double kStays = 0.7;    ///< share of the best weights in those that are tried next
-constexpr double kOneOf = 0.125;  ///< of the time limit, for one choice
+constexpr double kOneOf = 0.125;  ///< of the time limit, for one choice but the first
 
 constexpr size_t kBefore = 0, kAfter = 1, kEither = 2;  // of ByPhase
 
@@ -171,7 +171,7 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<L
   LeastStep best;
   std::vector<Cut> cuts;
   solver::Options options;
-  options.seconds = kOneOf * limit;
+  options.seconds = limit;
   Point point = all.start(0), best_point = point;
   for (int n = 0; n < kMostSolutions && (n == 0 || Clock::now() < until); ++n) {
     const ByPhase<StepWeights> weights = all.of(point);
@@ -185,6 +185,7 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<L
     for (size_t p = 0; p < shared.size(); ++p) cut.times[p].add(shared[p], 1);
     cut.more = LayoutProblem::seconds(solution.cost) + rest - counted(cut.times, weights);
     cuts.push_back(std::move(cut));
+    options.seconds = kOneOf * limit;
     if (n == 0) {
       point = all.start(0.5);
       continue;
