@@ -16,8 +16,8 @@
 //
 // The bound is a concave function of the weights: for each choice it is at most what this choice
 // counts. The weights that count most for the choices found so far (Kelley 1960), found by small
-// random changes, lie far from each other in turn. So those tried next are nearer to the best of
-// all so far (Wentges 1997).
+// random changes, lie far from each other in turn. So those tried next, but for the first, are
+// nearer to the best of all so far (Wentges 1997).
 #include "plan/choice/least_step.h"
 
 #include <algorithm>
@@ -197,7 +197,7 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<L
       if (least > most) most = least, point = next;
     }
     if (most <= best.seconds * (1 + kNear)) break;
-    point = all.between(point, best_point, kStays);
+    if (n > 1) point = all.between(point, best_point, kStays);
   }
   return best;
 }
