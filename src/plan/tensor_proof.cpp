@@ -80,12 +80,9 @@ double all_of(const ByPhase<LeastTimes>& times) {
 double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
   const Costs costs(candidates_.machine(), plan.mesh);
   const auto sum = [&](const PlanStep& step) {
-    LowerOptions options{plan.mesh,
-                         Layout::parse(layout_of(plan, step)),
-                         step.functions,
-                         composite_kernels(),
-                         {},
-                         {}};
+    LowerOptions options{
+        plan.mesh, Layout::parse(layout_of(plan, step)), step.functions, composite_kernels(), {},
+        {}};
     options.init = options.fuse = options.overlap = false;
     options.bucket_bytes = 0;
     const Program program = lower(*step.graph, options);
