@@ -19,7 +19,7 @@ namespace tessera {
 
 namespace {
 
-constexpr size_t kRules = 4;         ///< that are written of an optimum
+constexpr size_t kRules = 8;         ///< that are written of an optimum
 constexpr double kSaved = 0.001;     ///< share of the plan's cost that an optimum must save
 constexpr double kPays = 0.005;      ///< share of the plan's time that its rules must save
 constexpr double kProofShare = 0.2;  ///< of the search's time limit, for each of four parts
@@ -58,17 +58,31 @@ TensorProof::Models TensorProof::models() {
   return {&candidates_.pricer().built(build), &two, model.layers};
 }
 
+namespace {
+
+/// All rules of a plan. Rules of storage name tensors, which have other names where layers are a
+/// loop.
+std::string layout_of(const PricedPlan& plan, const PlanStep& step) {
+  if (plan.over.empty()) return plan.rules;
+  return joined(plan.rules, storage_rules(*step.graph, plan.mesh, Layout::parse(plan.rules),
+                                          plan.zero, plan.over));
+}
+
+double all_of(const ByPhase<LeastTimes>& times) {
+  double seconds = 0;
+  for (const LeastTimes& t : times) seconds += t.kernels + t.beside;
+  return seconds;
+}
+
+}  // namespace
+
 /// The time of the plan's steps, one after the other.
 double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
   const Costs costs(candidates_.machine(), plan.mesh);
   const auto sum = [&](const PlanStep& step) {
-    // Rules of storage name tensors, which have other names where layers are a loop.
-    const std::string stored = plan.over.empty()
-                                   ? ""
-                                   : storage_rules(*step.graph, plan.mesh,
-                                                   Layout::parse(plan.rules), plan.zero, plan.over);
-    const Layout layout = Layout::parse(joined(plan.rules, stored));
-    LowerOptions options{plan.mesh, layout, step.functions, composite_kernels(), {}, {}};
+    LowerOptions options{
+        plan.mesh, Layout::parse(layout_of(plan, step)), step.functions, composite_kernels(), {},
+        {}};
     options.init = options.fuse = options.overlap = false;
     options.bucket_bytes = 0;
     const Program program = lower(*step.graph, options);
@@ -80,22 +94,9 @@ double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
              : one + static_cast<double>(models.layers - 1) * (sum(*models.two) - one);
 }
 
-/// Seconds of compute steps that are no kernels, fused as one rank may, in equal shares.
-ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProblem& problem) const {
-  const Mesh mesh = Mesh::parse("all:1");
-  const Costs costs(candidates_.machine(), mesh);
-  const int64_t ranks = found_.best().plan.mesh.size();
-  const auto sum = [&](const PlanStep& step) {
-    CompileOptions compile{mesh, Layout(), {}};
-    compile.device = candidates_.model().device;
-    compile.chunks = 1;
-    LowerOptions options = lowering_of(compile, step.functions);
-    options.init = false;
-    options.longest_row = std::numeric_limits<int64_t>::max();  // a rank may have a part of a row
-    const Program program = lower(*step.graph, options);
-    return shared_sum(program, program.functions[0], costs, ranks,
-                      [&](const std::string& name) { return problem.order().of(name); });
-  };
+/// Sums by phase of the whole model, from one layer and from two.
+ByPhase<LeastTimes> TensorProof::of_all_layers(
+    const Models& models, const std::function<ByPhase<LeastTimes>(const PlanStep&)>& sum) {
   ByPhase<LeastTimes> all = sum(*models.one);
   if (models.one == models.two) return all;
   const ByPhase<LeastTimes> two = sum(*models.two);
@@ -104,6 +105,39 @@ ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProble
       all[p].*of += static_cast<double>(models.layers - 1) * (two[p].*of - all[p].*of);
   }
   return all;
+}
+
+/// Seconds of compute steps that are no kernels, in equal shares, fused as one rank may or as the
+/// plan's ranks do, whichever takes less: steps are merged greedily, so that one rank, which could
+/// merge most, may store more than ranks that wait for each other in between.
+ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProblem& problem,
+                                        const PricedPlan& plan) const {
+  const auto place_of = [&](const std::string& name) { return problem.order().of(name); };
+  const Mesh one = Mesh::parse("all:1");
+  const Costs costs(candidates_.machine(), one), costs_there(candidates_.machine(), plan.mesh);
+  ByPhase<LeastTimes> shares = of_all_layers(models, [&](const PlanStep& step) {
+    CompileOptions compile{one, Layout(), {}};
+    compile.device = candidates_.model().device;
+    compile.chunks = 1;
+    LowerOptions options = lowering_of(compile, step.functions);
+    options.init = false;
+    options.longest_row = std::numeric_limits<int64_t>::max();  // a rank may have a part of a row
+    const Program program = lower(*step.graph, options);
+    return shared_sum(program, program.functions[0], costs, plan.mesh.size(), place_of);
+  });
+  const ByPhase<LeastTimes> own = of_all_layers(models, [&](const PlanStep& step) {
+    const Program program =
+        candidates_.pricer().lowered(plan.mesh, layout_of(plan, step), step, false);
+    return shared_sum(program, program.functions[0], costs_there, 1, place_of);
+  });
+  const double least = std::min(all_of(own), all_of(shares));
+  if (least >= all_of(shares)) return shares;
+  const double scale = least / all_of(shares);
+  for (LeastTimes& times : shares) {
+    times.kernels *= scale;
+    times.beside *= scale;
+  }
+  return shares;
 }
 
 void TensorProof::run() {
@@ -138,6 +172,7 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
         std::max(p.params + p.state, memory_.bytes() - p.inputs - p.transient);
   solver::Options options;
   options.seconds = kProofShare * candidates_.options().seconds;
+  const double until = clock_.seconds() + 2 * options.seconds;
   const solver::Solution solution = solver::solve(problem.problem(), options);
   result_.tensors = static_cast<int64_t>(problem.values().size());
   result_.ops = static_cast<int64_t>(problem.flat().ops.size());
@@ -146,8 +181,9 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   result_.bound = LayoutProblem::seconds(solution.bound);
   const bool saves = result_.least <= (1 - kSaved) * result_.planned;
   problem.problem().limit.reset();  // other layouts may need less memory for other things
-  const LeastStep least = least_step(problem, costs, shared(models, problem), options,
-                                     kProofShare * candidates_.options().seconds);
+  const ByPhase<LeastTimes> shares = shared(models, problem, p);
+  const LeastStep least =
+      least_step(problem, costs, shares, std::max(options.seconds, until - clock_.seconds()));
   result_.floor = least.seconds;
   result_.mesh = mesh;
   const auto try_choice = [&](const std::vector<int>& choice) {

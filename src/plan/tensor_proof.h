@@ -1,6 +1,7 @@
 // The proof over all layouts of single tensors, on the mesh of the best plan.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,10 @@ class TensorProof {
   std::string unfit(const PricedCandidate& best) const;
   Models models();
   double sum_of(const Models& models, const PricedPlan& plan) const;
-  ByPhase<LeastTimes> shared(const Models& models, const LayoutProblem& problem) const;
+  static ByPhase<LeastTimes> of_all_layers(
+      const Models& models, const std::function<ByPhase<LeastTimes>(const PlanStep&)>& sum);
+  ByPhase<LeastTimes> shared(const Models& models, const LayoutProblem& problem,
+                             const PricedPlan& plan) const;
   std::vector<WantedLayout> wanted(const LayoutProblem& problem, const Repeats& repeats,
                                    const std::vector<int>& choice) const;
   void compare(const PricedCandidate& best, const Models& models);

@@ -2,7 +2,9 @@
 // costs the bytes that a rank sends plus a constant for latency. Moves only go towards the target:
 // an axis is appended to a dim only if the target has it next, and removed only if the target does
 // not have it there. So there are few states. `exchange` goes straight to the target and sends each
-// element once; it wins where axes change places.
+// element once; it wins where axes change places. Over several axes its bytes count twice: all of
+// them may cross the slowest links of the mesh, of which others cross few (a reduce-scatter passes
+// most of its bytes inside of a host).
 #include "lower/layout/reshard.h"
 
 #include <algorithm>
@@ -20,6 +22,13 @@ namespace {
 
 constexpr int64_t kExchangeBytes =
     2048;  // extra cost of an exchange, which has no ring algorithm: it must save volume
+
+constexpr int64_t kFarExchange = 2;  // cost of a byte of an exchange over several axes
+
+int64_t cost_of(const Move& move) {
+  const bool is_far = move.kind == FlowKind::exchange && move.axes.size() > 1;
+  return is_far ? kFarExchange * move.bytes : move.bytes;
+}
 
 int64_t latency_of(FlowKind kind) {
   if (kind == FlowKind::slice) return 0;
@@ -197,7 +206,7 @@ Path Resharder::search(const Shape& shape, DType dtype, const TensorLayout& from
     for (Move& move : moves(shape, dtype, layouts[key], to)) {
       const std::string next = key_of(move.after);
       const int64_t latency = latency_of(move.kind);
-      const int64_t bytes = best[key].bytes + move.bytes + latency;
+      const int64_t bytes = best[key].bytes + cost_of(move) + latency;
       if (auto it = best.find(next); it != best.end() && it->second.bytes <= bytes) continue;
       layouts[next] = move.after;
       Path path = best[key];

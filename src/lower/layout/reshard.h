@@ -25,7 +25,8 @@ struct Move {
 
 struct Path {
   std::vector<Move> moves;
-  int64_t bytes = 0;    ///< sent by each rank, latency included
+  int64_t bytes = 0;    ///< sent by each rank, latency included; what an exchange over several
+                        ///< axes sends counts twice
   int64_t latency = 0;  ///< the part of `bytes` that stands for latency
 };
 

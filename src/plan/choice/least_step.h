@@ -18,6 +18,6 @@ struct LeastStep {
 /// The largest bound that weights give. `shared`: seconds of the compute steps that are no kernels,
 /// at least. Changes the weights of `problem`. Starts no further solution after `limit` seconds.
 LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
-                     const solver::Options& options, double limit);
+                     double limit);
 
 }  // namespace tessera

@@ -73,6 +73,14 @@ ByPhase<LeastTimes> shared_sum(const Program& program, const Function& function,
   std::vector<char> is_after(program.buffers.size(), 0);
   ByPhase<LeastTimes> times;
   for (const Step& step : function.steps) {
+    if (step.kind == StepKind::collective) {
+      for (std::vector<char>* of : {&follows, &is_after}) {
+        for (const View& from : step.in) {
+          for (const View& to : step.out)
+            (*of)[static_cast<size_t>(to.buffer)] |= (*of)[static_cast<size_t>(from.buffer)];
+        }
+      }
+    }
     if (step.kind != StepKind::compute) continue;
     const bool counts =
         is_kernel(step) || std::any_of(step.in.begin(), step.in.end(), [&](const View& view) {

@@ -56,9 +56,9 @@ struct Place {
   bool beside = false;  ///< perhaps while transfers of the chain are under way
 };
 
-/// Seconds, by phase, of the other compute steps of a function without loops, lowered for one rank,
-/// if `ranks` ranks have equal shares of their elements. Steps that read neither the result of a
-/// kernel nor of a step that does are left out. `place_of`: by name of a value.
+/// Seconds, by phase, of the other compute steps of a function without loops, if each is shared out
+/// evenly to `ranks` ranks. Steps that read neither the result of a kernel nor of a step that does
+/// are left out. `place_of`: by name of a value.
 ByPhase<LeastTimes> shared_sum(const Program& program, const Function& function, const Costs& costs,
                                int64_t ranks,
                                const std::function<Place(const std::string&)>& place_of);
