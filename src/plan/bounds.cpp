@@ -12,6 +12,10 @@ namespace {
 // communication. kStaged: time of a pipeline over the bound of its assignment.
 constexpr double kComputing = 1.1, kExposed = 0.1, kHides = 0.7, kStaged = 1.3;
 
+/// Of the work of a plan, how much others have at least that cut dims in the same way, in as many
+/// microbatches or more: schedules and chunks of stages differ in copies.
+constexpr double kAlike = 0.9;
+
 }  // namespace
 
 double Bounds::of_assignment(size_t assignment, size_t recompute_option) const {
@@ -26,6 +30,16 @@ double Bounds::of_assignment(size_t assignment, size_t recompute_option) const {
 
 double Bounds::key_of_assignment(size_t assignment) const {
   return of_assignment(assignment) * (candidates_.has_stages(assignment) ? kStaged : 1);
+}
+
+double Bounds::slows() const {
+  const Overlap& overlap = candidates_.machine().overlap;
+  if (!overlap.possible) return 0;
+  return std::clamp(overlap.transfer * (1 - 1 / overlap.compute), 0.0, 1.0);
+}
+
+double Bounds::slowed_by(const Candidate& c, double sent) const {
+  return candidates_.has_stages(c.assignment) ? 0 : slows() * sent;
 }
 
 double Bounds::guess(const Candidate& c, const Microbatching& by) const {
@@ -43,7 +57,9 @@ void Bounds::estimate(QueueEntry& entry) const {
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const Microbatching by = candidates_.microbatching(c);
   const Estimates::Communication sent = estimates.communication(a, c.storage, by);
-  entry.bound = estimates.least(a, by) + sent.exposed;
+  const double least = estimates.least(a, by), slowed = slowed_by(c, sent.once);
+  entry.bound = least + std::max(sent.exposed, sent.exposed * (1 - slows()) + slowed);
+  entry.slowed = slowed;
   // If communication overlaps, a step takes at least as long as its busiest set of axes.
   if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
   entry.guess = guess(c, by);
@@ -69,10 +85,10 @@ double Bounds::computed(const Candidate& c) const {
   double most = 0;
   for (const Computed& by : known->second) {
     const Microbatching& m = by.microbatching;
+    if (c.storage.stage > by.stage || slices > by.slices || microbatches < m.microbatches) continue;
     const bool alike =
         microbatches == m.microbatches && c.chunks == m.chunks && c.schedule == m.schedule;
-    if (alike && c.storage.stage <= by.stage && slices <= by.slices)
-      most = std::max(most, by.seconds);
+    most = std::max(most, alike ? by.seconds : kAlike * by.work);
   }
   return most;
 }
@@ -88,28 +104,44 @@ Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
 
 double Bounds::of(const QueueEntry& entry) const {
   const auto known = known_.find(same_assignment(entry.candidate));
+  double in_stages = 0;
+  const auto alike =
+      known_in_stages_.find({entry.candidate.assignment, entry.candidate.recompute_option});
+  if (alike != known_in_stages_.end()) {
+    for (const auto& [microbatches, seconds] : alike->second) {
+      if (microbatches <= candidates_.microbatches(entry.candidate.microbatch_option))
+        in_stages = std::max(in_stages, kAlike * seconds);
+    }
+  }
   return std::max(
-      {entry.bound, known == known_.end() ? 0 : known->second, computed(entry.candidate)});
+      {entry.bound, in_stages, known == known_.end() ? 0 : known->second,
+       computed(entry.candidate) + entry.slowed});
 }
 
 void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
   const Assignment& a = candidates_.assignment(c);
   // Other stages compute in a bubble, whatever the storage.
   const double least_computing = plan.compute + plan.bubble_compute - plan.update;
-  double least = least_computing;
+  const double work = plan.compute - plan.update;
+  double least = least_computing, in_stages = work;
   for (const PlanAxes& axes : plan.by_axes) {
-    bool copies = false;
+    bool copies = false, stages = false;
     for (size_t axis = 0; axis < a.picks.size(); ++axis) {
       const std::string in = "+" + axes.axes + "+", name = "+" + a.mesh.axes()[axis].name + "+";
-      copies = copies || (in.find(name) != std::string::npos &&
-                          candidates_.leaves_copies(a, static_cast<int>(axis)));
+      if (in.find(name) == std::string::npos) continue;
+      copies = copies || candidates_.leaves_copies(a, static_cast<int>(axis));
+      stages = stages || (a.picks[axis] & candidates_.summary().stages) != 0;
     }
-    if (!copies) least += axes.exposed;
+    if (copies) continue;
+    least += axes.exposed;
+    if (!stages) in_stages += axes.exposed;
   }
+  known_in_stages_[{c.assignment, c.recompute_option}].emplace_back(
+      candidates_.microbatches(c.microbatch_option), in_stages);
   double& known = known_[same_assignment(c)];
   known = known == 0 ? least : std::min(known, least);
   known_computing_[computing(c)].push_back(
-      {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing});
+      {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing, work});
 }
 
 }  // namespace tessera

@@ -29,7 +29,8 @@ class Bounds {
   /// dims in the same way, with the same microbatches and schedule, and with what is stored and
   /// summed in slices no smaller. That plus its exposed communication over axes without parameter
   /// replicas bounds all candidates of the same assignment: they differ in storage, which only adds
-  /// communication.
+  /// communication. Without what stages wait for and hand over, and with a margin, both bound those
+  /// in more microbatches and in other schedules too: the same work in smaller parts.
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
@@ -38,18 +39,26 @@ class Bounds {
   Computing computing(const Candidate& c) const;
   double computed(const Candidate& c) const;
   int64_t slices(const Candidate& c) const;
+  /// How much a second of transfers counts beside compute, which it either delays or slows down:
+  /// with this weight, no instant counts more than its time (see choice/least_step.cpp).
+  double slows() const;
+  /// What these seconds of transfers add to the compute of a candidate. In a bubble they are free.
+  double slowed_by(const Candidate& c, double sent) const;
   double guess(const Candidate& c, const Microbatching& by) const;
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
   /// By assignment, recompute, microbatches, schedule, chunks.
   std::map<SameAssignment, double> known_;
+  /// By assignment and recompute: microbatches, and the seconds of what stages do by themselves.
+  std::map<std::pair<size_t, size_t>, std::vector<std::pair<int64_t, double>>> known_in_stages_;
   /// Compute of a priced plan, that in a bubble included.
   struct Computed {
     Microbatching microbatching;
     int stage = 0;
     int64_t slices = 1;  ///< of what is stored
     double seconds = 0;
+    double work = 0;  ///< without the bubble
   };
   /// By slices of dims and recompute.
   std::map<Computing, std::vector<Computed>> known_computing_;

@@ -29,6 +29,20 @@ StepSummary summary_of_model(Pricer& pricer, size_t recompute) {
                         pricer.machine());
 }
 
+SharedWork shared_work(Pricer& pricer, size_t recompute) {
+  const PlanModel& model = pricer.model();
+  PlanBuild build{1, model.recompute_options[recompute].first, "none", 1};
+  const bool repeats = model.layers > 1;
+  build.unrolled = model.is_loop && repeats;
+  const auto lowered = [&](int64_t layers) {
+    build.layers = layers;
+    return on_one_rank(pricer.built(build), model.device);
+  };
+  Program one = lowered(1), two = repeats ? lowered(2) : one;
+  if (one.functions.size() != 1) return {};
+  return {std::move(one), std::move(two), model.layers, model.microbatches, pricer.machine()};
+}
+
 std::vector<StepSummary> summaries_of_model(Pricer& pricer) {
   std::vector<StepSummary> summaries;
   const std::shared_ptr<const Graph> looped = pricer.layers_in_loop();
@@ -53,7 +67,8 @@ Candidates::Candidates(const PlanModel& model, const Machine& machine, const Pla
     const bool twice = in_loop || model.recompute_options[recompute].second != "none";
     const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0, model.wide_grad_reduce,
                         model.reduce_each_microbatch, model.offload_state};
-    estimates_.emplace_back(summaries_[recompute], machine, model.microbatch_dim, passes);
+    estimates_.emplace_back(summaries_[recompute], machine, model.microbatch_dim, passes,
+                            shared_work(pricer_, recompute));
   }
 }
 

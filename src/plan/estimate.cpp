@@ -23,11 +23,13 @@ std::vector<int> axes_with(const Assignment& a, DimSet dims) {
 }  // namespace
 
 Estimates::Estimates(const StepSummary& summary, const Machine& machine,
-                     const std::string& microbatch_dim, const Passes& passes)
+                     const std::string& microbatch_dim, const Passes& passes,
+                     SharedWork shared)
     : summary_(summary),
       machine_(machine),
       microbatch_dim_(summary.find(microbatch_dim)),
-      passes_(passes) {}
+      passes_(passes),
+      shared_(std::move(shared)) {}
 
 /// Elements of a rank's slice of a tensor with these dims, per microbatch.
 double Estimates::local(DimSet dims, const Assignment& a, int64_t microbatches) const {
@@ -108,7 +110,7 @@ int64_t Estimates::alike(const Assignment& a, DimSet dims) const {
 
 double Estimates::least(const Assignment& a, const Microbatching& by) const {
   const std::vector<double>& products = this->products(a, by.microbatches);
-  double seconds = 0;
+  double seconds = shared_.seconds(a.mesh.size());
   for (size_t i = 0; i < products.size(); ++i) {
     const Work& w = summary_.work[i];
     if (w.flops > 0) seconds += runs(w, a, by) * (machine_.launch + products[i]);

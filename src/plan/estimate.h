@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "plan/shared_work.h"
 #include "plan/step_summary.h"
 #include "tessera/compile_options.h"
 
@@ -57,11 +58,11 @@ class Estimates {
  public:
   /// Keeps references. microbatch_dim: the dim that microbatches split, "" for none.
   Estimates(const StepSummary& summary, const Machine& machine, const std::string& microbatch_dim,
-            const Passes& passes);
+            const Passes& passes, SharedWork shared = {});
 
   /// A lower bound in seconds: all matmuls and other ops with known FLOPs, each split over all axes
-  /// of its dims, at the machine's rate for that size, for all microbatches. Stages compute their
-  /// layers and wait while microbatches enter and leave.
+  /// of its dims, at the machine's rate for that size, for all microbatches, and other work in
+  /// equal shares. Stages compute their layers and wait while microbatches enter and leave.
   double least(const Assignment& a, const Microbatching& by) const;
   /// The least of that with any of these numbers of microbatches, ascending, and up to `chunks`.
   double least_of(const Assignment& a, const std::vector<int64_t>& microbatches,
@@ -126,6 +127,7 @@ class Estimates {
   const Machine& machine_;
   int microbatch_dim_ = -1;
   Passes passes_;
+  SharedWork shared_;
   mutable std::map<std::string, Costs> costs_;
   mutable Known known_;
 };

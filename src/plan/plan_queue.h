@@ -18,6 +18,7 @@ struct QueueEntry {
   bool is_seed = false;  ///< priced before all others
   double key = 0;        ///< the order of entries: the guess in seconds, corrected
   double bound = 0;      ///< lower bound in seconds
+  double slowed = 0;     ///< seconds of it by which transfers slow compute down
   double guess = 0;      ///< estimated seconds
   double transient = 0;  ///< estimated bytes
   bool operator<(const QueueEntry& o) const {

@@ -15,8 +15,8 @@ namespace tessera {
 /// one kernel: a rank may have a part of it.
 Program on_one_rank(const PlanStep& step, const std::string& device);
 
-/// Seconds of pointwise steps and reductions, if all ranks have equal shares of them. No plan takes
-/// less, if none lets more be fused than one rank does: its fullest rank has no less.
+/// Seconds of pointwise steps and reductions, if all ranks have equal shares of them, with a margin
+/// for what fusion makes of them elsewhere. No plan takes less: its fullest rank has no less.
 class SharedWork {
  public:
   /// No work.

@@ -5,14 +5,13 @@
 #include "plan/tensor_proof.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/fail.h"
 #include "compile/kernel_info.h"
-#include "compile/lowering.h"
 #include "lower/lower.h"
 #include "plan/choice/least_step.h"
 #include "plan/scoped_rules.h"
+#include "plan/shared_work.h"
 #include "tessera/storage.h"
 
 namespace tessera {
@@ -116,19 +115,13 @@ ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProble
   const Mesh one = Mesh::parse("all:1");
   const Costs costs(candidates_.machine(), one), costs_there(candidates_.machine(), plan.mesh);
   ByPhase<LeastTimes> shares = of_all_layers(models, [&](const PlanStep& step) {
-    CompileOptions compile{one, Layout(), {}};
-    compile.device = candidates_.model().device;
-    compile.chunks = 1;
-    LowerOptions options = lowering_of(compile, step.functions);
-    options.init = false;
-    options.longest_row = std::numeric_limits<int64_t>::max();  // a rank may have a part of a row
-    const Program program = lower(*step.graph, options);
-    return shared_sum(program, program.functions[0], costs, plan.mesh.size(), place_of);
+    const Program program = on_one_rank(step, candidates_.model().device);
+    return shared_sum(program, program.functions[0], costs, plan.mesh.size(), {}, place_of);
   });
   const ByPhase<LeastTimes> own = of_all_layers(models, [&](const PlanStep& step) {
     const Program program =
         candidates_.pricer().lowered(plan.mesh, layout_of(plan, step), step, false);
-    return shared_sum(program, program.functions[0], costs_there, 1, place_of);
+    return shared_sum(program, program.functions[0], costs_there, 1, {}, place_of);
   });
   const double least = std::min(all_of(own), all_of(shares));
   if (least >= all_of(shares)) return shares;

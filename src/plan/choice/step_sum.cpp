@@ -67,7 +67,7 @@ LeastTimes least_times(const Function& function, const Costs& costs) {
 }
 
 ByPhase<LeastTimes> shared_sum(const Program& program, const Function& function, const Costs& costs,
-                               int64_t ranks,
+                               int64_t ranks, const std::vector<int64_t>& microbatches,
                                const std::function<Place(const std::string&)>& place_of) {
   std::vector<char> follows(program.buffers.size(), 0);  // a kernel
   std::vector<char> is_after(program.buffers.size(), 0);
@@ -97,7 +97,12 @@ ByPhase<LeastTimes> shared_sum(const Program& program, const Function& function,
     }
     if (is_kernel(step) || !step.body.empty() || info_of(step.kernel).is_copy) continue;
     LeastTimes& to = times[static_cast<size_t>(phase)];
-    (beside ? to.beside : to.kernels) += costs.compute(step, 1 / static_cast<double>(ranks));
+    double least = costs.compute(step, 1 / static_cast<double>(ranks));
+    for (const int64_t n : microbatches) {
+      const auto parts = static_cast<double>(n);
+      least = std::min(least, parts * costs.compute(step, 1 / parts / static_cast<double>(ranks)));
+    }
+    (beside ? to.beside : to.kernels) += least;
   }
   return times;
 }

@@ -57,10 +57,11 @@ struct Place {
 };
 
 /// Seconds, by phase, of the other compute steps of a function without loops, if each is shared out
-/// evenly to `ranks` ranks. Steps that read neither the result of a kernel nor of a step that does
-/// are left out. `place_of`: by name of a value.
+/// evenly to `ranks` ranks, in whichever of these numbers of microbatches takes least. Steps that
+/// read neither the result of a kernel nor of a step that does are left out. `place_of`: by name of
+/// a value.
 ByPhase<LeastTimes> shared_sum(const Program& program, const Function& function, const Costs& costs,
-                               int64_t ranks,
+                               int64_t ranks, const std::vector<int64_t>& microbatches,
                                const std::function<Place(const std::string&)>& place_of);
 
 /// Seconds of a collective without its start, which it may share with others of a bucket.
