@@ -199,8 +199,8 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
   return price(model, mesh, layout, build, machine, true);
 }
 
-/// Throws a usage error if rules name what the model or the mesh lacks, before a long search. `mesh`
-/// may be empty: it is that of the plan to be found.
+/// Throws a usage error if rules name what the model or the mesh lacks, before a long search.
+/// `mesh` may be empty: it is that of the plan to be found.
 void require_names(const PlanModel& model, const Layout& rules, const std::string& mesh,
                    const Machine& machine) {
   std::set<std::string> axes;

@@ -113,9 +113,8 @@ double Bounds::of(const QueueEntry& entry) const {
         in_stages = std::max(in_stages, kAlike * seconds);
     }
   }
-  return std::max(
-      {entry.bound, in_stages, known == known_.end() ? 0 : known->second,
-       computed(entry.candidate) + entry.slowed});
+  return std::max({entry.bound, in_stages, known == known_.end() ? 0 : known->second,
+                   computed(entry.candidate) + entry.slowed});
 }
 
 void Bounds::learn(const Candidate& c, const PricedPlan& plan) {

@@ -23,8 +23,7 @@ std::vector<int> axes_with(const Assignment& a, DimSet dims) {
 }  // namespace
 
 Estimates::Estimates(const StepSummary& summary, const Machine& machine,
-                     const std::string& microbatch_dim, const Passes& passes,
-                     SharedWork shared)
+                     const std::string& microbatch_dim, const Passes& passes, SharedWork shared)
     : summary_(summary),
       machine_(machine),
       microbatch_dim_(summary.find(microbatch_dim)),

@@ -443,6 +443,7 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
           "[plan]") {
   Machine fast = slow_links();
   for (LinkTier& link : fast.links) link.latency = 1e-6, link.bandwidth *= 1e4;
+  fast.overlap = {.possible = true, .compute = 1.3, .transfer = 1.4};
   const PlanModel model = gpt_of(8, true);
   for (const Machine& machine : {slow_links(), fast}) {
     const PlanOptions options = with_time();
@@ -453,7 +454,7 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
     const std::vector<Assignment> all = candidates.space().assignments(Mesh::parse("a:2;b:2"));
     std::mt19937_64 random(11);
     std::vector<std::pair<QueueEntry, double>> priced;
-    size_t staged = 0, learned = 0;
+    size_t staged = 0, learned = 0, slowed = 0;
     for (int i = 0; i < 400 && priced.size() < 90; ++i) {
       // Few assignments, so that many candidates cut their dims alike.
       Candidate c;
@@ -474,6 +475,7 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
       QueueEntry entry;
       entry.candidate = c;
       bounds.estimate(entry);
+      slowed += entry.slowed > 0;
       priced.emplace_back(entry, price[0].plan.seconds);
       bounds.learn(c, price[0].plan);
     }
@@ -492,6 +494,7 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
       learned += bounds.of(entry) > entry.bound * (1 + 1e-6);
     }
     CHECK(learned >= 20);
+    CHECK((slowed > 5) == (machine.overlap.compute > 1));
   }
 }
 
