@@ -166,6 +166,33 @@ TEST_CASE("with accumulation gradients are combined once", "[fitting]") {
   CHECK(layers.by_kind.at("reduce_scatter") == layers.parameters);
 }
 
+TEST_CASE("an embedding is split along d_model, and rows of it travel", "[fitting]") {
+  nn::GptOptions o;
+  o.layers = 1;
+  o.d_model = 16;
+  o.heads = 4;
+  o.ff = 32;
+  o.length = 8;
+  o.vocab = 512;
+  o.batch = 8;
+  Graph g;
+  const nn::Model model = nn::gpt(g, o);
+  minimize(model.loss, constant(g, 0.01), adam());
+  const Mesh mesh = Mesh::parse("data:4");
+  const std::string rules = storage_rules(g, mesh, Layout::parse("batch:data"), 3, "data");
+  const CompileOptions compile{
+      mesh, Layout::parse("batch:data;" + rules), {{"train", {model.loss}, true}}};
+  const int64_t rows = o.batch * o.length, slice = o.d_model / kRanks;
+  int64_t exchanged = 0;
+  for (const CollectiveReport& c : explain(g, compile).functions.back().collectives) {
+    INFO(c.kind << " " << c.tensor);
+    CHECK(c.tensor.find("gpt.embedding") == std::string::npos);  // neither table nor gradient
+    if (c.kind == "all_to_all") exchanged += c.bytes;
+  }
+  // A slice of every row that others need, and of its gradient back.
+  CHECK(exchanged == 2 * rows * slice * 4 * (kRanks - 1) / kRanks);
+}
+
 TEST_CASE("cli: a model of four times a rank's memory trains on eight, and says how", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());
