@@ -38,9 +38,14 @@ SharedWork shared_work(Pricer& pricer, size_t recompute) {
     build.layers = layers;
     return on_one_rank(pricer.built(build), model.device);
   };
-  Program one = lowered(1), two = repeats ? lowered(2) : one;
-  if (one.functions.size() != 1) return {};
-  return {std::move(one), std::move(two), model.layers, model.microbatches, pricer.machine()};
+  try {
+    Program one = lowered(1), two = repeats ? lowered(2) : one;
+    if (one.functions.size() != 1) return {};
+    return {std::move(one), std::move(two), model.layers, model.microbatches, pricer.machine()};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::usage) throw;
+    return {};  // a given rule needs the layers to be a loop
+  }
 }
 
 std::vector<StepSummary> summaries_of_model(Pricer& pricer) {
