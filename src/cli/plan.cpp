@@ -212,7 +212,20 @@ void require_names(const PlanModel& model, const Layout& rules, const std::strin
   std::string one_rank;
   for (const std::string& axis : axes)
     one_rank += fmt::format("{}{}:1", one_rank.empty() ? "" : ";", axis);
-  if (!one_rank.empty()) price(model, Mesh::parse(one_rank), rules, {}, machine);
+  if (one_rank.empty()) return;
+  std::optional<Error> first;
+  for (const bool looped : {false, true}) {  // in a loop, layers have a dim
+    if (looped && model.loop_setting.empty()) break;
+    PlanBuild build;
+    build.looped = looped;
+    try {
+      price(model, Mesh::parse(one_rank), rules, build, machine);
+      return;
+    } catch (const Error& e) {
+      if (!first) first = e;
+    }
+  }
+  throw *first;
 }
 
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
