@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "plan/choice/least_step.h"
+
 namespace tessera {
 
 namespace {
@@ -34,8 +36,7 @@ double Bounds::key_of_assignment(size_t assignment) const {
 
 double Bounds::slows() const {
   const Overlap& overlap = candidates_.machine().overlap;
-  if (!overlap.possible) return 0;
-  return std::clamp(overlap.transfer * (1 - 1 / overlap.compute), 0.0, 1.0);
+  return overlap.possible ? least_sent(overlap) : 0;
 }
 
 double Bounds::slowed_by(const Candidate& c, double sent) const {
@@ -102,18 +103,21 @@ Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
   return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule, c.chunks};
 }
 
+double Bounds::in_stages(const Candidate& c) const {
+  const auto known = known_in_stages_.find({c.assignment, c.recompute_option});
+  if (known == known_in_stages_.end()) return 0;
+  double most = 0;
+  for (const auto& [microbatches, seconds] : known->second) {
+    if (microbatches <= candidates_.microbatches(c.microbatch_option))
+      most = std::max(most, kAlike * seconds);
+  }
+  return most;
+}
+
 double Bounds::of(const QueueEntry& entry) const {
   const auto known = known_.find(same_assignment(entry.candidate));
-  double in_stages = 0;
-  const auto alike =
-      known_in_stages_.find({entry.candidate.assignment, entry.candidate.recompute_option});
-  if (alike != known_in_stages_.end()) {
-    for (const auto& [microbatches, seconds] : alike->second) {
-      if (microbatches <= candidates_.microbatches(entry.candidate.microbatch_option))
-        in_stages = std::max(in_stages, kAlike * seconds);
-    }
-  }
-  return std::max({entry.bound, in_stages, known == known_.end() ? 0 : known->second,
+  return std::max({entry.bound, in_stages(entry.candidate),
+                   known == known_.end() ? 0 : known->second,
                    computed(entry.candidate) + entry.slowed});
 }
 

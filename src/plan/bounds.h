@@ -38,6 +38,7 @@ class Bounds {
   using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule, int64_t>;
   Computing computing(const Candidate& c) const;
   double computed(const Candidate& c) const;
+  double in_stages(const Candidate& c) const;
   int64_t slices(const Candidate& c) const;
   /// How much a second of transfers counts beside compute, which it either delays or slows down:
   /// with this weight, no instant counts more than its time (see choice/least_step.cpp).

@@ -28,6 +28,11 @@
 
 namespace tessera {
 
+double least_sent(const Overlap& overlap) {
+  if (!overlap.possible) return 1;
+  return std::clamp(overlap.transfer * (1 - 1 / overlap.compute), 0.0, 1.0);
+}
+
 namespace {
 
 constexpr int kMostSolutions = 24, kChanges = 6000;
@@ -62,17 +67,11 @@ class Weights {
     lanes_.erase(lanes_.begin());
   }
 
-  /// What transfers may count without compute counting less: they slow it down.
-  double least_sent() const {
-    if (!overlap_.possible) return 1;
-    return std::clamp(overlap_.transfer * (1 - 1 / overlap_.compute), 0.0, 1.0);
-  }
-
   /// Compute counts wholly; `chain`: see Point.
   Point start(double chain) const {
     Point point;
     for (Point::Part& part : point.phases)
-      part = {least_sent(), chain, std::vector<double>(lanes_.size(), 1)};
+      part = {least_sent(overlap_), chain, std::vector<double>(lanes_.size(), 1)};
     return point;
   }
 

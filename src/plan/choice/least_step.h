@@ -15,6 +15,10 @@ struct LeastStep {
   ByPhase<StepWeights> weights = {};
 };
 
+/// What a second of a transfer may count beside a whole second of compute, as it slows compute down
+/// (least_step.cpp); 1 if they never overlap.
+double least_sent(const Overlap& overlap);
+
 /// The largest bound that weights give. `shared`: seconds of the compute steps that are no kernels,
 /// at least. Changes the weights of `problem`. Starts no further solution after `limit` seconds.
 LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
