@@ -184,7 +184,8 @@ TEST_CASE("an embedding is split along d_model, and rows of it travel", "[fittin
       mesh, Layout::parse("batch:data;" + rules), {{"train", {model.loss}, true}}};
   const int64_t rows = o.batch * o.length, slice = o.d_model / kRanks;
   int64_t exchanged = 0;
-  for (const CollectiveReport& c : explain(g, compile).functions.back().collectives) {
+  const Explanation explained = explain(g, compile);
+  for (const CollectiveReport& c : explained.functions.back().collectives) {
     INFO(c.kind << " " << c.tensor);
     CHECK(c.tensor.find("gpt.embedding") == std::string::npos);  // neither table nor gradient
     if (c.kind == "all_to_all") exchanged += c.bytes;

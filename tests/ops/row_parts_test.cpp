@@ -163,7 +163,8 @@ int count_moves(double bandwidth, int chunks) {
   options.chunks = chunks;
   options.machine = std::make_shared<const Machine>(machine);
   int count = 0;
-  for (const CollectiveReport& c : explain(g, options, {}, &machine).functions.back().collectives)
+  const Explanation explained = explain(g, options, {}, &machine);
+  for (const CollectiveReport& c : explained.functions.back().collectives)
     count += c.kind == "all_to_all";
   return count;
 }
