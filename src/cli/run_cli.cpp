@@ -267,7 +267,8 @@ void add_checks(const cli::AddCommand& add, Arguments& a, const std::vector<Mode
   explain
       ->add_option("--print-after", a.print_after,
                    "Prints the model after a pass: partition, insert_padding_masks, "
-                   "deal_layers, pipeline_microbatches, localize, keep_products, fuse_pointwise, "
+                   "deal_layers, pipeline_microbatches, localize, reduce_rows_first (on a CPU), "
+                   "keep_products, fuse_pointwise, "
                    "fuse_epilogues, fuse_prologues, recompute_rows and dots_in_attention "
                    "(these three on a GPU), "
                    "bucket_collectives, schedule, collective_matmul, group_tensors, "

@@ -53,6 +53,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.chunks = lowering.row_parts = options.chunks;
   lowering.row_bounds = 1;
   lowering.takes_epilogue = cpu::takes_epilogue;
+  lowering.reduces_rows_first = true;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   if (lowering.prices.seconds) lowering.seconds = seconds_of(*options.machine, options.mesh);
@@ -67,6 +68,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 
 void lower_for_gpu(LowerOptions& lowering) {
   lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
+  lowering.reduces_rows_first = false;
   lowering.takes_epilogue = {};
   if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
   if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;

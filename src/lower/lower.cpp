@@ -22,6 +22,7 @@
 #include "lower/passes/merge_reductions.h"
 #include "lower/passes/plan_memory.h"
 #include "lower/passes/recompute_rows.h"
+#include "lower/passes/reduce_rows_first.h"
 #include "lower/passes/schedule.h"
 #include "lower/passes/sums_in_products.h"
 #include "lower/passes/sums_in_rows.h"
@@ -78,6 +79,8 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
   Program program = localize(graph, flow, rule_layouts);
   if (options.offload_state) offload_state(graph, program);
   after("localize", [&] { return to_string(program); });
+  if (options.reduces_rows_first) reduce_rows_first(program, options.longest_row);
+  after("reduce_rows_first", [&] { return to_string(program); });
   if (options.fuse) keep_products(program);
   after("keep_products", [&] { return to_string(program); });
   if (options.fuse) fuse_pointwise(program, options.longest_row);

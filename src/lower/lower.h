@@ -64,6 +64,8 @@ struct LowerOptions {
   bool groups_tensors = false;
   /// Elements of the longest row that the device reduces within a fused step.
   int64_t longest_row = 4096;
+  /// True for a device that reduces a whole tensor best by its rows first (a CPU).
+  bool reduces_rows_first = false;
 };
 
 /// LowerOptions::row_parts; where they are 0, the number that lower() chooses.

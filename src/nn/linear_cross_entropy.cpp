@@ -64,13 +64,13 @@ Tensor linear_cross_entropy(Tensor x, Tensor w, Tensor labels, Tensor weights,
         {x, w},
         [&](const std::vector<Tensor>& in) -> std::vector<Tensor> {
           std::vector<Tensor> sliced = {in_blocks(in[0], o, at), in_blocks(labels, o, at)};
-          if (!fixed.empty()) sliced.push_back(in_blocks(fixed, o, at));
+          const bool is_cut = !fixed.empty() && fixed.shape().has(o.dim);
+          if (is_cut) sliced.push_back(in_blocks(fixed, o, at));
           IterationResults all = scan(
               x.graph(), over, {}, sliced,
               [&](const Iteration& i) -> IterationResults {
-                const std::vector<Tensor> r =
-                    sum_with_gradients(i.slices[0], in[1], i.slices[1],
-                                       i.slices.size() > 2 ? i.slices[2] : Tensor(), o, exact, at);
+                const std::vector<Tensor> r = sum_with_gradients(
+                    i.slices[0], in[1], i.slices[1], is_cut ? i.slices[2] : fixed, o, exact, at);
                 return {{}, {r[1]}, {r[0], r[2]}};
               },
               {}, at);

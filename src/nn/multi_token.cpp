@@ -43,12 +43,12 @@ Tensor loss_ahead(Graph& g, const TransformerOptions& o, const std::vector<Share
     Tensor weights = broadcast(ahead(counted, k), targets.shape());
     if (!in.segments.empty())
       weights = weights * cast(equal(ahead(in.segments, k), in.segments), exact);
-    Tensor loss =
+    if (in.weights.empty()) weights = weights * one_of(targets, exact);
+    const Tensor loss =
         o.loss_blocks > 1
             ? linear_cross_entropy(x, in.head, targets, weights, loss_blocks_of(o, length))
             : sum_all(read_as(cross_entropy(logits_of(x, o, in.head), targets, "vocab"), exact) *
                       weights);
-    if (in.weights.empty()) loss = per_element(loss, targets);
     sum = sum.empty() ? loss : sum + loss;
   }
   return sum / static_cast<double>(o.ahead.depth);

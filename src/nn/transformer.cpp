@@ -357,16 +357,16 @@ Tensor last_norm(Tensor x, const TransformerOptions& o) {
 
 }  // namespace
 
-Tensor per_element(Tensor sum, const Tensor& of) {
+Tensor one_of(const Tensor& x, DType dtype) {
   double fixed = 1;
-  for (const Dim& dim : of.shape()) {
-    if (dim.is_bounded) {
-      sum = sum / dim_size(sum.graph(), dim, sum.dtype());
-    } else {
-      fixed *= static_cast<double>(dim.size);
-    }
+  for (const Dim& dim : x.shape()) {
+    if (!dim.is_bounded) fixed *= static_cast<double>(dim.size);
   }
-  return sum / fixed;
+  Tensor share = constant(x.graph(), 1 / fixed, dtype);
+  for (const Dim& dim : x.shape()) {
+    if (dim.is_bounded) share = share / dim_size(x.graph(), dim, dtype);
+  }
+  return share;
 }
 
 LinearCrossEntropyOptions loss_blocks_of(const TransformerOptions& o, const std::string& length) {
@@ -426,8 +426,9 @@ Model transformer(Graph& g, const TransformerOptions& o) {
   if (o.causal && !has_encoder) model.tokens = inputs;
   const DType exact = o.dtype == DType::float64 ? DType::float64 : DType::float32;
   if (o.loss_blocks > 1) {
-    model.loss = linear_cross_entropy(x, head, targets, weights, loss_blocks_of(o, text.name));
-    if (!is_weighted) model.loss = per_element(model.loss, targets);
+    model.loss =
+        linear_cross_entropy(x, head, targets, is_weighted ? weights : one_of(targets, exact),
+                             loss_blocks_of(o, text.name));
   } else {
     Tensor losses = cross_entropy(model.logits, targets, "vocab");
     model.loss = is_weighted ? sum_all(mul(read_as(losses, exact), read_as(weights, exact)))

@@ -123,8 +123,9 @@ std::vector<SharedSpan> shared_spans(Graph& g, const TransformerOptions& options
 Tensor through_blocks(Graph& g, const TransformerOptions& options,
                       const std::vector<SharedSpan>& spans, Tensor x,
                       Tensor* before_last = nullptr);
-/// A sum over the elements of `of` as their mean. Their number is known, so ranks need not count.
-Tensor per_element(Tensor sum, const Tensor& of);
+/// One divided by the number of elements of x, a scalar: the weight of each in a mean. The number
+/// is known, so ranks need not count.
+Tensor one_of(const Tensor& x, DType dtype);
 /// Those of TransformerOptions::loss_blocks, along the dim `length`.
 LinearCrossEntropyOptions loss_blocks_of(const TransformerOptions& options,
                                          const std::string& length);

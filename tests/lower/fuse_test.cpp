@@ -19,7 +19,8 @@ namespace tessera::test {
 namespace {
 
 Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, bool fuse,
-                const std::string& mesh = "x:1", const std::string& layout = "") {
+                const std::string& mesh = "x:1", const std::string& layout = "",
+                bool reduces_rows_first = false) {
   LowerOptions options{Mesh::parse(mesh),
                        Layout::parse(layout),
                        functions,
@@ -28,6 +29,7 @@ Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, 
                        [](const Step& step) { return workspace_bytes(step, 3, 0); },
                        {}};
   options.fuse = fuse;
+  options.reduces_rows_first = reduces_rows_first;
   return lower(graph, options);
 }
 
@@ -419,6 +421,36 @@ TEST_CASE("updates that read what another update stores keep their order") {
   CHECK(stores_at_the_end(fused));
   CHECK(differences(run_program(lowered(graph, functions, false), cluster, "f", feeds),
                     run_program(fused, cluster, "f", feeds)) == "");
+}
+
+TEST_CASE("squares that are summed are not stored, and rows are summed first") {
+  Graph graph;
+  Tensor x = graph.parameter("x", {Dim("p", 6), Dim("q", 40), Dim("r", 1000)}, start(0)),
+         small = graph.parameter("small", {Dim("q", 40), Dim("r", 1000)}, start(0));
+  Tensor norm = sum_all(square(x)).named("norm"), few = sum_all(square(small)).named("few");
+  graph.update(x, x * norm);
+  std::mt19937_64 random(7);
+  Values feeds;
+  for (const Tensor& t : {x, small}) feeds[t.name()] = random_whole(t, random);
+  double want = 0;
+  for (double v : feeds["x"].data) want += v * v;
+  Cluster cluster = Cluster::threads(2);
+  for (const std::string layout : {"", "q:a", "r:a"}) {
+    INFO(layout);
+    const std::vector<FunctionSpec> functions = {{"f", {norm, few}, true}};
+    const Program program = lowered(graph, functions, true, "a:2", layout, true),
+                  unfused = lowered(graph, functions, false, "a:2", layout, true);
+    CHECK(stores_at_the_end(program));
+    std::vector<int64_t> reduced;
+    for (const Step& step : program.functions.back().steps) {
+      if (step.kernel == KernelKind::reduce) reduced.push_back(step.in[0].elements());
+    }
+    const int64_t rows = layout == "q:a" ? 120 : 240, elements = layout.empty() ? 40000 : 20000;
+    CHECK(reduced == std::vector<int64_t>{rows, elements});
+    const Values values = run_program(program, cluster, "f", feeds);
+    CHECK(std::abs(values.at("norm").data[0] - want) < 1e-5 * want);
+    CHECK(differences(values, run_program(unfused, cluster, "f", feeds)) == "");
+  }
 }
 
 }  // namespace tessera::test

@@ -143,17 +143,20 @@ void add_linear_cross_entropy(std::vector<OpCase>& rows) {
   const CaseInput x = real("x", {a, b, c}), w = real("w", {n, b}),
                   labels = integers("labels", {a, c}, 0, 6),
                   weights = integers("weights", {a, c}, 0, 2);
-  for (const int64_t blocks : {1, 2}) {
+  for (const int64_t blocks : {1, 2, 4}) {
     const bool capped = blocks == 1, weighted = blocks == 2;
+    const double each = blocks == 4 ? 0.05 : 1;
     OpCase row{fmt::format("linear_cross_entropy_{}", blocks),
                {x, w, labels, weights},
                {"a", "b", "c", "n"},
-               [=](Graph&, const Tensors& in) -> Tensors {
+               [=](Graph& g, const Tensors& in) -> Tensors {
                  nn::LinearCrossEntropyOptions o{"b", "n", "c", blocks};
                  o.cap = capped ? 1.5 : 0;
                  o.scale = 2;
-                 return {nn::linear_cross_entropy(
-                     in[0], in[1], in[2], weighted ? cast(in[3], in[0].dtype()) : Tensor(), o)};
+                 Tensor weight;
+                 if (weighted) weight = cast(in[3], in[0].dtype());
+                 if (blocks == 4) weight = constant(g, each, in[0].dtype());
+                 return {nn::linear_cross_entropy(in[0], in[1], in[2], weight, o)};
                }};
     row.expect = [=](const Wholes& in) {
       Whole logits = brute_einsum({in[0], in[1]}, Whole({"a", "c", "n"}, {5, 4, 7}));
@@ -161,7 +164,7 @@ void add_linear_cross_entropy(std::vector<OpCase>& rows) {
       const Whole losses = cross_entropy_of({logits, in[2]}, false, 0);
       Whole sum({}, {});
       for (size_t i = 0; i < losses.data.size(); ++i)
-        sum.data[0] += losses.data[i] * (weighted ? in[3].data[i] : 1);
+        sum.data[0] += losses.data[i] * (weighted ? in[3].data[i] : each);
       return sum;
     };
     rows.push_back(row);
