@@ -63,7 +63,7 @@ struct LowerOptions {
   /// True if the device runs a pointwise step over several tensors, and matmuls in batches.
   bool groups_tensors = false;
   /// Elements of the longest row that the device reduces within a fused step.
-  int64_t longest_row = 4096;
+  int64_t longest_row = 1 << 17;
   /// True for a device that reduces a whole tensor best by its rows first (a CPU).
   bool reduces_rows_first = false;
 };

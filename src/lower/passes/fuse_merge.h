@@ -15,7 +15,7 @@ namespace tessera {
 /// hardware can prefetch the inputs.
 struct FuseLimits {
   size_t instructions = 48, inputs = 12;
-  int64_t longest_row = 4096;  ///< elements that a device reduces within a fused step
+  int64_t longest_row = 1 << 17;  ///< elements that a device reduces within a fused step
 };
 
 /// By buffer: 1 if it is also used outside of the function: it is not transient, is a port, or
