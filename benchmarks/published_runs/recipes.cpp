@@ -56,6 +56,7 @@ Experts experts_of(const Run& run) {
   Experts result;
   // HybridEP on GB200, DeepEP on H100 (examples/llm_benchmark).
   result.unique = run.system.find("automodel") != std::string::npos;
+  result.consecutive = result.unique;
   if (run.system.find("bridge") == std::string::npos) return result;
   const std::string gpu = lower(run.gpu_kind), model = lower(run.model);
   const bool is_wide = gpu.starts_with("g");  // NVLink joins the hosts of a rack
