@@ -249,7 +249,7 @@ TEST_CASE("experts by recipe", "[runs]") {
                   again = gpt("B200", "26.04.01");
   CHECK(again.tensor == pairs.tensor);
   CHECK(again.tensor != once.tensor);
-  CHECK(gpt("GB200", "26.04.01").tensor < 0.6 * gpt("GB200", "26.02").tensor);  // it overlaps
+  CHECK(gpt("GB200", "26.04.01").tensor < 0.65 * gpt("GB200", "26.02").tensor);  // it overlaps
   const auto launched = [](const char* gpu) {
     return bridged(with(qwen(gpu, "1", "26.02.01"), "mxfp8", "fp8")).predicted;
   };
@@ -311,6 +311,15 @@ TEST_CASE("large groups of experts", "[runs]") {
                many = bridged(with(rack, "128,4,16,64", "128,4,64,64")).tensor;
   CHECK(many > 1.35 * few);  // 1.13 times the bytes
   CHECK(many < 2 * few);
+}
+
+// Sending hides behind another microbatch, so that of the first forward and of the last backward
+// does not.
+TEST_CASE("few microbatches hide less", "[runs]") {
+  const double five = bridged(gpt_oss("26.08")).tensor,
+               ten = bridged(with(gpt_oss("26.08"), ",1280,4,", ",2560,4,")).tensor;
+  CHECK(ten / 2 < 0.95 * five);
+  CHECK(ten / 2 > 0.85 * five);
 }
 
 // A window of 128 in every second layer: tiles of 128 queries have 256 keys, and a start and an end
@@ -433,7 +442,7 @@ TEST_CASE("a system is left out", "[runs]") {
   REQUIRE(all.failed == 0);
   REQUIRE(out.failed == 0);
   const auto ratio = [&](size_t row) { return out.rows[row].predicted / all.rows[row].predicted; };
-  CHECK(ratio(0) < 0.95);  // products of odd sides by another system's runs
+  CHECK(ratio(0) < 0.97);  // products of odd sides by another system's runs
   CHECK(ratio(1) == 1);    // B200's rates are fitted on no run
   CHECK(ratio(2) < 0.99);  // A100's rate from llm-foundry
   CHECK(ratio(2) > 0.95);
