@@ -1,6 +1,7 @@
 // Mixtures of experts: how tokens reach their experts, and what the host launches for them.
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/fail.h"
 #include "benchmarks/published_runs/runs.h"
@@ -20,18 +21,38 @@ constexpr double kLaunchHost = 3.65e-5;
 constexpr double kRoutingLaunches = 37, kRouterLaunches = 20;
 /// Launches of a part of a layer that is a CUDA graph.
 constexpr double kGraphLaunches = 1;
-/// What HybridEP's kernels reach of NVLink and of an adapter, of the rates of the machines, which
-/// are those of NCCL's largest collectives: 590 to 669 of 720 GB/s (B200, GB200), 31 to 38 of
-/// 45 GB/s between two hosts of H100 and 43 between four and eight (DeepEP's README_Hybrid-EP,
-/// kernels alone, 4,096 tokens of 7,168; bytes to other ranks and hosts).
-constexpr double kHybridNear = 0.87, kHybridTwo = 0.78, kHybridFar = 0.96;
+/// What HybridEP's kernels take for a token that goes to a rank, with 32 multiprocessors on GB200:
+/// its bytes at 0.9 of NVLink's rate (1.125 of the machine's, which is that of NCCL's largest
+/// collectives), and 0.155 ns for each rank of the group. 8, 16, 24, 32 and 36 ranks take 18.8,
+/// 20.3, 21.5, 22.3 and 22.7 ns for 14,336 bytes, 10.4, 11.4, 12.8, 13.7 and 15.1 for 7,392, and
+/// 19.5, 21.5, 22.4, 23.7 and 24.0 to bring 14,336 back (DeepEP's README_Hybrid-EP, kernels alone).
+constexpr double kHybridNear = 1.125, kHybridRank = 1.55e-10;
+/// Of an adapter: 31 to 38 of 45 GB/s between two hosts of H100 and 43 between four and eight (same
+/// source; bytes to other hosts).
+constexpr double kHybridTwo = 0.78, kHybridFar = 0.96;
 /// A dispatch takes so long even if it sends nothing (HybridEP on B200, calls and kernels alone:
 /// DeepEP's README_Hybrid-EP).
 constexpr double kDispatchStart = 6e-5;
 
-/// Of `places`, how many a token goes to, if each of `topk` experts is in any of them.
-double distinct(double places, double topk) {
-  return places * (1 - std::pow(1 - 1 / places, topk));
+/// Of `places`, which hold as many experts each, how many a token goes to.
+double distinct(const Run& run, const Experts& experts, double places) {
+  const int64_t held =
+      std::max<int64_t>(1, std::llround(static_cast<double>(run.experts) / places));
+  if (!experts.consecutive) {  // `topk` of all, each once
+    double none = 1;           // of a place is chosen
+    for (int64_t k = 0; k < run.topk; ++k)
+      none *= std::max(0.0, static_cast<double>(run.experts - held - k)) /
+              static_cast<double>(run.experts - k);
+    return places * (1 - none);
+  }
+  // Token i has the experts i * topk, i * topk + 1, ..., modulo their number.
+  int64_t seen = 0;
+  for (int64_t token = 0; token < run.experts; ++token) {
+    std::set<int64_t> own;
+    for (int64_t k = 0; k < run.topk; ++k) own.insert((token * run.topk + k) % run.experts / held);
+    seen += static_cast<int64_t>(own.size());
+  }
+  return static_cast<double>(seen) / static_cast<double>(run.experts);
 }
 
 }  // namespace
@@ -53,9 +74,10 @@ double send_seconds(const Run& run, const Experts& experts, const Machine& machi
   }
   const auto &node = machine.links.front(), &network = machine.links.back();
   const double near = std::min(ranks, static_cast<double>(node.devices)), hosts = ranks / near;
-  const double copies = tokens * token * distinct(ranks, topk);
-  const double inside = copies * (1 - 1 / near) / (kHybridNear * node.bandwidth),
-               outside = tokens * token * distinct(hosts, topk) * (1 - 1 / hosts) /
+  const double copies = tokens * token * distinct(run, experts, ranks);
+  const double away = copies * (1 - 1 / near);
+  const double inside = away / (kHybridNear * node.bandwidth) + away / token * kHybridRank * near,
+               outside = tokens * token * distinct(run, experts, hosts) * (1 - 1 / hosts) /
                          ((hosts > 2 ? kHybridFar : kHybridTwo) * network.bandwidth);
   const double sent = ranks > 1 ? std::max(inside, outside) + kDispatchStart : 0;
   return sent + machine.memory_seconds(2 * copies) +

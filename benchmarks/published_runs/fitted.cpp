@@ -23,16 +23,16 @@ constexpr Row kRows[] = {
     // Of H100's: what 500 W hold, from torchtitan, December 2024, tables 1 and 3 (6 rows). Outside:
     // as above, with its rows of bfloat16 on H100.
     {Constant::h100_products, "torchtitan", "", 1, 1.03},
-    // Of Blackwell Ultra's, and of MXFP8: Llama 3 8B of Megatron-Bridge, 25.11 (GB300: 2 rows,
-    // MXFP8: 3). Outside: power goes with the number of multiprocessors and the square of the clock
-    // (160 and 148 of them, 1,400 and 1,200 W); MXFP8 is as fast as float8.
-    {Constant::ultra_products, "bridge", "", 1.25, 1.12},
-    {Constant::mxfp8_products, "bridge", "", 0.92, 1},
+    // Of GB300's: Llama 3 8B of Megatron-Bridge, 25.11 (2 rows). Outside: attention's backward with
+    // 32,768 tokens, which lasts long enough to be held by power, takes 1.13 to 1.22 times as long
+    // on GB200 (cudnn-frontend, benchmark/sdpa_benchmark_training, cuDNN 9.22: 71.8 and 59.0 ms
+    // causal, 139.4 and 123.3 not, 82.3 and 68.5, 160.0 and 142.1 if deterministic).
+    {Constant::ultra_products, "bridge", "", 1.23, 1.17},
     // GPT-OSS 120B of Megatron-Bridge, 26.06 and 26.06.01, on GB200 and GB300 (4 rows): with
     // kSlowBiasGradient, one product takes a third of what all expect of it. Why is not known.
     // Outside: with which three runs of NeMo AutoModel on GB200 have a mean signed error of 0
     // (automodel.csv, GPT-OSS with four and eight examples a microbatch).
-    {Constant::odd_products, "bridge", "", 2, 1.4},
+    {Constant::odd_products, "bridge", "", 1.8, 1.7},
     // Megatron-Bridge's guide to overlapping expert parallelism: 24.71 and 20.99 s, 41.25 and
     // 31.31 s a step without and with it, on 16 H100. Outside: sending takes 32 of 148
     // multiprocessors (moe_hybridep_num_sms), so that products have 0.78 of their rate, and takes
@@ -57,7 +57,7 @@ double value_of(Constant constant, const Run& run) {
   fail(ErrorKind::internal, "no such constant");
 }
 
-double product_rate(const std::string& machine, const std::string& dtype, const Run& run) {
+double product_rate(const std::string& machine, const Run& run) {
   Run other = run;
   other.left_out = false;
   const auto ratio = [&](Constant constant) {
@@ -66,8 +66,8 @@ double product_rate(const std::string& machine, const std::string& dtype, const 
   double rate = 1;
   if (machine.starts_with("a100")) rate = ratio(Constant::a100_products);
   if (machine.starts_with("h")) rate = ratio(Constant::h100_products);
-  if (machine.ends_with("b300")) rate = ratio(Constant::ultra_products);
-  return dtype == "mxfp8" ? rate * ratio(Constant::mxfp8_products) : rate;
+  if (machine == "gb300") rate = ratio(Constant::ultra_products);
+  return rate;
 }
 
 }  // namespace tessera::runs

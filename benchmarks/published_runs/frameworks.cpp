@@ -13,6 +13,10 @@ constexpr double kTriton = 0.55;
 /// head size 128 and 2,048 to 8,192 tokens (Shah et al. 2024, fig. 6: 518 and 318 TFLOP/s).
 constexpr double kHopperAttention = 1.6;
 
+/// FlexAttention has 0.9 and 0.85 of FlashAttention-2's rate forward and backward (PyTorch's
+/// announcement, 2024).
+constexpr double kFlexAttention = 0.87;
+
 /// Facts about systems; the first match counts. Megatron's checkpointing runs a layer's forward
 /// again (reruns); PyTorch's stops when it has what backward reads. Sources: the papers and
 /// repositories named.
@@ -180,6 +184,9 @@ Framework framework_of(const Run& run) {
   // (megatron/training/arguments.py).
   const bool is_bfloat16 = run.dtype.find("bf") != std::string::npos;
   if (std::string(result.match) == "megatron" && is_bfloat16) result.grad_bytes = 4;
+  // NeMo AutoModel runs GPT-OSS with FlexAttention on Hopper.
+  if (std::string(result.match) == "automodel" && run.biased && !is_blackwell(run))
+    result.attention = kFlexAttention;
   result.sharded = result.sharded || says("fsdp");
   result.overlaps_tensor = result.overlaps_tensor || says("async");
   return result;

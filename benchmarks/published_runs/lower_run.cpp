@@ -303,6 +303,7 @@ void balance_attention(Function& function) {
 /// 1,024, ... 16,384 tokens (Shah et al. 2024, fig. 6), which is 325 n / (n + 265), and causal
 /// order halves the work of a tile. The profiles' rates are those at 4,096 tokens.
 constexpr double kHalfLength = 530, kRatedLength = 4096;
+constexpr double kTileQueries = 128;  ///< that one tile computes
 /// The rate of attention at heads of 64, relative to 128, from Hopper on: the exponentials of a
 /// score take as long. Same paper, fig. 5: 497 and 648 TFLOP/s. On B200 cuDNN has 651 at 4,096
 /// tokens (facebookexperimental/triton, pull request 891), where the profile has 1,060.
@@ -313,9 +314,13 @@ void shorten_rows(const Run& run, const Framework& framework, Function& function
   double slower = (1 + kHalfLength / length) / (1 + kHalfLength / kRatedLength);
   if (framework.keeps_converted && run.head_dim <= 64)
     slower /= is_blackwell(run) ? kSmallHeadsBlackwell : kSmallHeads;
-  // Every second layer sees a window.
-  if (run.window > 0)
-    slower *= (1 + std::min(1.0, 2 * static_cast<double>(run.window) / length)) / 2;
+  // Every second layer sees a window: its tiles have as many keys more as they have queries, and a
+  // start and an end as all.
+  if (run.window > 0) {
+    const double keys = std::min(length, static_cast<double>(run.window) + kTileQueries),
+                 whole = (length + kHalfLength) / 2;
+    slower *= (1 + std::min(1.0, (keys + kHalfLength / 2) / whole)) / 2;
+  }
   for (Step& step : function.steps) {
     if (is_attention(step.kernel))
       step.flops = std::llround(static_cast<double>(step.flops) * slower);
@@ -422,7 +427,7 @@ Machine used(const Run& run, const Machine& machine, const Framework& framework,
   Machine m = machine;
   const double traffic = framework.traffic ? value_of(*framework.traffic, run) : 1;
   for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= traffic;
-  for (ProductRate& rate : m.products) rate.flops *= product_rate(m.name, rate.dtype, run);
+  for (ProductRate& rate : m.products) rate.flops *= product_rate(m.name, run);
   for (KernelRate& rate : m.kernels) {
     if (is_attention(find_kernel(rate.kernel).value_or(KernelKind::none)))
       rate.flops *= framework.attention;

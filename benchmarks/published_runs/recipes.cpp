@@ -49,6 +49,15 @@ constexpr Recipe kRecipes[] = {
     {"qwen3 235b", "", 0, kNewest, false, false, Graphs::none},
 };
 
+/// Of the passes of a stage's chunks, those of which a forward and a backward run together: not
+/// those that fill a stage, one more than without overlap, and those that drain it.
+double paired(const Run& run) {
+  const int64_t chunks = std::max<int64_t>(1, run.interleave);
+  const int64_t passes = run.global_batch / run.dp / std::max<int64_t>(1, run.micro_batch) * chunks;
+  const int64_t alone = run.pp + (chunks - 1) * run.pp;  // a mean over the stages
+  return std::max(0.0, 1 - static_cast<double>(alone) / static_cast<double>(passes));
+}
+
 }  // namespace
 
 /// A release that is not known is the newest.
@@ -56,6 +65,7 @@ Experts experts_of(const Run& run) {
   Experts result;
   // HybridEP on GB200, DeepEP on H100 (examples/llm_benchmark).
   result.unique = run.system.find("automodel") != std::string::npos;
+  result.consecutive = result.unique;
   if (run.system.find("bridge") == std::string::npos) return result;
   const std::string gpu = lower(run.gpu_kind), model = lower(run.model);
   const bool is_wide = gpu.starts_with("g");  // NVLink joins the hosts of a rack
@@ -77,7 +87,7 @@ Experts experts_of(const Run& run) {
     result.graphs = result.unique ? Graphs::attention : Graphs::none;
   }
   if (result.fused) result.unique = result.overlaps = true, result.graphs = Graphs::step;
-  result.hidden = value_of(Constant::hidden_sending, run);
+  result.hidden = value_of(Constant::hidden_sending, run) * paired(run);
   // GPT-OSS keeps all activations where they fit.
   if (run.biased && !result.fused && !gpu.ends_with("b300")) result.recompute = "layernorm+moe_act";
   result.clamps = run.biased && !result.fused;

@@ -30,9 +30,9 @@ bool calibrates(const Run& run) {
   const bool titan = source.find("torchtitan") != std::string::npos;
   if (source.find("megatron-bridge") != std::string::npos) {
     const std::string gpu = family(run);
-    // Rates of Blackwell: Llama 3 8B in one release of Megatron-Bridge's summary. Products of odd
+    // Rates of GB300: Llama 3 8B in one release of Megatron-Bridge's summary. Products of odd
     // sizes: GPT-OSS.
-    if (run.release == 25.11 && run.params < 9e9 && is_blackwell(run)) return true;
+    if (run.release == 25.11 && run.params < 9e9 && gpu == "gb300") return true;
     if (run.biased && (run.release == 26.06 || run.release == 26.0601) && gpu.starts_with("gb"))
       return true;
   }

@@ -50,8 +50,7 @@ std::vector<Run> read_runs(const std::string& path);
 enum class Constant {
   a100_products,   ///< rates of matmuls, relative to the machine's profile
   h100_products,   ///< of H100 and H200
-  ultra_products,  ///< of B300 and GB300, relative to the share that B200 and GB200 hold
-  mxfp8_products,  ///< relative to float8
+  ultra_products,  ///< of GB300, relative to the share of the data sheet that GB200 holds
   odd_products,    ///< what products of experts take on Blackwell with sides of no multiple of 128
   hidden_sending,  ///< share of the shorter of sending and computing that hides
   eager_traffic    ///< bytes that kernels move, one op at a time
@@ -125,9 +124,10 @@ Framework framework_of(const Run& run);
 enum class Graphs { none, router, attention, step };
 /// How a framework runs experts.
 struct Experts {
-  bool unique = false;    ///< a token goes to a rank or a host once, whatever experts it has there
-  bool overlaps = false;  ///< sending hides behind the compute of another microbatch
-  double hidden = 0;      ///< then, so much of the shorter of the two
+  bool unique = false;  ///< a token goes to a rank or a host once, whatever experts it has there
+  bool consecutive = false;  ///< a token's experts are neighbours; else random
+  bool overlaps = false;     ///< sending hides behind the compute of another microbatch
+  double hidden = 0;         ///< then, so much of the shorter of the two
   Graphs graphs = Graphs::none;
   bool fused = false;          ///< activations and conversions are parts of the experts' products
   bool slow_gradient = false;  ///< a known fault of a release, see kSlowBiasGradient
@@ -140,8 +140,8 @@ bool is_blackwell(const Run& run);
 
 /// Its value for a run.
 double value_of(Constant constant, const Run& run);
-/// The rate of a machine's matmuls of a dtype for a run, relative to the profile.
-double product_rate(const std::string& machine, const std::string& dtype, const Run& run);
+/// The rate of a machine's matmuls for a run, relative to the profile.
+double product_rate(const std::string& machine, const Run& run);
 
 /// Model FLOPs of a step: 6 P + 12 L h s per token.
 double model_flops(const Run& run);

@@ -1,4 +1,6 @@
 // Published runs: the file's format, what is wrong with bad rows, and a few facts.
+#include <fstream>
+
 #include "benchmarks/published_runs/report.h"
 #include "cli/cli_run.h"
 #include "support/catch.h"
@@ -247,7 +249,7 @@ TEST_CASE("experts by recipe", "[runs]") {
                   again = gpt("B200", "26.04.01");
   CHECK(again.tensor == pairs.tensor);
   CHECK(again.tensor != once.tensor);
-  CHECK(gpt("GB200", "26.04.01").tensor < 0.6 * gpt("GB200", "26.02").tensor);  // it overlaps
+  CHECK(gpt("GB200", "26.04.01").tensor < 0.65 * gpt("GB200", "26.02").tensor);  // it overlaps
   const auto launched = [](const char* gpu) {
     return bridged(with(qwen(gpu, "1", "26.02.01"), "mxfp8", "fp8")).predicted;
   };
@@ -267,6 +269,92 @@ TEST_CASE("experts wait for their host", "[runs]") {
   CHECK(two < 0.7 * one);  // half as many microbatches
   CHECK(bridged(qwen("B200", "2", "26.06")).predicted >
         0.8 * bridged(qwen("B200", "1", "26.06")).predicted);
+}
+
+namespace {
+
+/// As NeMo AutoModel prints a mixture of experts.
+std::string automodel(const std::string& model, const std::string& batch, const std::string& gpus,
+                      const std::string& rest) {
+  return "NeMo AutoModel," + model + "," + batch + "," + gpus + ",1,1,1," +
+         gpus.substr(0, gpus.find(',')) + ",1,0," + rest;
+}
+
+const std::string kQwen = "Qwen3 30B-A3B,30.5,48,2048,32,4,768,4096,151936";
+const std::string kOss = "GPT OSS 120B,116.8,36,2880,64,8,2880,4096,201088";
+
+}  // namespace
+
+// NeMo AutoModel's gate for benchmarks gives a token neighbours: 8 of 128 experts lie on one of 8
+// ranks, but on two of 32.
+TEST_CASE("experts that are neighbours", "[runs]") {
+  const auto seconds = [](const std::string& row) { return bridged(row).predicted; };
+  const auto qwen_on = [&](const char* gpus, const char* batch, const char* experts) {
+    return seconds(
+        automodel(kQwen, batch, gpus, std::string("full,bf16,,,,x,") + experts + ",128\n"));
+  };
+  const double eight = qwen_on("8,GB200", "512,16", "128,8,8");
+  CHECK(eight == Approx(9.237).epsilon(0.05));
+  CHECK(qwen_on("32,GB200", "2048,16", "128,8,32") >
+        1.03 * qwen_on("32,GB200", "2048,16", "128,8,16"));
+  CHECK(qwen_on("8,GB200", "512,16", "120,8,8") > 1.01 * eight);  // 15 on a rank
+  CHECK(qwen_on("8,H100", "512,4", "128,8,8") == Approx(21.773).epsilon(0.05));
+  // FlexAttention on Hopper.
+  CHECK(seconds(automodel(kOss, "512,2", "64,H100", "none,bf16,,,,x,128,4,64,64\n")) ==
+        Approx(4.30).epsilon(0.15));
+}
+
+// A token's copy takes HybridEP time for its bytes and for each rank of the group.
+TEST_CASE("large groups of experts", "[runs]") {
+  const std::string rack = with(gpt_oss("26.08"), "GB300", "GB200");
+  const double few = bridged(rack).tensor,
+               many = bridged(with(rack, "128,4,16,64", "128,4,64,64")).tensor;
+  CHECK(many > 1.35 * few);  // 1.13 times the bytes
+  CHECK(many < 2 * few);
+}
+
+// Sending hides behind another microbatch, so that of the first forward and of the last backward
+// does not.
+TEST_CASE("few microbatches hide less", "[runs]") {
+  const double five = bridged(gpt_oss("26.08")).tensor,
+               ten = bridged(with(gpt_oss("26.08"), ",1280,4,", ",2560,4,")).tensor;
+  CHECK(ten / 2 < 0.95 * five);
+  CHECK(ten / 2 > 0.85 * five);
+}
+
+// A window of 128 in every second layer: tiles of 128 queries have 256 keys, and a start and an end
+// that take as long as 265, of (4,096 + 530) / 2.
+TEST_CASE("windows of attention", "[runs]") {
+  const std::string wide =
+      "Megatron-Bridge,GPT OSS,30,24,512,512,8,512,4096,4096,64,4,8,B200,1,1,1,8,1,0,none,bf16,,,,"
+      "\"summary, 26.04 NeMo Container\",8,1,8,64\n";
+  const double ratio = bridged(wide).predicted / bridged(with(wide, "GPT OSS", "Other")).predicted;
+  CHECK(ratio > 0.6);
+  CHECK(ratio < 0.75);
+}
+
+// Transformer Engine's guide to profiling of matmuls: a layer of 4,096 and 16,384 wide with 15,872
+// tokens on B300, forward, and the gradients of both operands. Training takes a little longer.
+TEST_CASE("products on Blackwell Ultra", "[runs]") {
+  const Machine b300 = Machine::load("b300");
+  const auto layer = [&](const char* dtype) {
+    double seconds = 0;
+    const int64_t tokens = 15872;
+    for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
+             {4096, 12288}, {4096, 4096}, {4096, 16384}, {16384, 4096}})
+      seconds += b300.product_seconds(dtype, tokens, out, in) +
+                 b300.product_seconds(dtype, tokens, in, out) +
+                 b300.product_seconds(dtype, in, out, tokens);
+    return seconds;
+  };
+  CHECK(layer("bfloat16") == Approx(1.063 * 13.1e-3).epsilon(0.05));
+  CHECK(layer("float8") == Approx(1.126 * 6.81e-3).epsilon(0.05));
+  CHECK(layer("mxfp8") == Approx(1.126 * 7.16e-3).epsilon(0.05));
+  CHECK(layer("nvfp4") == Approx(1.126 * 3.76e-3).epsilon(0.05));
+  const auto attention = [](const char* machine) {
+    return Machine::load(machine).kernel("attention", "bfloat16").flops;
+  };
+  CHECK(attention("gb300") > 1.15 * attention("gb200"));
 }
 
 // GPT-OSS: biases of experts, one at a time, and clamps; a release with a slow kernel for the
@@ -354,8 +442,8 @@ TEST_CASE("a system is left out", "[runs]") {
   REQUIRE(all.failed == 0);
   REQUIRE(out.failed == 0);
   const auto ratio = [&](size_t row) { return out.rows[row].predicted / all.rows[row].predicted; };
-  CHECK(ratio(0) < 0.9);   // products of odd sides by another system's runs
-  CHECK(ratio(1) < 0.99);  // MXFP8 as fast as float8
+  CHECK(ratio(0) < 0.97);  // products of odd sides by another system's runs
+  CHECK(ratio(1) == 1);    // B200's rates are fitted on no run
   CHECK(ratio(2) < 0.99);  // A100's rate from llm-foundry
   CHECK(ratio(2) > 0.95);
   CHECK(ratio(3) == 1);
@@ -367,6 +455,31 @@ TEST_CASE("a system is left out", "[runs]") {
   CHECK(out.by_system[2].rows == 1);
   CHECK(all.rows[4].calibrates);
   CHECK_FALSE(all.rows[3].calibrates);
+}
+
+// Levels of the files in the repository; every fourth row, as all take half a minute.
+TEST_CASE("errors on published runs stay where they are", "[runs]") {
+  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/benchmarks/published_runs/";
+  std::ifstream file(folder + "runs.csv");
+  std::string line, rows;
+  for (int i = 0; std::getline(file, line); ++i) {
+    if (i == 0 || i % 4 == 1) rows += line + "\n";
+  }
+  Folder f;
+  const RunsReport out = simulate_runs(f.write("some.csv", rows), nullptr, true);
+  CHECK(out.failed == 0);
+  CHECK(out.timed == 95);
+  INFO("error " << out.error);
+  CHECK(out.error < 0.065);
+  for (const SourceReport& system : out.by_system) {
+    if (system.source.find("fsdp2+cp") != std::string::npos) continue;  // not explained
+    INFO(system.source << " " << system.error);
+    CHECK(system.error < 0.1);
+  }
+  const RunsReport other = simulate_runs(folder + "automodel.csv");
+  CHECK(other.failed == 0);
+  INFO("AutoModel " << other.error);
+  CHECK(other.error < 0.09);
 }
 
 TEST_CASE("a machine of one's own prices all rows", "[runs]") {
