@@ -1,7 +1,8 @@
 // What layouts of single tensors could save: for five models and three meshes the plan by rules,
 // and the optimum over all layouts of single tensors, step by step. The batch has 64 samples on any
 // mesh, or N of each rank. Writes a table in Markdown:
-//   bench_single_tensors [--model NAME] [--mesh MESH] [--batch N] [--seconds S]
+//   bench_single_tensors [--model NAME] [--mesh MESH] [--batch N] [--device cpu|cuda]
+//       [--seconds S]
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -28,8 +29,9 @@ struct NamedModel {
   Build loss_of;
 };
 
-PlanModel model_of(const NamedModel& named, int64_t batch) {
+PlanModel model_of(const NamedModel& named, int64_t batch, const std::string& device) {
   PlanModel model;
+  model.device = device;
   model.name = named.name;
   model.layers = named.layers;
   model.build = [loss_of = named.loss_of, batch](const PlanBuild& build) {
@@ -144,14 +146,14 @@ void print_row(const PlanModel& model, const Mesh& mesh, int64_t batch, const Ma
     return;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  fmt::print("| {} | `{}` | {} | `{}` | {:.1f} ms | {} | {} | {:.1f} ms | {} | {} | {:.0f} s |\n",
-             model.name, mesh.to_string(), batch, layout, 1e3 * t.planned,
-             percent(t.least, t.planned), percent(t.bound, t.planned), 1e3 * p.seconds,
-             percent(t.floor, p.seconds),
-             t.played == 0 ? "-"
-                           : fmt::format("`{}`: {:+.1f} % when played", t.rules,
-                                         100 * (t.played / t.before - 1)),
-             took.count());
+  fmt::print(
+      "| {} | `{}` | {} | `{}` | {:.1f} ms | {} | {} | {:.1f} ms | {} | {} | {:.0f} s |\n",
+      model.name, mesh.to_string(), batch, layout, 1e3 * t.planned, percent(t.least, t.planned),
+      percent(t.bound, t.planned), 1e3 * p.seconds, percent(t.floor, p.seconds),
+      t.played == 0
+          ? "-"
+          : fmt::format("`{}`: {:+.1f} % when played", t.rules, 100 * (t.played / t.before - 1)),
+      took.count());
   std::fflush(stdout);
 }
 
@@ -159,12 +161,13 @@ void print_row(const PlanModel& model, const Mesh& mesh, int64_t batch, const Ma
 
 int main(int argc, char** argv) {
   CLI::App app("What layouts of single tensors could save.");
-  std::string only, only_mesh;
+  std::string only, only_mesh, device = "cuda";
   double seconds = 10;
   int64_t of_rank = 0;
   app.add_option("--model", only, "Only this model.");
   app.add_option("--mesh", only_mesh, "Only this mesh.");
   app.add_option("--batch", of_rank, "Samples of each rank; 0: 64 of all ranks together.");
+  app.add_option("--device", device, "Kernels of cpu or cuda.");
   app.add_option("--seconds", seconds, "Time of a search.");
   CLI11_PARSE(app, argc, argv);
   const Machine machine = Machine::load("h100");
@@ -184,7 +187,7 @@ int main(int argc, char** argv) {
       if (!wanted) continue;
       const Mesh mesh = Mesh::parse(text);
       const int64_t batch = of_rank > 0 ? of_rank * mesh.size() : kBatch;
-      print_row(model_of(model, batch), mesh, batch, machine, seconds);
+      print_row(model_of(model, batch, device), mesh, batch, machine, seconds);
     }
   }
   return 0;
