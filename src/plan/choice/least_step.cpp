@@ -23,6 +23,7 @@
 #include "plan/choice/least_step.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <limits>
@@ -40,6 +41,8 @@ double least_sent(const Overlap& overlap) {
 namespace {
 
 constexpr int kMostSolutions = 24, kChanges = 6000;
+constexpr int kPlain = 4;         ///< of these: with one weight for all links of a phase
+constexpr double kAsIs = -1;      ///< no weight
 constexpr double kNear = 0.001;   ///< of the bound: further weights do not pay
 constexpr double kStays = 0.7;    ///< share of the best weights in those that are tried next
 constexpr double kOneOf = 0.125;  ///< of the time limit, for one choice but the first
@@ -82,6 +85,19 @@ class Weights {
     return point;
   }
 
+  /// All links of a phase wholly, or not at all; kAsIs for those of the other.
+  std::vector<std::vector<double>> patterns() const {
+    std::vector<std::vector<double>> all;
+    for (const Phase phase : {Phase::before, Phase::after}) {
+      for (const double to : {0.0, 1.0}) {
+        all.emplace_back();
+        for (int l = 0; l < order_.links(); ++l)
+          all.back().push_back(order_.of_link(l) == phase ? to : kAsIs);
+      }
+    }
+    return all;
+  }
+
   /// `patterns`: weights of links to move towards.
   template <typename Random>
   Point changed(Point point, const std::vector<std::vector<double>>& patterns,
@@ -90,7 +106,9 @@ class Weights {
     const double size = std::pow(10.0, -3 * unit(random));
     if (!patterns.empty() && unit(random) < kLinks) {
       const std::vector<double>& to = patterns[random() % patterns.size()];
-      for (size_t l = 0; l < to.size(); ++l) point.chain[l] += size * (to[l] - point.chain[l]);
+      for (size_t l = 0; l < to.size(); ++l) {
+        if (to[l] != kAsIs) point.chain[l] += size * (to[l] - point.chain[l]);
+      }
       return point;
     }
     const auto move = [&](double& x) { x = std::clamp(x + size * (unit(random) - 0.5), 0.0, 1.0); };
@@ -185,15 +203,27 @@ class Cuts {
   }
 
   double least(const ByPhase<StepWeights>& weights) const {
-    ByPhase<std::vector<double>> of_range;
-    for (size_t p = 0; p < weights.size(); ++p) {
-      of_range[p].resize(ranges_.size());
-      for (const auto& [links, number] : ranges_) of_range[p][number] = weights[p].of(links);
+    // The least beside 1, 2, 4, ... links in a row, from each; all phases have the same.
+    std::vector<std::vector<double>> rows{weights[kBefore].beside};
+    for (size_t n = 1; 2 * n <= links_; n *= 2) {
+      const std::vector<double>& half = rows.back();
+      std::vector<double> row(links_ - 2 * n + 1);
+      for (size_t l = 0; l < row.size(); ++l) row[l] = std::min(half[l], half[l + n]);
+      rows.push_back(std::move(row));
+    }
+    std::vector<double> of_range(ranges_.size(), std::numeric_limits<double>::infinity());
+    for (const auto& [links, number] : ranges_) {
+      if (links.first >= links.last) continue;
+      const auto many = static_cast<unsigned>(links.last - links.first);
+      const std::vector<double>& row = rows[static_cast<size_t>(std::bit_width(many)) - 1];
+      of_range[number] = std::min(row[static_cast<size_t>(links.first)],
+                                  row[static_cast<size_t>(links.last) - std::bit_floor(many)]);
     }
     double least = std::numeric_limits<double>::infinity();
     for (const Cut& cut : cuts_) {
       double seconds = cut.more + counted(cut.sent, weights);
-      for (const Kernels& k : cut.kernels) seconds += of_range[k.phase][k.range] * k.seconds;
+      for (const Kernels& k : cut.kernels)
+        seconds += std::min(weights[k.phase].compute, of_range[k.range]) * k.seconds;
       for (size_t l = 0; l < links_; ++l) seconds += weights[kBefore].chain[l] * cut.chain[l];
       least = std::min(least, seconds);
     }
@@ -265,7 +295,7 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<P
   std::mt19937_64 random(1);
   LeastStep best;
   Cuts cuts(problem.order());
-  std::vector<std::vector<double>> patterns{all.start(0).chain, all.start(1).chain};
+  std::vector<std::vector<double>> patterns = all.patterns();
   solver::Options options;
   options.seconds = limit;
   Point point = all.start(0), best_point = point;
@@ -282,8 +312,10 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<P
     const double more = LayoutProblem::seconds(solution.cost) + rest - counted(times, weights);
     cuts.add(more, std::move(times));
     const double loss = 1 - all.beside(1), gain = 1 - least_sent(costs.machine().overlap);
-    for (const size_t count : {size_t{1}, cuts.size()})
-      patterns.push_back(cuts.pattern(count, gain, loss));
+    if (n >= kPlain) {
+      for (const size_t count : {size_t{1}, cuts.size()})
+        patterns.push_back(cuts.pattern(count, gain, loss));
+    }
     options.seconds = kOneOf * limit;
     if (n == 0) {
       point = all.start(0.5);
@@ -295,7 +327,7 @@ LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<P
       const double least = cuts.least(all.of(next));
       if (least > most) most = least, point = next;
     }
-    if (most <= best.seconds * (1 + kNear)) break;
+    if (n >= kPlain && most <= best.seconds * (1 + kNear)) break;
     if (n > 1) point = all.between(point, best_point, kStays);
   }
   return best;
