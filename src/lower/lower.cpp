@@ -14,6 +14,7 @@
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
 #include "lower/passes/dots_in_attention.h"
+#include "lower/passes/fill_waits.h"
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
@@ -99,9 +100,10 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
     dots_in_attention(program, options.may_own_dot);
     after("dots_in_attention", [&] { return to_string(program); });
   }
+  if (options.overlap) fill_waits(program, options.prices);
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });
-  if (options.overlap) schedule(program);
+  if (options.overlap) schedule(program, options.prices);
   after("schedule", [&] { return to_string(program); });
   if (options.overlap)
     collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);

@@ -37,9 +37,9 @@ SharedWork::SharedWork(Program one, Program two, int64_t layers, std::vector<int
 double SharedWork::of(const Program& program, int64_t ranks) const {
   const Costs costs(*machine_, Mesh::parse("all:1"));
   double seconds = 0;
-  for (const LeastTimes& times : shared_sum(program, program.functions[0], costs, ranks,
-                                            microbatches_, [](const auto&) { return Place(); }))
-    seconds += times.kernels;
+  for (const PlacedTimes& times : shared_sum(program, program.functions[0], costs, ranks,
+                                             microbatches_, [](const auto&) { return Place(); }))
+    seconds += times.all_kernels();
   return kFusedOtherwise * seconds;
 }
 

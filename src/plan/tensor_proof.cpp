@@ -67,9 +67,9 @@ std::string layout_of(const PricedPlan& plan, const PlanStep& step) {
                                           plan.zero, plan.over));
 }
 
-double all_of(const ByPhase<LeastTimes>& times) {
+double all_of(const ByPhase<PlacedTimes>& times) {
   double seconds = 0;
-  for (const LeastTimes& t : times) seconds += t.kernels + t.beside;
+  for (const PlacedTimes& t : times) seconds += t.all_kernels();
   return seconds;
 }
 
@@ -94,14 +94,15 @@ double TensorProof::sum_of(const Models& models, const PricedPlan& plan) const {
 }
 
 /// Sums by phase of the whole model, from one layer and from two.
-ByPhase<LeastTimes> TensorProof::of_all_layers(
-    const Models& models, const std::function<ByPhase<LeastTimes>(const PlanStep&)>& sum) {
-  ByPhase<LeastTimes> all = sum(*models.one);
+ByPhase<PlacedTimes> TensorProof::of_all_layers(
+    const Models& models, const std::function<ByPhase<PlacedTimes>(const PlanStep&)>& sum) {
+  ByPhase<PlacedTimes> all = sum(*models.one);
   if (models.one == models.two) return all;
-  const ByPhase<LeastTimes> two = sum(*models.two);
+  const auto more = static_cast<double>(models.layers - 1);
+  const ByPhase<PlacedTimes> two = sum(*models.two);
   for (size_t p = 0; p < all.size(); ++p) {
-    for (double LeastTimes::*of : {&LeastTimes::kernels, &LeastTimes::beside})
-      all[p].*of += static_cast<double>(models.layers - 1) * (two[p].*of - all[p].*of);
+    for (auto& [links, seconds] : all[p].kernels) seconds *= 1 - more;
+    for (const auto& [links, seconds] : two[p].kernels) all[p].kernels[links] += more * seconds;
   }
   return all;
 }
@@ -109,26 +110,27 @@ ByPhase<LeastTimes> TensorProof::of_all_layers(
 /// Seconds of compute steps that are no kernels, in equal shares, fused as one rank may or as the
 /// plan's ranks do, whichever takes less: steps are merged greedily, so that one rank, which could
 /// merge most, may store more than ranks that wait for each other in between.
-ByPhase<LeastTimes> TensorProof::shared(const Models& models, const LayoutProblem& problem,
-                                        const PricedPlan& plan) const {
+ByPhase<PlacedTimes> TensorProof::shared(const Models& models, const LayoutProblem& problem,
+                                         const PricedPlan& plan) const {
   const auto place_of = [&](const std::string& name) { return problem.order().of(name); };
+  const Place anywhere = problem.order().anywhere();
   const Mesh one = Mesh::parse("all:1");
   const Costs costs(candidates_.machine(), one), costs_there(candidates_.machine(), plan.mesh);
-  ByPhase<LeastTimes> shares = of_all_layers(models, [&](const PlanStep& step) {
+  ByPhase<PlacedTimes> shares = of_all_layers(models, [&](const PlanStep& step) {
     const Program program = on_one_rank(step, candidates_.model().device);
-    return shared_sum(program, program.functions[0], costs, plan.mesh.size(), {}, place_of);
+    return shared_sum(program, program.functions[0], costs, plan.mesh.size(), {}, place_of,
+                      anywhere);
   });
-  const ByPhase<LeastTimes> own = of_all_layers(models, [&](const PlanStep& step) {
+  const ByPhase<PlacedTimes> own = of_all_layers(models, [&](const PlanStep& step) {
     const Program program =
         candidates_.pricer().lowered(plan.mesh, layout_of(plan, step), step, false);
-    return shared_sum(program, program.functions[0], costs_there, 1, {}, place_of);
+    return shared_sum(program, program.functions[0], costs_there, 1, {}, place_of, anywhere);
   });
   const double least = std::min(all_of(own), all_of(shares));
   if (least >= all_of(shares)) return shares;
   const double scale = least / all_of(shares);
-  for (LeastTimes& times : shares) {
-    times.kernels *= scale;
-    times.beside *= scale;
+  for (PlacedTimes& times : shares) {
+    for (auto& [links, seconds] : times.kernels) seconds *= scale;
   }
   return shares;
 }
@@ -174,7 +176,7 @@ void TensorProof::compare(const PricedCandidate& best, const Models& models) {
   result_.bound = LayoutProblem::seconds(solution.bound);
   const bool saves = result_.least <= (1 - kSaved) * result_.planned;
   problem.problem().limit.reset();  // other layouts may need less memory for other things
-  const ByPhase<LeastTimes> shares = shared(models, problem, p);
+  const ByPhase<PlacedTimes> shares = shared(models, problem, p);
   const LeastStep least =
       least_step(problem, costs, shares, std::max(options.seconds, until - clock_.seconds()));
   result_.floor = least.seconds;

@@ -33,10 +33,10 @@ class TensorProof {
   std::string unfit(const PricedCandidate& best) const;
   Models models();
   double sum_of(const Models& models, const PricedPlan& plan) const;
-  static ByPhase<LeastTimes> of_all_layers(
-      const Models& models, const std::function<ByPhase<LeastTimes>(const PlanStep&)>& sum);
-  ByPhase<LeastTimes> shared(const Models& models, const LayoutProblem& problem,
-                             const PricedPlan& plan) const;
+  static ByPhase<PlacedTimes> of_all_layers(
+      const Models& models, const std::function<ByPhase<PlacedTimes>(const PlanStep&)>& sum);
+  ByPhase<PlacedTimes> shared(const Models& models, const LayoutProblem& problem,
+                              const PricedPlan& plan) const;
   std::vector<WantedLayout> wanted(const LayoutProblem& problem, const Repeats& repeats,
                                    const std::vector<int>& choice) const;
   void compare(const PricedCandidate& best, const Models& models);

@@ -27,14 +27,16 @@ namespace {
 
 constexpr double kFastLinks = 8;   ///< see fast_deadlines_
 constexpr double kUsualLinks = 4;  ///< see hidden_by_
+constexpr double kMargin = 2;      ///< by which a collective may take longer than its price
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
 class Scheduler {
  public:
   /// `room`: live bytes allowed at any point.
-  Scheduler(Program& program, Function& function, int64_t room)
+  Scheduler(Program& program, Function& function, const StepPrices& prices, int64_t room)
       : program_(program),
         function_(function),
+        prices_(prices),
         touches_(program.buffers.size()),
         using_(program.buffers.size()),
         live_ranges_(program.buffers.size()),
@@ -155,19 +157,38 @@ class Scheduler {
   }
 
   void find_deadlines() {
-    for (const Step& step : compute_) work_.push_back(work_.back() + work_of(step));
+    for (const Step& step : compute_)
+      work_.push_back(work_.back() + (prices_.seconds ? seconds_of(step) : work_of(step)));
     std::vector<Sent> sent;
     for (const Bucket& e : buckets_) {
       sent.push_back({e.members[0].axes, 0, work_[e.end]});
       for (const Step& step : e.members) sent.back().bytes += static_cast<double>(step.bytes);
     }
+    deadlines_ = start_deadlines(sent, work_.back());
+    fast_deadlines_ = start_deadlines(sent, work_.back() / kFastLinks);
     std::map<std::vector<int>, double> bytes;  // by axes
     for (const Sent& s : sent) bytes[s.axes] += s.bytes;
     hidden_by_.clear();
     for (const Sent& s : sent)
       hidden_by_.push_back(work_.back() * s.bytes / std::max(bytes[s.axes], 1.0) / kUsualLinks);
-    deadlines_ = start_deadlines(sent, work_.back());
-    fast_deadlines_ = start_deadlines(sent, work_.back() / kFastLinks);
+    if (!prices_.seconds) return;
+    for (size_t e = 0; e < buckets_.size(); ++e) {
+      hidden_by_[e] = prices_.transfer * prices_.of_bucket(buckets_[e].members);
+      sent[e].takes = kMargin * hidden_by_[e];
+    }
+    deadlines_ = latest_starts(sent);
+  }
+
+  double seconds_of(const Step& step) const {
+    if (step.body.empty()) return prices_.seconds(step);
+    double seconds = 0;
+    for (const Function& body : step.body) {
+      for (const Step& inner : body.steps) {
+        if (inner.kind == StepKind::compute)
+          seconds += static_cast<double>(step.loop.iterations) * seconds_of(inner);
+      }
+    }
+    return seconds;
   }
 
   /// The transient buffers of a bucket's operands and results, each once.
@@ -387,6 +408,7 @@ class Scheduler {
 
   Program& program_;
   Function& function_;
+  const StepPrices& prices_;
   std::vector<Step> compute_;
   std::vector<Bucket> buckets_;
   int stores_ = 0;  ///< slot of the first compute step that stores
@@ -397,11 +419,12 @@ class Scheduler {
   std::set<int> outer_;                 ///< buffers of the function around a loop's body
   const BucketAttachments attachments_;
   LiveBytes live_bytes_;
-  std::vector<double> work_ = {0};      ///< operations before each compute step
-  std::vector<double> deadlines_;       ///< of the starts of buckets, in operations
+  /// Work before each compute step: seconds, or operations if there is no machine.
+  std::vector<double> work_ = {0};
+  std::vector<double> deadlines_;       ///< of the starts of buckets, in work
   std::vector<double> fast_deadlines_;  ///< the same with links kFastLinks times as fast
-  /// Operations that take as long as a bucket if links are kUsualLinks times as fast as those with
-  /// which all of the function's work hides all that is sent over the axes.
+  /// Work that takes as long as a bucket. Without a machine: if links are kUsualLinks times as fast
+  /// as those with which all of the function's work hides all that is sent over the axes.
   std::vector<double> hidden_by_;
   int64_t limit_ = 0;
   const int64_t room_;
@@ -411,20 +434,20 @@ class Scheduler {
 
 namespace {
 
-void schedule(Program& program, Function& function, int64_t room) {
+void schedule(Program& program, Function& function, const StepPrices& prices, int64_t room) {
   const std::vector<int64_t> alive = live_bytes(program, function);
   room = std::max(room, *std::max_element(alive.begin(), alive.end()));
   for (size_t s = 0; s < function.steps.size(); ++s) {
     for (Function& body : function.steps[s].body)
-      schedule(program, body, room - alive[s] + peak_live_bytes(program, body));
+      schedule(program, body, prices, room - alive[s] + peak_live_bytes(program, body));
   }
-  Scheduler(program, function, room).run();
+  Scheduler(program, function, prices, room).run();
 }
 
 }  // namespace
 
-void schedule(Program& program) {
-  for (Function& f : program.functions) schedule(program, f, 0);
+void schedule(Program& program, const StepPrices& prices) {
+  for (Function& f : program.functions) schedule(program, f, prices, 0);
 }
 
 }  // namespace tessera

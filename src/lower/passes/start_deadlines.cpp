@@ -20,10 +20,8 @@ double work_of(const Step& step) {
   return work;
 }
 
-std::vector<double> start_deadlines(const std::vector<Sent>& buckets, double work) {
-  std::map<std::vector<int>, double> bytes,
-      next;  // by axes; `next`: the deadline of the bucket that is needed next
-  for (const Sent& e : buckets) bytes[e.axes] += e.bytes;
+std::vector<double> latest_starts(const std::vector<Sent>& buckets) {
+  std::map<std::vector<int>, double> next;  // by axes: the start of the bucket that comes next
   std::vector<size_t> order(buckets.size());
   std::iota(order.rbegin(), order.rend(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -31,11 +29,17 @@ std::vector<double> start_deadlines(const std::vector<Sent>& buckets, double wor
   std::vector<double> starts(buckets.size(), 0);
   for (const size_t number : order) {
     const Sent& e = buckets[number];
-    const double share = work * e.bytes / std::max(bytes[e.axes], 1.0);
     const auto it = next.try_emplace(e.axes, e.needed).first;
-    it->second = starts[number] = std::min(it->second, e.needed) - share;
+    it->second = starts[number] = std::min(it->second, e.needed) - e.takes;
   }
   return starts;
+}
+
+std::vector<double> start_deadlines(std::vector<Sent> buckets, double work) {
+  std::map<std::vector<int>, double> bytes;  // by axes
+  for (const Sent& e : buckets) bytes[e.axes] += e.bytes;
+  for (Sent& e : buckets) e.takes = work * e.bytes / std::max(bytes[e.axes], 1.0);
+  return latest_starts(buckets);
 }
 
 }  // namespace tessera

@@ -117,7 +117,9 @@ void LayoutProblem::add_ops() {
       double seconds = way.seconds;
       if (weights_) {
         const auto op = static_cast<int>(n);
-        seconds = (*weights_)[static_cast<size_t>(order_.of(op).phase)].of(least(op, way));
+        const Place place = order_.of(op);
+        seconds = (*weights_)[static_cast<size_t>(place.phase)].of(least(op, way), place.beside(),
+                                                                   order_.link_in(op));
       }
       choice.cost.push_back(picoseconds(seconds * weight_of(static_cast<int>(n))));
     }
@@ -250,7 +252,7 @@ void LayoutProblem::add_value(int value) {
     of_reads_[v] = static_cast<int>(problem_.nodes.size());
     problem_.nodes.push_back(std::move(choice));
     add_moves(of_value_[v], of_reads_[v], value, layouts_[v], layouts_[v], weight,
-              order_.of_reads(value), order_.is_link(value));
+              order_.of_reads(value), order_.link_of(value));
   }
   if (!is_stored(value)) return;
   solver::Node& stored = problem_.nodes[static_cast<size_t>(of_value_[v])];
@@ -261,16 +263,16 @@ void LayoutProblem::add_value(int value) {
 
 /// An edge that costs `times` moves of a value.
 void LayoutProblem::add_moves(int a, int b, int value, Places from, Places to, double times,
-                              Phase phase, bool in_chain) {
+                              Phase phase, int link) {
   const FlatValue& v = flat_.values[static_cast<size_t>(value)];
   // What has no operands is computed again instead.
   if (v.made_by >= 0 && flat_.ops[static_cast<size_t>(v.made_by)].in.empty()) return;
   std::vector<int64_t> costs;
-  for (const double seconds : moves_.seconds(v.shape, v.dtype, from, to, phase, in_chain))
+  for (const double seconds : moves_.seconds(v.shape, v.dtype, from, to, phase, link))
     costs.push_back(seconds >= MovePrices::kNever ? solver::kForbidden
                                                   : picoseconds(seconds * times));
   add_edge(a, b, std::move(costs));
-  move_edges_.push_back({value, {a, b}, std::move(from), std::move(to), times, phase, in_chain});
+  move_edges_.push_back({value, {a, b}, std::move(from), std::move(to), times, phase, link});
 }
 
 LayoutProblem::Places LayoutProblem::made(int value) const {
@@ -301,15 +303,15 @@ void LayoutProblem::add_edge(int a, int b, std::vector<int64_t> cost) {
 void LayoutProblem::add_read(int value, int node, const Places& needs, double weight, int op) {
   const auto v = static_cast<size_t>(value);
   const Phase phase = order_.of_read(value, op);
-  const bool in_chain = op >= 0 && order_.is_link(value, op);
+  const int link = op >= 0 ? order_.link_of(value, op) : -1;
   if (of_value_[v] < 0) {
     const int by = flat_.values[v].made_by;
     if (by < 0) return;  // it is fed as it is read
     add_moves(of_op_[static_cast<size_t>(by)], node, value, made(value), needs, weight, phase,
-              in_chain);
+              link);
   } else {
     const double share = weight / std::max(1, reads_[v] - 1);
-    add_moves(of_reads_[v], node, value, layouts_[v], needs, share, phase, in_chain);
+    add_moves(of_reads_[v], node, value, layouts_[v], needs, share, phase, link);
   }
 }
 
@@ -319,7 +321,7 @@ void LayoutProblem::add_made(int value) {
   if (of_value_[v] < 0) return;
   const int op = flat_.values[v].made_by;
   add_moves(of_op_[static_cast<size_t>(op)], of_value_[v], value, made(value), layouts_[v],
-            weight_of(op), order_.of_reads(value), order_.is_link(value));
+            weight_of(op), order_.of_reads(value), order_.link_of(value));
 }
 
 void LayoutProblem::add_updates() {
@@ -362,35 +364,30 @@ TensorLayout LayoutProblem::layout(const std::vector<int>& choice, int value) co
   return layout;
 }
 
-/// What of a way no fusion takes away, by what it may run beside.
+/// What of a way no fusion takes away.
 LeastTimes LayoutProblem::least(int op, const OpSplit& way) const {
-  const double kernels = way.least.kernels + excess(op, way);
-  LeastTimes least;
-  (order_.of(op).beside ? least.beside : least.kernels) = kernels;
-  if (order_.is_in_chain(op)) {
-    least.chain = way.least.chain;
-  } else {
-    least.sent = way.least.sent;
-  }
+  LeastTimes least = way.least;
+  least.kernels += excess(op, way);
   return least;
 }
 
-ByPhase<LeastTimes> LayoutProblem::least(const std::vector<int>& choice) {
-  ByPhase<LeastTimes> least;
+ByPhase<PlacedTimes> LayoutProblem::least(const std::vector<int>& choice) {
+  ByPhase<PlacedTimes> least;
   const auto strategy = [&](int node) {
     return static_cast<size_t>(choice[static_cast<size_t>(node)]);
   };
   for (size_t n = 0; n < ways_.size(); ++n) {
     const auto op = static_cast<int>(n);
-    least[static_cast<size_t>(order_.of(op).phase)].add(
-        this->least(op, (*ways_[n])[strategy(of_op_[n])]), weight_of(op));
+    const Place place = order_.of(op);
+    least[static_cast<size_t>(place.phase)].add(this->least(op, (*ways_[n])[strategy(of_op_[n])]),
+                                                place.beside(), order_.link_in(op), weight_of(op));
   }
   for (const MoveEdge& edge : move_edges_) {
     const FlatValue& v = flat_.values[static_cast<size_t>(edge.value)];
     least[static_cast<size_t>(edge.phase)].add(
         moves_.least(v.shape, v.dtype, edge.from[strategy(edge.nodes[0])],
-                     edge.to[strategy(edge.nodes[1])], edge.phase, edge.in_chain),
-        edge.times);
+                     edge.to[strategy(edge.nodes[1])], edge.phase, edge.link),
+        {}, edge.link, edge.times);
   }
   return least;
 }

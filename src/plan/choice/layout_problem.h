@@ -49,7 +49,7 @@ class LayoutProblem {
   /// The layout that a choice of the problem gives a value, as a rule would say it.
   TensorLayout layout(const std::vector<int>& choice, int value) const;
   /// What no schedule and fusion takes away of a choice.
-  ByPhase<LeastTimes> least(const std::vector<int>& choice);
+  ByPhase<PlacedTimes> least(const std::vector<int>& choice);
   static double seconds(int64_t cost) { return static_cast<double>(cost) * 1e-12; }
 
  private:
@@ -62,7 +62,7 @@ class LayoutProblem {
     Places from, to;
     double times;
     Phase phase;
-    bool in_chain;
+    int link;
   };
   StepOrder find_order();
   LeastTimes least(int op, const OpSplit& way) const;
@@ -86,7 +86,7 @@ class LayoutProblem {
   void find_updates();
   bool is_stored(int value) const;
   void add_moves(int a, int b, int value, Places from, Places to, double times, Phase phase,
-                 bool in_chain);
+                 int link);
   Places made(int value) const;
   Places needs(int op, int value) const;
   void add_edge(int a, int b, std::vector<int64_t> cost);

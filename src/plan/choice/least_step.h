@@ -21,7 +21,7 @@ double least_sent(const Overlap& overlap);
 
 /// The largest bound that weights give. `shared`: seconds of the compute steps that are no kernels,
 /// at least. Changes the weights of `problem`. Starts no further solution after `limit` seconds.
-LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<LeastTimes>& shared,
+LeastStep least_step(LayoutProblem& problem, const Costs& costs, const ByPhase<PlacedTimes>& shared,
                      double limit);
 
 }  // namespace tessera

@@ -65,7 +65,7 @@ uint64_t pair_of(int from, int to) {
 
 double MovePrices::straight(Kind& kind, int from, int to, Slot slot) {
   const uint64_t pair = pair_of(from, to);
-  const auto [known, is_new] = slot.of(kind.known).straight.try_emplace(pair, 0);
+  const auto [known, is_new] = kind.known[slot].straight.try_emplace(pair, 0);
   if (!is_new || from == to) return known->second;
   auto move = kind.moves.find(pair);
   if (move == kind.moves.end()) {
@@ -76,14 +76,13 @@ double MovePrices::straight(Kind& kind, int from, int to, Slot slot) {
   }
   const MoveTimes& times = move->second;
   known->second = has_weights_ && times.seconds < kNever
-                      ? weights_[static_cast<size_t>(slot.phase)].of(slot.in_chain ? times.in_chain
-                                                                                   : times.least)
+                      ? weights_[static_cast<size_t>(slot.phase)].of(times.least, {}, slot.link)
                       : times.seconds;
   return known->second;
 }
 
 double MovePrices::least(Kind& kind, int from, int to, Slot slot) {
-  Kind::Known& known = slot.of(kind.known);
+  Kind::Known& known = kind.known[slot];
   if (const auto it = known.least.find(pair_of(from, to)); it != known.least.end())
     return it->second;
   double least = straight(kind, from, to, slot);
@@ -101,31 +100,32 @@ double MovePrices::least(Kind& kind, int from, int to, Slot slot) {
 std::vector<double> MovePrices::seconds(const Shape& shape, DType dtype,
                                         const std::vector<TensorLayout>& from,
                                         const std::vector<TensorLayout>& to, Phase phase,
-                                        bool in_chain) {
+                                        int link) {
   Kind& kind = kind_of(shape, dtype);
   std::vector<int> ends;
   for (const TensorLayout& layout : to) ends.push_back(number_of(layout));
   std::vector<double> seconds;
   for (const TensorLayout& layout : from) {
     const int begin = number_of(layout);
-    for (const int end : ends) seconds.push_back(least(kind, begin, end, {phase, in_chain}));
+    for (const int end : ends) seconds.push_back(least(kind, begin, end, {phase, link}));
   }
   return seconds;
 }
 
 LeastTimes MovePrices::least(const Shape& shape, DType dtype, const TensorLayout& from,
-                             const TensorLayout& to, Phase phase, bool in_chain) {
+                             const TensorLayout& to, Phase phase, int link) {
   Kind& kind = kind_of(shape, dtype);
   const int begin = number_of(from), end = number_of(to);
-  const Slot slot{phase, in_chain};
+  const Slot slot{phase, link};
   least(kind, begin, end, slot);
   LeastTimes sum;
   const auto add = [&](int a, int b) {
     const auto move = kind.moves.find(pair_of(a, b));
     if (move == kind.moves.end()) return;  // equal layouts
-    sum.add(in_chain ? move->second.in_chain : move->second.least, 1);
+    sum.chain += move->second.least.chain;
+    for (const auto& [lane, seconds] : move->second.least.sent) sum.add(lane, seconds);
   };
-  const Kind::Known& known = slot.of(kind.known);
+  const Kind::Known& known = kind.known[slot];
   const auto by = known.by.find(pair_of(begin, end));
   if (by == known.by.end()) {
     add(begin, end);
@@ -172,7 +172,7 @@ MovePrices::MoveTimes MovePrices::price(const Shape& shape, DType dtype, const T
       const CollectiveKind collective = collective_of(move.kind);
       const double seconds = costs_.collective(collective, counted, move.axes);
       times.seconds += seconds;
-      times.in_chain.chain += seconds;
+      times.least.chain += seconds;
       times.least.add(move.axes, sent_alone(costs_, collective, counted, move.axes));
     }
     at = move.after;

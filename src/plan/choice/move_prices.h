@@ -1,7 +1,9 @@
 // What it costs to bring a tensor from one layout to another.
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,21 +25,27 @@ class MovePrices {
   /// or by way of another layout of the tensor, whichever takes less: Resharder's paths send the
   /// fewest bytes, which may take longer than others. Row-major; kNever where there is no way. A
   /// value that is not partial becomes partial at no cost: it counts on one coordinate only. With
-  /// weights what is sent counts so much, without the starts.
+  /// weights what is sent counts so much, without the starts. `link`: of the chain, or -1.
   std::vector<double> seconds(const Shape& shape, DType dtype,
                               const std::vector<TensorLayout>& from,
                               const std::vector<TensorLayout>& to, Phase phase = Phase::before,
-                              bool in_chain = false);
+                              int link = -1);
   void set_weights(const ByPhase<StepWeights>& weights);
   /// What is sent on the way that takes least.
   LeastTimes least(const Shape& shape, DType dtype, const TensorLayout& from,
-                   const TensorLayout& to, Phase phase, bool in_chain);
+                   const TensorLayout& to, Phase phase, int link);
   static constexpr double kNever = 1e30;
 
  private:
   struct MoveTimes {
     double seconds = 0;  ///< starts included
-    LeastTimes least = {}, in_chain = {};
+    LeastTimes least = {};
+  };
+  /// What a second of a move counts depends on its phase and on the link that it is.
+  struct Slot {
+    Phase phase;
+    int link;
+    auto operator<=>(const Slot&) const = default;
   };
   /// Tensors of equal sizes, and what is known of their moves, by the numbers of two layouts.
   struct Kind {
@@ -49,19 +57,10 @@ class MovePrices {
       std::unordered_map<uint64_t, double> straight = {}, least = {};
       std::unordered_map<uint64_t, int> by = {};  ///< the layout between; none: straight
     };
-    std::array<ByPhase<Known>, 2> known = {};  ///< by whether it is in the chain
+    std::map<Slot, Known> known = {};
   };
   Kind& kind_of(const Shape& shape, DType dtype);
   int number_of(const TensorLayout& layout);
-  /// By phase, and whether the move is in the chain.
-  struct Slot {
-    Phase phase;
-    bool in_chain;
-    template <typename T>
-    T& of(std::array<ByPhase<T>, 2>& all) const {
-      return all[in_chain ? 1 : 0][static_cast<size_t>(phase)];
-    }
-  };
   double straight(Kind& kind, int from, int to, Slot slot);
   double least(Kind& kind, int from, int to, Slot slot);
   MoveTimes price(const Shape& shape, DType dtype, const TensorLayout& from,

@@ -24,19 +24,23 @@ StepOrder::StepOrder(const FlatOps& flat, const Repeats& repeats,
     : flat_(flat),
       repeats_(repeats),
       places_(flat.ops.size()),
-      in_chain_(flat.ops.size(), 0),
+      at_(flat.ops.size(), -1),
       link_(flat.values.size(), -1) {
   find_needs();
   find_phases(kernels);
   find_chain(kernels);
-  find_beside();
+  find_around();
+  number_links();
   for (size_t n = 0; n < flat_.ops.size(); ++n) {
     for (const int v : flat_.ops[n].out) {
       const auto [known, is_new] =
           of_name_.emplace(in_all_layers(flat_.values[at(v)].name), places_[n]);
       if (is_new) continue;
       if (known->second.phase != places_[n].phase) known->second.phase = Phase::either;
-      known->second.beside |= places_[n].beside;
+      Links& around = known->second.around;
+      around.first = std::min(around.first, places_[n].around.first);
+      around.last = std::max(around.last, places_[n].around.last);
+      known->second.in_chain &= places_[n].in_chain;
     }
   }
 }
@@ -110,7 +114,7 @@ void StepOrder::find_chain(const std::vector<double>& kernels) {
     if (may_end && (last < 0 || longest[i] > longest[at(last)])) last = op;
   }
   for (int op = last; op >= 0;) {
-    in_chain_[at(op)] = 1;
+    chain_.push_back(op);
     const int v = value_before[at(op)];
     if (v < 0) break;
     const int by = flat_.values[at(v)].made_by;
@@ -118,27 +122,77 @@ void StepOrder::find_chain(const std::vector<double>& kernels) {
     if (!enters && of_read(v, op) != Phase::either) link_[at(v)] = op;
     op = by;
   }
+  std::reverse(chain_.begin(), chain_.end());
+  for (size_t p = 0; p < chain_.size(); ++p) {
+    at_[at(chain_[p])] = static_cast<int>(p);
+    places_[at(chain_[p])].in_chain = true;
+  }
 }
 
-/// An op that is neither before nor behind a move of the chain may run beside it. If it is in
-/// layers, it may run beside those of other layers, too, unless it is in the chain itself.
-void StepOrder::find_beside() {
-  for (size_t o = 0; o < flat_.ops.size(); ++o) {
-    if (in_chain_[o]) continue;
-    for (size_t v = 0; v < link_.size() && !places_[o].beside; ++v) {
-      if (link_[v] < 0) continue;
-      const int from = flat_.values[v].made_by;
-      places_[o].beside = !needs_[at(from)][o] && !needs_[o][at(link_[v])];
+/// The places of the chain that are neither before nor behind an op that is not in it. In layers
+/// they stand for those of all layers, so the op may be beside more of them: beside those of other
+/// layers, unless in its own layer the chain is both before and behind it.
+Links StepOrder::around(int op) const {
+  const auto n = static_cast<int>(chain_.size());
+  int before = -1, behind = n;  // ops of the chain
+  for (int p = 0; p < n; ++p) {
+    if (needs_[at(op)][at(chain_[at(p)])]) before = p;
+    if (behind == n && needs_[at(chain_[at(p)])][at(op)]) behind = p;
+  }
+  Links around{2 * before + 2, std::min(2 * behind + 1, 2 * n)};
+  if (copies(op) == 1) return around;
+  for (const Phase phase : {Phase::before, Phase::after}) {
+    int first = n, last = -1;  // ops of the chain in layers, in this phase
+    for (int p = 0; p < n; ++p) {
+      const int other = chain_[at(p)];
+      const bool is_here = !has_phases_ || of(other).phase == phase;
+      if (copies(other) > 1 && is_here) first = std::min(first, p), last = p;
     }
+    if (last < 0 || before > last || behind < first) continue;
+    if (has_phases_ && before >= first && behind <= last) continue;
+    around.first = std::min(around.first, 2 * first);
+    around.last = std::max(around.last, 2 * last + 2);
+  }
+  return around;
+}
+
+void StepOrder::find_around() {
+  for (size_t o = 0; o < flat_.ops.size(); ++o) {
+    const int p = at_[o];
+    places_[o].around = p < 0 ? around(static_cast<int>(o)) : Links{2 * p + 2, 2 * p + 1};
+  }
+}
+
+/// A link ends where what may run beside it changes, and where a phase ends.
+void StepOrder::number_links() {
+  std::vector<char> ends(2 * chain_.size() + 1, 0);
+  for (const Place& place : places_) {
+    if (place.in_chain) continue;
+    ends[at(place.around.first)] = ends[at(place.around.last)] = 1;
+  }
+  for (size_t i = 0; i < 2 * chain_.size(); ++i) {
+    const Phase phase = of(chain_[i / 2]).phase == Phase::before ? Phase::before : Phase::after;
+    if (i == 0 || ends[i] != 0 || phase != phases_.back()) phases_.push_back(phase);
+    number_.push_back(links() - 1);
+  }
+  number_.push_back(links());
+  for (Place& place : places_) {
+    Links& around = place.around;
+    around.first = number_[at(around.first)];
+    around.last = around.last == 0 ? 0 : number_[at(around.last - 1)] + 1;
   }
 }
 
 Place StepOrder::of(int op) const { return places_[at(op)]; }
 
-Place StepOrder::of(const std::string& name) const {
+std::optional<Place> StepOrder::of(const std::string& name) const {
   const auto known = of_name_.find(in_all_layers(name));
-  if (known != of_name_.end()) return known->second;
-  return {has_phases_ ? Phase::either : Phase::before, true};
+  if (known == of_name_.end()) return {};
+  return known->second;
+}
+
+Place StepOrder::anywhere() const {
+  return {has_phases_ ? Phase::either : Phase::before, {0, links()}, false};
 }
 
 Phase StepOrder::of_read(int value, int op) const {
@@ -155,13 +209,14 @@ Phase StepOrder::of_reads(int value) const {
   return of_read(value, -1);
 }
 
-bool StepOrder::is_in_chain(int op) const {
-  return in_chain_[at(op)] != 0 && of(op).phase != Phase::either;
+int StepOrder::link_in(int op) const {
+  const int p = at_[at(op)];
+  return p < 0 || of(op).phase == Phase::either ? -1 : number_[at(2 * p + 1)];
 }
 
-bool StepOrder::is_link(int value, int op) const {
+int StepOrder::link_of(int value, int op) const {
   const int to = link_[at(value)];
-  return to >= 0 && (op < 0 || op == to);
+  return to < 0 || (op >= 0 && op != to) ? -1 : number_[at(2 * at_[at(to)])];
 }
 
 }  // namespace tessera
