@@ -14,7 +14,6 @@
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
 #include "lower/passes/dots_in_attention.h"
-#include "lower/passes/fill_waits.h"
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
@@ -100,7 +99,6 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
     dots_in_attention(program, options.may_own_dot);
     after("dots_in_attention", [&] { return to_string(program); });
   }
-  if (options.overlap) fill_waits(program, options.prices);
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });
   if (options.overlap) schedule(program, options.prices);

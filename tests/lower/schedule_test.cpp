@@ -5,7 +5,6 @@
 #include <set>
 
 #include "compile/kernel_info.h"
-#include "compile/lowering.h"
 #include "cost/function_time.h"
 #include "lower/lower.h"
 #include "lower/passes/start_deadlines.h"
@@ -220,52 +219,6 @@ TEST_CASE("buckets of the same axes start so that each has its turn", "[schedule
   // With a machine it is known how long each takes.
   CHECK(latest_starts({{{0}, 1, 100, 10}, {{0}, 3, 100, 20}}) == Starts{70, 80});
   CHECK(latest_starts({{{0}, 1, 20, 30}, {{1}, 7, 60, 5}}) == Starts{-10, 55});
-}
-
-namespace {
-
-/// Lowered for two `h100`, with their prices or without.
-Program for_machine(const Graph& g, const Tensor& out, const std::string& layout,
-                    bool with_prices) {
-  const Mesh mesh = Mesh::parse("a:2");
-  LowerOptions options{mesh, Layout::parse(layout), {{"f", {out}, false}}, composite_kernels(), {},
-                       {}};
-  options.init = false;
-  if (with_prices) options.prices = prices_of(Machine::load("h100"), mesh);
-  return lower(g, options);
-}
-
-double exposed(const Program& program) {
-  const Costs costs(Machine::load("h100"), Mesh::parse("a:2"));
-  return time_of(program.functions[0], costs, false).exposed;
-}
-
-}  // namespace
-
-TEST_CASE("a machine's prices: a product that is needed later fills a wait", "[schedule][fast]") {
-  Graph g;
-  const Dim rows("rows", 8192), inner("inner", 4096), outer("outer", 4096);
-  const Tensor x = g.input("x", {rows, inner}, DType::float32);
-  const Tensor y =
-      einsum({x, g.parameter("w", {inner, outer}, nn::zeros(), DType::float32)}, {rows, outer});
-  const Tensor later =
-      einsum({x, g.parameter("later", {inner, outer}, nn::zeros(), DType::float32)}, {rows, outer});
-  const Tensor out = (y - reduce_mean(y, "rows")) * later;
-  const Program with = for_machine(g, out, "rows:a", true),
-                without = for_machine(g, out, "rows:a", false);
-  const auto is_filled = [](const Program& program) {
-    bool started = false, filled = false;
-    for (const Step& step : program.functions[0].steps) {
-      started |= step.kind == StepKind::collective;
-      if (step.kind == StepKind::wait) return filled;
-      filled |= started && step.kernel == KernelKind::contract && step.kind == StepKind::compute;
-    }
-    return false;
-  };
-  CHECK(is_filled(with));
-  CHECK(!is_filled(without));
-  CHECK(exposed(with) < exposed(without));
-  CHECK(with.transient_bytes <= without.transient_bytes);
 }
 
 TEST_CASE("what casts a gradient runs where the update needs it", "[schedule][fast]") {

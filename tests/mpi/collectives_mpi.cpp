@@ -25,9 +25,9 @@ int expect_failure(Communicator& world, const std::string& mode) {
   c.count = 5000;
   c.in = c.out = data.data();
   c.site = {7, "grad of w"};
-  const auto operation = world.prepare(c);
   world.set_timeout(mode == "timeout" ? 0.5 : 20);
   if (world.rank() == 1) {
+    const auto operation = world.prepare(c);
     if (mode == "killed") kill(getpid(), SIGKILL);
     if (mode == "fail") world.fail("[load] no such file 'x'");
     // Longer than the others need, for the launcher ends the job when a rank is gone.
@@ -36,6 +36,7 @@ int expect_failure(Communicator& world, const std::string& mode) {
   }
   const auto start = std::chrono::steady_clock::now();
   try {
+    const auto operation = world.prepare(c);  // rank 1 may have failed by then
     operation->start();
     operation->wait();
   } catch (const Error& error) {
