@@ -21,8 +21,8 @@ struct LinearCrossEntropyOptions {
 /// classes] are made, and at once their gradient and what follows from it: no run holds all of
 /// them, and none is computed twice (as in Liger Kernel, Hsu et al. 2024, section 3.2).
 ///     x [examples, contracted], w [classes, contracted], labels int32 [examples], weights
-///     of dims of the examples (a scalar for a mean), read in the dtype of the result; empty: all
-///     are 1; no gradient goes through labels and weights.
+///     with any dims of the examples (a scalar for a mean), read in the dtype of the result; empty:
+///     all are 1; no gradient goes through labels and weights.
 /// Block b has the examples whose index along `dim` is b modulo `blocks`, so that a layout which
 /// splits `dim` splits every block. Values are those of the plain ops but for the order of sums.
 /// A bounded `dim`, a number of blocks that does not divide its size and missing

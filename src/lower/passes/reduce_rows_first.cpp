@@ -2,7 +2,6 @@
 // stored.
 #include "lower/passes/reduce_rows_first.h"
 
-#include <algorithm>
 #include <optional>
 
 namespace tessera {
@@ -11,7 +10,8 @@ namespace {
 
 constexpr int64_t kLeastElements = 65536;
 
-/// The dim whose rows are reduced first; nothing if one step does all.
+/// The dim whose rows are reduced first; nothing if one step does all. 16-bit results of rows would
+/// be rounded.
 std::optional<size_t> row_of(const Step& step, int64_t longest_row) {
   if (step.kind != StepKind::compute || step.kernel != KernelKind::reduce || step.in.size() != 1 ||
       step.out.size() != 1 || !step.pointwise.code.empty())

@@ -164,16 +164,18 @@ class Scheduler {
       sent.push_back({e.members[0].axes, 0, work_[e.end]});
       for (const Step& step : e.members) sent.back().bytes += static_cast<double>(step.bytes);
     }
-    deadlines_ = start_deadlines(sent, work_.back());
     fast_deadlines_ = start_deadlines(sent, work_.back() / kFastLinks);
-    std::map<std::vector<int>, double> bytes;  // by axes
-    for (const Sent& s : sent) bytes[s.axes] += s.bytes;
     hidden_by_.clear();
-    for (const Sent& s : sent)
-      hidden_by_.push_back(work_.back() * s.bytes / std::max(bytes[s.axes], 1.0) / kUsualLinks);
-    if (!prices_.seconds) return;
+    if (!prices_.seconds) {
+      deadlines_ = start_deadlines(sent, work_.back());
+      std::map<std::vector<int>, double> bytes;  // by axes
+      for (const Sent& s : sent) bytes[s.axes] += s.bytes;
+      for (const Sent& s : sent)
+        hidden_by_.push_back(work_.back() * s.bytes / std::max(bytes[s.axes], 1.0) / kUsualLinks);
+      return;
+    }
     for (size_t e = 0; e < buckets_.size(); ++e) {
-      hidden_by_[e] = prices_.transfer * prices_.of_bucket(buckets_[e].members);
+      hidden_by_.push_back(prices_.transfer * prices_.of_bucket(buckets_[e].members));
       sent[e].takes = kMargin * hidden_by_[e];
     }
     deadlines_ = latest_starts(sent);
