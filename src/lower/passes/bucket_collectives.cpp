@@ -137,21 +137,11 @@ class Buckets {
     return std::max(bytes_of(step.in[0]), bytes_of(step.out[0]));
   }
 
-  double seconds(Step like, int64_t bytes) const {
-    View& view = like.in[0];
-    view.dtype = DType::uint8;
-    view.sizes = {bytes};
-    view.strides = {1};
-    like.out[0] = view;
-    like.bytes = bytes;
-    return prices_.seconds(like);
-  }
-
   /// The size limit of a bucket, if collectives like this one move `all` bytes together.
   int64_t most_of(const Step& like, int64_t all) const {
     if (!prices_.seconds || bucket_bytes_ == 0)
       return std::min(bucket_bytes_, std::max(all / kBuckets, kMuch));
-    const double start = seconds(like, 0), transfer = seconds(like, all) - start;
+    const double start = prices_.of_bytes(like, 0), transfer = prices_.of_bytes(like, all) - start;
     if (transfer <= start) return all;
     return std::max(kMuch,
                     static_cast<int64_t>(static_cast<double>(all) * std::sqrt(start / transfer)));
