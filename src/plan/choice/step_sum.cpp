@@ -13,9 +13,7 @@ bool is_kernel(const Step& step) {
   return !info.is_copy && (info.fusion == Fusion::none || info.fusion == Fusion::epilogue);
 }
 
-}  // namespace
-
-void LeastTimes::add(const Lane& lane, double seconds) {
+void add_sent(std::vector<std::pair<Lane, double>>& sent, const Lane& lane, double seconds) {
   for (auto& [own, sum] : sent) {
     if (own != lane) continue;
     sum += seconds;
@@ -24,24 +22,20 @@ void LeastTimes::add(const Lane& lane, double seconds) {
   sent.emplace_back(lane, seconds);
 }
 
+}  // namespace
+
+void LeastTimes::add(const Lane& lane, double seconds) { add_sent(sent, lane, seconds); }
+
 void PlacedTimes::add(const LeastTimes& times, Links beside, int link, double weight) {
   if (times.kernels > 0) kernels[beside] += weight * times.kernels;
   if (link >= 0 && times.chain > 0) chain[link] += weight * times.chain;
-  add({{}, times.sent, {}}, weight);
+  for (const auto& [lane, seconds] : times.sent) add_sent(sent, lane, weight * seconds);
 }
 
 void PlacedTimes::add(const PlacedTimes& times, double weight) {
   for (const auto& [links, seconds] : times.kernels) kernels[links] += weight * seconds;
   for (const auto& [link, seconds] : times.chain) chain[link] += weight * seconds;
-  for (const auto& [lane, seconds] : times.sent) {
-    const auto own = std::find_if(sent.begin(), sent.end(),
-                                  [&](const auto& known) { return known.first == lane; });
-    if (own == sent.end()) {
-      sent.emplace_back(lane, weight * seconds);
-    } else {
-      own->second += weight * seconds;
-    }
-  }
+  for (const auto& [lane, seconds] : times.sent) add_sent(sent, lane, weight * seconds);
 }
 
 double PlacedTimes::all_kernels() const {
