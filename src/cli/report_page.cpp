@@ -229,10 +229,7 @@ void add_samples(Page& page, const RunLog& log) {
 
 void add_memory(Page& page, const Json& memory) {
   Json parts = Json::array();
-  const auto bytes_of = [&](const char* field) {
-    const double bytes = number_of(memory, field);
-    return bytes > 0 ? static_cast<int64_t>(bytes) : 0;
-  };
+  const auto bytes_of = [&](const char* field) { return count_of(memory, field); };
   const struct {
     int64_t params, state, inputs, transient;
   } planned{bytes_of("params"), bytes_of("state"), bytes_of("inputs"), bytes_of("transient")};
@@ -542,9 +539,9 @@ ReportJob job_of(const RunLog& log, const std::string& path) {
   if (!log.steps.empty()) job.step = log.steps.rbegin()->first;
   job.last = log.last;
   job.finished = job.last > 0 && job.step >= job.last;
-  const double ms = median(log.column("ms")), process = number_of(log.head, "process");
+  const double ms = median(log.column("ms"));
   if (ms > 0) job.seconds = ms / 1e3;
-  if (process > 0 && process < 1e9) job.process = static_cast<int64_t>(process);
+  job.process = count_of(log.head, "process");
   if (const auto hosts = hosts_of(log.head); !hosts.empty()) job.host = hosts[0].first;
   return job;
 }

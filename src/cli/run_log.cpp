@@ -28,8 +28,7 @@ void add_step(const Json& record, int64_t step, RunLog& log) {
     if (numbers.size() <= at) numbers.resize(at + 1, NAN);
     numbers[at] = value.get<double>();
   }
-  const double steps = number_of(record, "steps");
-  if (steps > 0 && steps < 1e15) log.last = static_cast<int64_t>(steps);
+  if (const int64_t steps = count_of(record, "steps"); steps > 0) log.last = steps;
 }
 
 /// Adds the lines of code of a record to those that are known, by file and number.
@@ -98,6 +97,11 @@ bool begins_job(const Json& record, const RunLog& log) {
 double number_of(const Json& record, const char* field) {
   const auto it = record.find(field);
   return it != record.end() && it->is_number() ? it->get<double>() : NAN;
+}
+
+int64_t count_of(const Json& record, const char* field) {
+  const double number = number_of(record, field);
+  return number > 0 && number < 1e15 ? static_cast<int64_t>(number) : 0;
 }
 
 std::vector<double> RunLog::column(const std::string& field) const {

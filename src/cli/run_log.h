@@ -44,4 +44,7 @@ std::vector<RunLog> read_run_logs(const std::string& text, const std::string& pa
 /// A number of a record; NAN if there is none.
 double number_of(const nlohmann::json& record, const char* field);
 
+/// A count of a record (steps, bytes); 0 if there is none, or none that a job can have.
+int64_t count_of(const nlohmann::json& record, const char* field);
+
 }  // namespace tessera::cli

@@ -293,6 +293,12 @@ TEST_CASE("reports: records that make no sense are left out", "[seeing]") {
   for (const std::string steps : {"[]", "[[\"a\",\"b\"]]", "[3]", "[[1,2,3]]", "{}", "null", "7",
                                   "[[\"a\",\"b\",-1]]", "[[\"a\",\"b\",\"c\"]]"})
     CHECK(contains(page("{\"time_line\":" + steps + "}"), none));
+  for (const std::string bytes : {"4321098", "1e17", "1e300", "-5", "\"many\"", "null"}) {
+    const std::string log = "{\"config\":{},\"memory\":{\"params\":" + bytes + "}}\n";
+    const std::string html = tessera::cli::report_page({{log, "log"}}).html;
+    CHECK(contains(html, "memory of a rank") == (bytes == "4321098"));
+    CHECK(contains(html, "4321098") == (bytes == "4321098"));
+  }
   const std::string one = page("{\"time_line\":[[\"w\",\"wait\",2.5],[1],[\"x\"],{}]}");
   CHECK(contains(one, "one step, 2.50 ms"));
   CHECK(tessera::cli::report_page(
