@@ -40,11 +40,12 @@ Plan plan_for(const std::shared_ptr<Graph>& graph, const std::vector<FunctionSpe
   options.memory = memory;
   options.seconds = seconds;
   options.layout = Layout::parse(layout);
-  if (devices == 0) return plan(*graph, functions, Mesh::parse(mesh), machine, options);
   PlanModel model;
   model.name = "step";
   model.build = [&](const PlanBuild&) { return PlanStep{graph, functions}; };
-  return plan(model, devices, machine, options);
+  model.device = machine.device_type;
+  return devices == 0 ? plan(model, Mesh::parse(mesh), machine, options)
+                      : plan(model, devices, machine, options);
 }
 
 }  // namespace
@@ -57,6 +58,7 @@ void bind_plan(nb::module_& m) {
       .def_static("calibrated_path", &Machine::calibrated_path)
       .def_ro("name", &Machine::name)
       .def_ro("device", &Machine::device)
+      .def_ro("device_type", &Machine::device_type)
       .def_ro("memory", &Machine::memory);
   nb::class_<Plan>(m, "Plan", "The planner's answer: str() is the report.")
       .def("__str__", [](const Plan& p) { return to_string(p); })

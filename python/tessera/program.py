@@ -202,8 +202,9 @@ class Program:
         return Run(self, step, graph, cluster, options)
 
     def explain(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
-        """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times."""
-        return Explanation(_tessera.explain(self._trace()[0], self._options(mesh, layout), _machine(machine)))
+        """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times, on devices of its kind."""
+        on = _machine(machine)
+        return Explanation(_tessera.explain(self._trace()[0], self._options(mesh, layout, device=on.device_type if on else "cpu"), on))
 
     def plan(self, mesh: str | Mapping | int, machine: str = "h100", layout: str | Mapping = "", memory: int | None = None, seconds: float = 10.0) -> Plan:
         """The layout and storage with the least predicted time on a machine: its .mesh and .layout are for compile().
@@ -217,7 +218,8 @@ class Program:
 
     def simulate(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str = "h100") -> _tessera.Simulation:
         """When each step of the Program runs on a described machine: .seconds, .steps, .trace()."""
-        return _tessera.simulate(self._trace()[0], self._options(mesh, layout), _machine(machine))
+        on = _machine(machine)
+        return _tessera.simulate(self._trace()[0], self._options(mesh, layout, device=on.device_type), on)
 
     def layouts(self, mesh: str | Mapping) -> list[str]:
         """All legal layouts that give each axis of `mesh` to one dim or to none."""

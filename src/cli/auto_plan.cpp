@@ -180,7 +180,7 @@ std::string question_of(const Arguments& args, const Job& job, const Machine& ma
   std::string key =
       fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
                   job.mesh.to_string(), options.layout.to_string(), most, options.seconds,
-                  options.memory.value_or(-1), args.checkpoint.empty(), args.staging, args.device);
+                  options.memory.value_or(-1), args.checkpoint.empty(), args.staging, job.device);
   for (const ConfigKey& k : job.config.keys()) {
     if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";
   }

@@ -201,7 +201,7 @@ class Bench {
   CompileOptions options_of(const Work& work) const {
     CompileOptions options{mesh_, work.layout, work.functions, 0,
                            static_cast<int>(std::max<int64_t>(args_.threads, 0))};
-    options.device = args_.device;
+    options.device = device_of(args_);
     return options;
   }
 

@@ -33,7 +33,7 @@ struct Arguments {
   std::string like;                ///< export: folder of the model
   std::vector<std::string> sets;   ///< key=value
   std::string data, mesh, layout;  ///< empty: as in the configuration
-  std::string log, checkpoint, json, dump_dir, device = "cpu", trace;
+  std::string log, checkpoint, json, dump_dir, device, trace;
   std::vector<std::string> watch, dump, trainable;  ///< globs
   double save_retry = 60;
   int64_t save_every = 0, keep = 3, steps = -1, dump_every = 1, threads = -1;
@@ -45,7 +45,8 @@ struct Arguments {
   bool keep_best = false;           ///< train: the checkpoint of the lowest evaluation loss, too
   bool average = false;             ///< eval, export: moving averages instead of parameters
   bool adapter = false;             ///< export: the matrices of LoRA only
-  bool alone = false;           ///< set by commands that run in only one of the launched processes
+  bool alone = false;           ///< set by commands that run in only one of the launched processes:
+                                ///< they need no ranks, or only predict what ranks would do
   int zero = 0;                 ///< ZeRO stage 1, 2 or 3 over the axes `over`
   std::string over, fsdp;       ///< axes
   std::string memory;           ///< limit per rank, with a unit
@@ -137,6 +138,8 @@ int64_t parse_bytes(const char* flag, const std::string& text);
 std::optional<Machine> find_machine(const Arguments& args);
 /// The same, else the planner's default profile.
 Machine machine_for_plans(const Arguments& args);
+/// What --device says; else, of a command that only predicts, the kind of --machine's devices.
+std::string device_of(const Arguments& args);
 /// The machine for which communication is scheduled: the planner's if it chooses the layout; else
 /// that of find_machine(), if --machine is given or the profile knows the mesh.
 std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job);

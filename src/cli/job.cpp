@@ -87,6 +87,11 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   return job;
 }
 
+std::string device_of(const Arguments& args) {
+  if (!args.device.empty()) return args.device;
+  return args.alone && !args.machine.empty() ? Machine::load(args.machine).device_type : "cpu";
+}
+
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
   require(!args.model.empty(),
           "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
@@ -97,7 +102,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   const auto folder = !is_known && is_folder_model(name) ? folder_model(name) : nullptr;
   const ModelSpec& spec =
       folder ? *folder : find_model(name, models, from_file ? args.model + ": " : "");
-  Job job{&spec, default_config(spec), {}, {}, args.device, {}, {}, folder};
+  Job job{&spec, default_config(spec), {}, {}, device_of(args), {}, {}, folder};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
@@ -201,7 +206,7 @@ std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
   const auto add = [&](const char* name, const auto& value) {
     facts.emplace_back(name, fmt::format("{}", value));
   };
-  add("--device", args.device);
+  add("--device", job.device);
   add("--timeout", args.timeout);
   add("--checkpoint", args.checkpoint);
   add("--save-every", args.save_every);

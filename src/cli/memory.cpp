@@ -30,8 +30,8 @@ int64_t staging(const Arguments& args, const MemoryReport& m) {
   return std::min(most, m.params + m.state);
 }
 
-int64_t total(const Arguments& args, const MemoryReport& m) {
-  const int64_t own = args.device == "cpu" ? m.offloaded : 0;  // in memory of the rank itself
+int64_t total(const Arguments& args, const Job& job, const MemoryReport& m) {
+  const int64_t own = job.device == "cpu" ? m.offloaded : 0;  // in memory of the rank itself
   return m.params + m.state + own + m.inputs + m.transient + staging(args, m);
 }
 
@@ -115,7 +115,7 @@ class Remedies {
   bool fits(const Change& change) {
     const std::optional<MemoryReport> m = needs(change.job);
     if (!m) return false;
-    last_ = total(args_, *m);
+    last_ = total(args_, job_, *m);
     if (last_ < least_) {
       least_ = last_;
       best_ = change.flags;
@@ -205,7 +205,7 @@ int64_t parse_bytes(const char* flag, const std::string& text) {
 
 int64_t bytes_over(const Arguments& args, const Job& job) {
   const std::optional<MemoryReport> m = needs(job);
-  return m ? total(args, *m) - parse_bytes("--memory", args.memory) : 0;
+  return m ? total(args, job, *m) - parse_bytes("--memory", args.memory) : 0;
 }
 
 void fit_memory(const Arguments& args, Job& job) {
@@ -229,22 +229,22 @@ void fit_memory(const Arguments& args, Job& job) {
   std::optional<MemoryReport> m;
   for (const std::string& policy : policies) {
     for (const std::string& count : counts) {
-      if (m && total(args, *m) <= limit) return;
+      if (m && total(args, job, *m) <= limit) return;
       Job other = with_recompute(job, policy);
       other.config.set("train.microbatches", count);
       const std::optional<MemoryReport> found = needs(other);
-      if (!found || (m && total(args, *found) >= total(args, *m))) continue;
+      if (!found || (m && total(args, job, *found) >= total(args, job, *m))) continue;
       m = found;
       job.config.set("train.recompute", policy);
       job.config.set("train.microbatches", count);
     }
   }
-  if (!m || total(args, *m) <= limit) return;  // other errors are reported when it is built
+  if (!m || total(args, job, *m) <= limit) return;  // other errors are reported when it is built
   MemoryReport in_memory = *m;
-  if (args.device == "cpu") in_memory.state += m->offloaded;  // in memory of the rank itself
+  if (job.device == "cpu") in_memory.state += m->offloaded;  // in memory of the rank itself
   fail(ErrorKind::usage,
        "a rank needs {} but --memory is {}: {} + {} a copy to save beside the run; {}",
-       as_text(total(args, *m)), as_text(limit), memory_parts_text(in_memory),
+       as_text(total(args, job, *m)), as_text(limit), memory_parts_text(in_memory),
        as_text(staging(args, *m)), Remedies(args, job, limit).text());
 }
 

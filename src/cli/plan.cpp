@@ -233,6 +233,7 @@ void require_names(const PlanModel& model, const Layout& rules, const std::strin
 Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   Arguments plain = args;
   if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // overrides the file
+  if (!find_machine(args)) plain.machine = machine_for_plans(args).name;
   Job job = resolve_without_plan(plain, models);
   if (!args.layout.empty() || job.given.contains("layout.rules")) return job;
   plain.layout = "*:auto";

@@ -215,6 +215,9 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   require(format == kFormat, "{}: format {}; this build reads format {}", source, format, kFormat);
   top.take("name", m.name, true);
   top.take("device", m.device);
+  top.take("device_type", m.device_type);
+  require(m.device_type == "cpu" || m.device_type == "cuda",
+          "{}: device_type '{}' is neither cpu nor cuda", source, m.device_type);
   top.take("date", m.date);
   top.take("source", m.source);
   top.take("memory", m.memory);
@@ -239,8 +242,8 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
 std::string Machine::to_toml() const {
   std::string t;
   const auto text = [](const std::string& s) { return toml_quoted(s); };
-  line(t, "format = {}\nname = {}\ndevice = {}\ndate = {}\nsource = {}\n", kFormat, text(name),
-       text(device), text(date), text(source));
+  line(t, "format = {}\nname = {}\ndevice = {}\ndevice_type = {}\ndate = {}\nsource = {}\n", kFormat,
+       text(name), text(device), text(device_type), text(date), text(source));
   line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
   if (!residuals.empty()) {
     t += "\n[residuals]\n";

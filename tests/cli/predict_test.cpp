@@ -47,6 +47,38 @@ TEST_CASE("explain predicts times on a machine", "[cli]") {
         std::string::npos);
 }
 
+TEST_CASE("a prediction is of the machine's kind of devices, unless --device says otherwise",
+          "[cli]") {
+  Folder f;
+  f.write("mine.toml",
+          "format = 1\nname = \"mine\"\nmemory = 1000000000\n[[memory_rate]]\nbandwidth = 1e12\n"
+          "[[product]]\ndtype = \"float32\"\nflops = 1e13\n[[link]]\nname = \"link\"\n"
+          "bandwidth = 1e10\n");
+  f.write("gpu.toml", "device_type = \"cuda\"\n" + f.read("mine.toml"));
+  const auto seconds = [&](const std::string& flags, const std::string& command,
+                           const std::string& rest) {
+    expect_success(run_cli_in(f, command + " --set layers=1 " + flags + rest + " --json out.json"));
+    const nlohmann::json out = nlohmann::json::parse(f.read("out.json"));
+    return command.starts_with("plan") ? out["best"]["seconds"].get<double>()
+                                       : out["seconds"].get<double>();
+  };
+  for (const auto& [command, rest] :
+       {std::pair<std::string, std::string>{"simulate gpt", " --mesh data:2"},
+        {"plan gpt", " --devices 2 --time 1"}}) {
+    const double cpu = seconds("--machine mine.toml", command, rest);
+    const double gpu = seconds("--machine gpu.toml", command, rest);
+    CHECK(cpu != gpu);
+    CHECK(seconds("--machine gpu.toml --device cpu", command, rest) == Approx(cpu).epsilon(1e-12));
+    CHECK(seconds("--machine mine.toml --device cuda", command, rest) == Approx(gpu).epsilon(1e-12));
+  }
+  // What runs, runs where it is told to: here.
+  const CliResult r =
+      run_cli_in(f, "train gpt --machine h100 --mesh data:2 --steps 1 --set layers=1 d_model=16 "
+                    "length=8 batch=4 ff=32 heads=2");
+  expect_success(r);
+  CHECK(r.out.find("cuda") == std::string::npos);
+}
+
 TEST_CASE("simulate plays a model on a machine", "[cli]") {
   Folder f;
   const std::string model =

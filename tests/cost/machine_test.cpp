@@ -68,6 +68,7 @@ TEST_CASE("every shipped profile loads and survives a round trip", "[machine]") 
     CHECK(machine.name == name);
     CHECK(machine.memory > 30'000'000'000);
     CHECK(machine.links.size() >= 2);
+    CHECK(machine.device_type == "cuda");
     CHECK(machine.product_seconds("bfloat16", 4096, 4096, 4096) > 5e-5);
     const std::string text = machine.to_toml();
     CHECK(Machine::parse(text, "copy").to_toml() == text);
@@ -124,6 +125,8 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_error(ErrorKind::io, {"mine.toml", "line 2"},
                [] { Machine::parse("format = 1\nname = ", "mine.toml"); });
   expect_bad({"mine.toml: 'name' is missing"}, "format = 1");
+  expect_bad({"mine.toml: device_type 'h100' is neither cpu nor cuda"},
+             "format = 1\nname = \"m\"\ndevice_type = \"h100\"");
   expect_bad({"mine.toml: format 2; this build reads format 1"}, "format = 2");
   expect_bad({"mine.toml: [[product]] 1: unknown key 'flop'", "did you mean 'flops'"},
              with(kSmall, "units = 2", "flop = 2"));
