@@ -80,7 +80,7 @@ bool onednn_is_faster(bool ta, bool tb, int m, int n, int k, int ldb) {
 /// rows no less.
 int columns_at_a_time(bool ta, bool tb, int m, int n, int k) {
   constexpr int kFewRows = 512, kPanel = 1 << 18, kLeast = 256;
-  const int columns = kPanel / k / kLeast * kLeast;
+  const int columns = kPanel / std::max(k, 1) / kLeast * kLeast;
   const bool cut = has(dnnl_cpu_isa_avx512_core) && !ta && !tb && m <= kFewRows;
   return cut && columns >= kLeast && columns <= n / 4 ? columns : n;
 }
