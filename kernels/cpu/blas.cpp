@@ -74,20 +74,34 @@ bool onednn_is_faster(bool ta, bool tb, int m, int n, int k, int ldb) {
   if (ta) return int64_t{m} * k <= 40000 && ldb % 512 != 0;
   return k <= 64 || int64_t{k} * n <= (1 << 17) || (k <= 256 && m >= 512);
 }
+
+/// Columns of a product of few rows that oneDNN computes at a time with AVX-512, so that what it
+/// packs of B stays in the L2 cache. 256 rows by 131,072 columns take 5 to 10 % less time so, 1,024
+/// rows no less.
+int columns_at_a_time(bool ta, bool tb, int m, int n, int k) {
+  constexpr int kFewRows = 512, kPanel = 1 << 18, kLeast = 256;
+  const int columns = kPanel / std::max(k, 1) / kLeast * kLeast;
+  const bool cut = has(dnnl_cpu_isa_avx512_core) && !ta && !tb && m <= kFewRows;
+  return cut && columns >= kLeast && columns <= n / 4 ? columns : n;
+}
 #endif
 
 void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const float* a, int lda,
                const float* b, int ldb, float beta, float* c, int ldc) {
+  int done = 0;  // columns
 #ifdef TESSERA_HAVE_DNNL
   if (onednn_is_faster(ta == CblasTrans, tb == CblasTrans, m, n, k, ldb)) {
     const OneOpenMpThread one;
     const auto letter = [](CBLAS_TRANSPOSE t) { return t == CblasTrans ? 'T' : 'N'; };
-    if (dnnl_sgemm(letter(ta), letter(tb), m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc) ==
-        dnnl_success)
-      return;
+    const int step = columns_at_a_time(ta == CblasTrans, tb == CblasTrans, m, n, k);
+    while (done < n && dnnl_sgemm(letter(ta), letter(tb), m, std::min(step, n - done), k, 1.0f, a,
+                                  lda, b + done, ldb, beta, c + done, ldc) == dnnl_success)
+      done += step;
   }
 #endif
-  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  if (done >= n) return;
+  cblas_sgemm(CblasRowMajor, ta, tb, m, n - done, k, 1.0f, a, lda, b + done, ldb, beta, c + done,
+              ldc);
 }
 void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, const double* a,
                int lda, const double* b, int ldb, double beta, double* c, int ldc) {

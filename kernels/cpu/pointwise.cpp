@@ -14,6 +14,7 @@
 
 #include "kernels/common/pointwise.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/reduce_row.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
@@ -44,6 +45,28 @@ void scatter_rows(const T* from, const BlockStrides& p, const Extent& e, T* to) 
   }
 }
 
+/// The reduction of a row from those of its pieces, as reduce_row() orders it.
+template <class F, class T>
+T combined(const T* parts, int64_t count) {
+  Pairwise<F, T> all;
+  for (int64_t i = 0; i < count; ++i) all.add(parts[i]);
+  return all.total();
+}
+
+template <class T>
+T combined(Code code, const T* parts, int64_t count) {
+  switch (code) {
+    case Code::row_sum:
+      return combined<Sum>(parts, count);
+    case Code::row_prod:
+      return combined<Prod>(parts, count);
+    case Code::row_max:
+      return combined<Max>(parts, count);
+    default:
+      return combined<Min>(parts, count);
+  }
+}
+
 }  // namespace
 
 Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops)
@@ -61,6 +84,11 @@ Pointwise::Pointwise(const KernelArgs& args, const BlockOps& ops)
         {buffer, layout.spread[i] < 0 ? nullptr : base + layout.spread[i], buffer});
   }
   scratch_ = base + layout.scratch;
+  parts_.resize(plan_.code.size());
+  for (size_t i = 0; plan_.cuts_rows() && i < plan_.code.size(); ++i) {
+    if (reduces_row(plan_.code[i].instr.code))
+      parts_[i].resize(static_cast<size_t>(plan_.nest.sizes.back() / plan_.block.n + 1));
+  }
   refill(true);
 }
 
@@ -99,66 +127,116 @@ void Pointwise::run_plane() {
   const int64_t n0 = rank > 0 ? plan_.nest.sizes[rank - 1] : 1;
   for (int64_t i = 0; i < n1; i += plan_.block.rows) {
     const int64_t rows = std::min(plan_.block.rows, n1 - i);
-    for (int64_t j = 0; j < n0; j += plan_.block.n) {
+    for (int64_t j = 0; plan_.passes.empty() && j < n0; j += plan_.block.n) {
       const int64_t n = std::min(plan_.block.n, n0 - j);
       run_block({rows, n});
       if (rank > 0) advance(rank - 1, n);
     }
-    if (rank > 0) advance(rank - 1, -n0);
+    if (!plan_.passes.empty()) {
+      run_long_row();
+    } else if (rank > 0) {
+      advance(rank - 1, -n0);
+    }
     if (rank > 1) advance(rank - 2, rows);
   }
   if (rank > 1) advance(rank - 2, -n1);
 }
 
 void Pointwise::run_block(const Extent& e) {
-  const Extent row{1, e.rows};  // one number per row
-  for (const int i : plan_.order) {
-    const BoundInstr& op = plan_.code[i];
-    Register& reg = registers_[i];
-    const Instr& instr = op.instr;
-    const Extent& mine = op.broadcast == Broadcast::along_row ? row : e;
-    switch (instr.code) {
-      case Code::load:
-        run_load(op, reg, mine);
-        break;
-      case Code::index:
-        run_index(op, reg, mine);
-        break;
-      case Code::random:
-        run_random(op, reg, e);
-        break;
-      case Code::mask:
-        run_mask(op, reg, mine);
-        break;
-      case Code::row_sum:
-      case Code::row_prod:
-      case Code::row_max:
-      case Code::row_min:
-        if (op.chain) {
-          run_chain(op, reg.buffer, e);
+  for (const int i : plan_.order) run_instr(i, e);
+  store_outputs(e);
+}
+
+/// A row in pieces, in as many passes as its row instructions need.
+void Pointwise::run_long_row() {
+  const int dim = plan_.nest.rank() - 1;
+  const int64_t n = plan_.nest.sizes[dim];
+  for (const RowPass& pass : plan_.passes) {
+    for (const int i : pass.once) run_instr(i, plan_.block);
+    if (pass.pieces.empty() && !pass.stores) continue;
+    for (int64_t j = 0; j < n; j += plan_.block.n) {
+      const Extent e{1, std::min(plan_.block.n, n - j)};
+      for (const int i : pass.pieces) {
+        if (reduces_row(plan_.code[i].instr.code)) {
+          reduce_piece(i, j / plan_.block.n, e);
         } else {
-          const Register& from = registers_[instr.a];
-          op.row_fn(from.spread ? from.spread : from.values, reg.buffer, e.rows, e.n);
-        }
-        break;
-      default: {
-        if (op.alias) {
-          reg.values = registers_[instr.a].values;
-          break;
-        }
-        void* out = target_of(op, reg);
-        reg.values = out;
-        if (op.keeps && selects_none(op, mine)) break;
-        if (op.fetches) {
-          compute_and_fetch(op, out, e);
-        } else {
-          compute(op, out, mine);
+          run_instr(i, e);
         }
       }
+      for (size_t k = 0; pass.stores && k < plan_.outputs.size(); ++k) {
+        if (!plan_.stored_last(plan_.outputs[k])) store_output(static_cast<int>(k), e);
+      }
+      advance(dim, e.n);
     }
-    if (reg.spread != nullptr) spread_along_rows(instr.dtype, reg, e);
+    advance(dim, -n);
   }
-  store_outputs(e);
+  for (size_t k = 0; k < plan_.outputs.size(); ++k) {
+    if (plan_.stored_last(plan_.outputs[k])) store_output(static_cast<int>(k), {1, 1});
+  }
+}
+
+/// After the last piece the register has the reduction of the row.
+void Pointwise::reduce_piece(int i, int64_t piece, const Extent& e) {
+  const BoundInstr& op = plan_.code[i];
+  Register& reg = registers_[i];
+  run_instr(i, e);
+  with_type(op.instr.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* parts = reinterpret_cast<T*>(parts_[i].data());
+    std::memcpy(parts + piece, reg.buffer, sizeof(T));
+    if ((piece + 1) * plan_.block.n < plan_.nest.sizes.back()) return;
+    const T all = combined(op.instr.code, parts, piece + 1);
+    std::memcpy(reg.buffer, &all, sizeof(T));
+    if (reg.spread != nullptr) spread_along_rows(op.instr.dtype, reg, plan_.block);
+  });
+}
+
+void Pointwise::run_instr(int i, const Extent& e) {
+  const Extent row{1, e.rows};  // one number per row
+  const BoundInstr& op = plan_.code[i];
+  Register& reg = registers_[i];
+  const Instr& instr = op.instr;
+  const Extent& mine = op.broadcast == Broadcast::along_row ? row : e;
+  switch (instr.code) {
+    case Code::load:
+      run_load(op, reg, mine);
+      break;
+    case Code::index:
+      run_index(op, reg, mine);
+      break;
+    case Code::random:
+      run_random(op, reg, e);
+      break;
+    case Code::mask:
+      run_mask(op, reg, mine);
+      break;
+    case Code::row_sum:
+    case Code::row_prod:
+    case Code::row_max:
+    case Code::row_min:
+      if (op.chain) {
+        run_chain(op, reg.buffer, e);
+      } else {
+        const Register& from = registers_[instr.a];
+        op.row_fn(from.spread ? from.spread : from.values, reg.buffer, e.rows, e.n);
+      }
+      break;
+    default: {
+      if (op.alias) {
+        reg.values = registers_[instr.a].values;
+        break;
+      }
+      void* out = target_of(op, reg);
+      reg.values = out;
+      if (op.keeps && selects_none(op, mine)) break;
+      if (op.fetches) {
+        compute_and_fetch(op, out, e);
+      } else {
+        compute(op, out, mine);
+      }
+    }
+  }
+  if (reg.spread != nullptr) spread_along_rows(instr.dtype, reg, e);
 }
 
 /// True if the condition of a `where` is false in the whole block.
@@ -168,16 +246,15 @@ bool Pointwise::selects_none(const BoundInstr& op, const Extent& e) const {
 }
 
 void Pointwise::store_outputs(const Extent& e) {
-  for (size_t k = 0; k < plan_.outputs.size(); ++k) {
-    const Output& out = plan_.outputs[k];
-    if (out.direct) continue;
-    if (out.once_a_row) {
-      store_rows(out, static_cast<int>(k), e);
-    } else {
-      const Register& reg = registers_[out.reg];
-      store(reg.spread ? reg.spread : reg.values, out.strides, static_cast<int>(k), e);
-    }
-  }
+  for (size_t k = 0; k < plan_.outputs.size(); ++k) store_output(static_cast<int>(k), e);
+}
+
+void Pointwise::store_output(int number, const Extent& e) {
+  const Output& out = plan_.outputs[number];
+  if (out.direct) return;
+  if (out.once_a_row) return store_rows(out, number, e);
+  const Register& reg = registers_[out.reg];
+  store(reg.spread ? reg.spread : reg.values, out.strides, number, e);
 }
 
 /// Runs an elementwise instruction, from element `first` of the operands on.
@@ -310,6 +387,13 @@ void Pointwise::run_index(const BoundInstr& op, Register& reg, const Extent& e) 
     T* out = reinterpret_cast<T*>(reg.buffer);
     for (int64_t r = 0; r < e.rows; ++r) {
       const int64_t start = first + r * op.strides.outer;
+      if constexpr (std::is_same_v<T, int32_t>) {  // the same bits in 32, which are vectors
+        const auto from = static_cast<uint32_t>(start), n = static_cast<uint32_t>(e.n),
+                   by = static_cast<uint32_t>(op.strides.inner);
+        for (uint32_t i = 0; i < n; ++i) out[i] = static_cast<int32_t>(from + i * by);
+        out += n;
+        continue;
+      }
       for (int64_t i = 0; i < e.n; ++i) *out++ = static_cast<T>(start + i * op.strides.inner);
     }
     if constexpr (std::is_same_v<T, float>) {

@@ -33,6 +33,9 @@ class Pointwise final : public Kernel {
   /// Runs all blocks of the two innermost dims.
   void run_plane();
   void run_block(const Extent& e);
+  void run_long_row();
+  void run_instr(int i, const Extent& e);
+  void reduce_piece(int i, int64_t piece, const Extent& e);
   void run_chain(const BoundInstr& op, void* out, const Extent& e, int64_t first = 0) const;
   void compute(const BoundInstr& op, void* out, const Extent& e, int64_t first = 0) const;
   void compute_and_fetch(const BoundInstr& op, void* out, const Extent& e) const;
@@ -45,6 +48,7 @@ class Pointwise final : public Kernel {
   void spread_along_rows(DType dtype, const Register& reg, const Extent& e);
   bool selects_none(const BoundInstr& op, const Extent& e) const;
   void store_outputs(const Extent& e);
+  void store_output(int number, const Extent& e);
   void store_rows(const Output& out, int number, const Extent& e);
   void store(const void* from, const BlockStrides& strides, int number, const Extent& e);
   void refill(bool all);
@@ -55,7 +59,8 @@ class Pointwise final : public Kernel {
   const PointwisePlan plan_;
   std::vector<int64_t> offsets_;  ///< by operand of the nest, for the current block
   std::vector<Register> registers_;
-  std::vector<int64_t> values_;  ///< of the step's exprs
+  std::vector<int64_t> values_;             ///< of the step's exprs
+  std::vector<std::vector<double>> parts_;  ///< by instruction: a row's reductions by piece
   std::vector<unsigned char> memory_;
   unsigned char* scratch_ = nullptr;  ///< one register
 };

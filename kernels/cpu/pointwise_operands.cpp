@@ -14,6 +14,9 @@ namespace {
 /// data from memory comes faster in few rows at a time.
 constexpr int64_t kBlock = 1024, kBlockOfMany = 512, kBlockOfRows = 4096,
                   kNearBytes = int64_t{8} << 20;
+/// Rows that are longer are cut into pieces, whose registers stay in the L1 cache. Pieces are a
+/// power of two of the blocks of reduce_row.h, so that sums of rows do not depend on them.
+constexpr int64_t kLongRow = 8192, kRowPiece = 2048;
 
 class OperandBinder {
  public:
@@ -144,7 +147,9 @@ class OperandBinder {
     int64_t block = kBlock;
     if (plan_.row >= 0 && operand_bytes(args_) < kNearBytes) block = kBlockOfRows;
     if (plan_.row < 0 && arrays >= kManyArrays) block = kBlockOfMany;
-    if (plan_.row >= 0) {
+    if (plan_.row >= 0 && n0 > kLongRow && sums_exactly()) {
+      plan_.block = {1, kRowPiece};
+    } else if (plan_.row >= 0) {
       plan_.block = {std::clamp<int64_t>(block / n0, 1, n1), n0};
     } else if (n0 > block / 2) {
       const int64_t pieces = (n0 + block - 1) / block;
@@ -153,6 +158,13 @@ class OperandBinder {
       plan_.block = {std::min(n1, block / n0), n0};
     }
     plan_.capacity = std::max(kBlock, plan_.block.elements());
+  }
+
+  /// False if a row instruction rounds its result, which it must not do by piece.
+  bool sums_exactly() const {
+    return std::none_of(plan_.code.begin(), plan_.code.end(), [](const BoundInstr& op) {
+      return reduces_row(op.instr.code) && is_narrow(op.instr.dtype);
+    });
   }
 
   const KernelArgs& args_;

@@ -112,7 +112,8 @@ class OutputPlanner {
     if (!out.once_a_row) plan_.need_elements(out.reg);
     out.stream = streams && !is_narrow(target.dtype);
     out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
-                 out.strides.dense(plan_.block) && find_last_read(out, target);
+                 out.strides.dense(plan_.block) && !computed_before(out.reg) &&
+                 find_last_read(out, target);
     check(stored_as(target.dtype) == stored_as(op.instr.dtype),
           "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
           to_string(op.instr.dtype));
@@ -120,6 +121,14 @@ class OutputPlanner {
     op.output = k;
     const TensorArg* rest = code == Code::where ? plan_.code[op.instr.c].arg : nullptr;
     op.keeps = rest != nullptr && same_place(*rest, target);
+  }
+
+  /// True if a pass over a long row computes it that does not store it.
+  bool computed_before(int reg) const {
+    return std::any_of(plan_.passes.begin(), plan_.passes.end(), [&](const RowPass& pass) {
+      return !pass.stores &&
+             std::find(pass.pieces.begin(), pass.pieces.end(), reg) != pass.pieces.end();
+    });
   }
 
   /// Finds the last instruction that reads the old content of an output's memory. An input may have

@@ -52,6 +52,7 @@ PointwisePlan plan_pointwise(const KernelArgs& args, const BlockOps& ops) {
   if (plan.nest.elements() == 0) return plan;
   plan_broadcasts(plan, ops);
   join_chains(plan, ops);
+  plan_row_passes(plan);
   plan_outputs(plan, args);
   allocate_registers(plan, args);
   choose_loops(plan, args, ops);

@@ -124,6 +124,13 @@ struct RegisterLayout {
   int64_t bytes = 0;
 };
 
+/// A pass over the pieces of a long row.
+struct RowPass {
+  std::vector<int> once;    ///< instructions that run before it, once: numbers of the row
+  std::vector<int> pieces;  ///< those that every piece runs
+  bool stores = false;      ///< every piece is stored
+};
+
 struct PointwisePlan {
   // bind_operands
   Nest nest;                    ///< outputs first
@@ -133,12 +140,22 @@ struct PointwisePlan {
   int64_t capacity = 0;  ///< elements per register
   std::vector<BoundInstr> code;
   std::vector<Output> outputs;
+  // plan_row_passes
+  std::vector<RowPass> passes;  ///< empty: a block has whole rows
   // plan_outputs
   std::vector<int> fetched;  ///< loads whose next block is prefetched
   // allocate_registers
   RegisterLayout registers;
   // choose_loops
   std::vector<int> order;  ///< the instructions that every block runs
+
+  /// True if blocks are pieces of rows of the row instructions.
+  bool cuts_rows() const { return row >= 0 && block.n < nest.sizes.back(); }
+  /// True if an output has one number per row, which is stored when the row is done.
+  bool stored_last(const Output& out) const {
+    return out.strides.inner == 0 &&
+           code[static_cast<size_t>(out.reg)].broadcast != Broadcast::none;
+  }
 
   /// Notes that a reader needs every element of the register.
   void need_elements(int reg) {
@@ -166,13 +183,15 @@ PointwisePlan bind_operands(const KernelArgs& args);
 void plan_broadcasts(PointwisePlan& plan, const BlockOps& ops);
 /// Stage 3: instructions that run as chains.
 void join_chains(PointwisePlan& plan, const BlockOps& ops);
-/// Stage 4: how outputs are stored, and which loads are prefetched.
+/// Stage 4: the passes over rows that are longer than a block.
+void plan_row_passes(PointwisePlan& plan);
+/// Stage 5: how outputs are stored, and which loads are prefetched.
 void plan_outputs(PointwisePlan& plan, const KernelArgs& args);
-/// Stage 5: memory of all registers.
+/// Stage 6: memory of all registers.
 void allocate_registers(PointwisePlan& plan, const KernelArgs& args);
 /// By register: the last instruction that reads it; the end for outputs.
 std::vector<int> last_reads(const PointwisePlan& plan);
-/// Stage 6: the loop of every instruction. Throws unsupported if there is none for its dtype.
+/// Stage 7: the loop of every instruction. Throws unsupported if there is none for its dtype.
 void choose_loops(PointwisePlan& plan, const KernelArgs& args, const BlockOps& ops);
 
 }  // namespace tessera::cpu

@@ -10,15 +10,17 @@ namespace tessera::cpu {
 
 namespace {
 
-bool lasting(const BoundInstr& op) {
-  return is_still(op.instr.code) || op.instr.code == Code::load;
+/// True if its memory is not shared over time.
+bool lasting(const PointwisePlan& plan, const BoundInstr& op) {
+  const bool of_row = plan.cuts_rows() && op.broadcast != Broadcast::none;  // read by every piece
+  return is_still(op.instr.code) || op.instr.code == Code::load || of_row;
 }
 
 /// True if the instruction works element by element on whole registers, so that it may write where
 /// it reads.
 bool by_element(const BoundInstr& op) {
-  return !is_positional(op.instr.code) && !lasting(op) && !reduces_row(op.instr.code) &&
-         !op.alias && op.broadcast == Broadcast::none;
+  return !is_positional(op.instr.code) && !is_still(op.instr.code) && op.instr.code != Code::load &&
+         !reduces_row(op.instr.code) && !op.alias && op.broadcast == Broadcast::none;
 }
 
 class RegisterAllocator {
@@ -27,7 +29,7 @@ class RegisterAllocator {
       : plan_(plan), last_(last_reads(plan)) {
     for (size_t k = 0; k < plan.outputs.size(); ++k) {
       const Output& out = plan.outputs[k];
-      if (!out.direct) continue;
+      if (!out.direct || plan.cuts_rows()) continue;  // earlier passes must not write there
       slots_.push_back(
           {0, 0, static_cast<int>(k), out.reg, out.read_to, stored_as(args.out[k].dtype), true});
     }
@@ -69,12 +71,13 @@ class RegisterAllocator {
 
   void place(int i) {
     BoundInstr& op = plan_.code[i];
-    Slot* slot = lasting(op) ? nullptr : find_slot(i);
+    Slot* slot = lasting(plan_, op) ? nullptr : find_slot(i);
     if (slot == nullptr) {
       slots_.push_back({bytes_of(op), reserve(bytes_of(op))});
       slot = &slots_.back();
     }
-    slot->used_to = lasting(op) ? static_cast<int>(plan_.code.size()) : std::max(last_[i], i);
+    slot->used_to =
+        lasting(plan_, op) ? static_cast<int>(plan_.code.size()) : std::max(last_[i], i);
     slot->type = stored_as(op.instr.dtype);
     slot->in_place = by_element(op);
     layout_.at[i] = slot->offset;

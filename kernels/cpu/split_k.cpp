@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <type_traits>
 
 #include "base/fail.h"
 #include "kernels/common/types.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/thin_gemm.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -16,6 +18,9 @@ namespace {
 
 constexpr int64_t kParts = 4, kLeastTerms = 16 * kParts;
 constexpr int64_t kGrain = 16;  ///< columns: a cache line of sums
+/// A product that is not thin: the fewest terms, also for each row and column, and the fewest
+/// columns of a part, which is a product by a library.
+constexpr int64_t kLongTerms = int64_t{1} << 15, kTermsOfRow = 64, kLeastColumns = 64;
 
 Gemm with_few_rows(const Gemm& g) { return g.m <= g.n ? g : transposed(g); }
 
@@ -29,6 +34,7 @@ class SplitK final : public Kernel {
         c_(static_cast<T*>(args.out[0].data)),
         sums_(static_cast<float*>(args.workspace)),
         pool_(args.pool),
+        is_thin_(is_thin(g)),
         adds_(!args.step->pointwise.code.empty()) {
     check(sums_ != nullptr, "a split-K product needs a workspace");
   }
@@ -54,7 +60,8 @@ class SplitK final : public Kernel {
  private:
   /// Threads that do not divide the parts cut these along the columns too.
   void add(int thread, int threads) {
-    const int64_t blocks = threads / std::gcd(threads, static_cast<int>(kParts)),
+    const int64_t most = is_thin_ ? threads : std::max<int64_t>(1, gemm_.n / kLeastColumns),
+                  blocks = std::min(threads / std::gcd<int64_t>(threads, kParts), most),
                   tasks = kParts * blocks, end = tasks * (thread + 1) / threads;
     for (int64_t task = tasks * thread / threads; task < end;) {
       const int64_t part = task / blocks, next = std::min(end, (part + 1) * blocks);
@@ -75,8 +82,11 @@ class SplitK final : public Kernel {
     g.k = gemm_.k * (part + 1) / kParts - from;
     g.n = end - begin;
     g.c_row = gemm_.n, g.c_column = 1;
-    thin_gemm(g, a_ + from * g.a_column, b_ + from * g.b_row + begin * g.b_column,
-              sums_ + part * gemm_.m * gemm_.n + begin, true);
+    const T* a = a_ + from * g.a_column;
+    const T* b = b_ + from * g.b_row + begin * g.b_column;
+    float* sums = sums_ + part * gemm_.m * gemm_.n + begin;
+    if (is_thin_) return thin_gemm(g, a, b, sums, true);
+    if constexpr (std::is_same_v<T, float>) gemm(g, a, b, sums, true);
   }
 
   Gemm gemm_;
@@ -85,6 +95,7 @@ class SplitK final : public Kernel {
   T* c_;
   float* sums_;  ///< [part, m, n]
   ThreadPool* pool_;
+  bool is_thin_;
   bool adds_;  ///< to what C holds
 };
 
@@ -93,8 +104,11 @@ class SplitK final : public Kernel {
 bool is_split_k(const ContractPlan& plan) {
   if (plan.loops || plan.packed[kA] || plan.packed[kB] || plan.packed[kC]) return false;
   if (plan.batch.rank() > 0 || plan.outer.rank() > 0 || plan.sums.rank() > 0) return false;
-  if (plan.compute != DType::float32 || !is_thin(plan.gemm)) return false;
+  if (plan.compute != DType::float32) return false;
   const Gemm g = with_few_rows(plan.gemm);
+  if (!is_thin(plan.gemm)) {
+    return !plan.by_bfloat && g.m >= kLeastColumns && g.k >= kLongTerms && g.k >= kTermsOfRow * g.n;
+  }
   return g.b_row != 1 && g.k >= kLeastTerms;
 }
 

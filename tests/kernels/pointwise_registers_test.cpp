@@ -152,6 +152,103 @@ void compare_with_single(const Step& step, DType f, int64_t n, uint64_t seed, Re
   }
 }
 
+/// The registers of a step of random_rows(), each from a step of its own, and rows from "reduce".
+std::vector<Box> one_at_a_time(const Step& step, const std::vector<Box>& in) {
+  const std::vector<Instr>& code = step.pointwise.code;
+  const DType f = in[0].dtype;
+  const int64_t rows = in[0].sizes[0], n = in[0].sizes[1];
+  std::vector<Box> results(code.size());
+  for (size_t i = 0; i < code.size(); ++i) {
+    if (code[i].code == Code::constant) continue;
+    results[i] = code[i].code == Code::load ? in[code[i].slot] : Box(f, {rows, n});
+    if (code[i].code == Code::load) continue;
+    if (reduces_row(code[i].code)) {
+      Box number(f, {rows, 1}, {1, 0});
+      Step reduce;
+      reduce.combiner = code[i].code == Code::row_max ? Combiner::max : Combiner::sum;
+      run_kernel(KernelKind::reduce, reduce, {&results[code[i].a]}, {&number});
+      results[i].strides = {1, 0};
+      results[i].memory = number.memory;
+      continue;
+    }
+    std::vector<Instr> alone;
+    std::vector<Box*> operands;
+    const auto operand = [&](int reg) {
+      if (reg < 0) return -1;
+      if (code[reg].code == Code::constant) {
+        alone.push_back(code[reg]);
+      } else {
+        alone.push_back(load(f, static_cast<int>(operands.size())));
+        operands.push_back(&results[reg]);
+      }
+      return static_cast<int>(alone.size()) - 1;
+    };
+    const int a = operand(code[i].a), b = operand(code[i].b);
+    alone.push_back(make(code[i].code, f, a, b));
+    run_kernel(KernelKind::pointwise, program(alone, {static_cast<int>(alone.size()) - 1}),
+               operands, {&results[i]});
+  }
+  return results;
+}
+
+// In pieces, and in as many passes as their sums need, which compute registers anew; an output may
+// have the memory of an input that later passes still read.
+TEST_CASE("rows longer than a block have the bits of instructions that run alone") {
+  std::mt19937 engine(11);
+  int64_t finite = 0, all = 0;
+  for (int round = 0; round < 120; ++round) {
+    INFO("round " << round);
+    const DType f = round % 2 == 0 ? DType::float64 : DType::float32;
+    const Sizes sizes = {3, Sizes{8193, 9000, 10240, 20011}[round / 2 % 4]};
+    std::vector<Box> in(3, Box(f, sizes)), out(2, Box(f, sizes));
+    for (size_t k = 0; k < in.size(); ++k) fill_random(in[k], static_cast<unsigned>(round) * 3 + k);
+    const Step step = random_rows(engine, f, true, false);
+    const std::vector<Box> alone = one_at_a_time(step, in);
+    std::vector<Box*> to = {&out[0], &out[1]};
+    if (round % 3 == 0) {
+      run_everywhere(step, {&in[0], &in[1], &in[2]}, to);
+    } else {
+      to[round % 3 - 1] = &in[round % 5 % 3];
+      run_kernel(KernelKind::pointwise, step, {&in[0], &in[1], &in[2]}, to);
+    }
+    for (size_t k = 0; k < 2; ++k) {
+      const Box& want = alone[step.pointwise.outputs[k]];
+      each(sizes, [&](const Sizes& i) {
+        const double x = to[k]->get(i), y = want.get(i);
+        finite += std::isfinite(x);
+        ++all;
+        if (std::memcmp(&x, &y, sizeof x) != 0 && !(std::isnan(x) && std::isnan(y)))
+          FAIL("output " << k << " at " << i[0] << ", " << i[1] << ": " << x << " and " << y);
+      });
+    }
+  }
+  CHECK(finite > all / 2);
+}
+
+TEST_CASE("positions and numbers of a long row are those of its pieces") {
+  const DType f = DType::float32, whole = DType::int32;
+  const int64_t n = 9001;
+  Box x(f, {5, n}), label(whole, {5, n}, {1, 0}), hit(f, {5, n}), sum(f, {5, n}, {1, 0});
+  fill_random(x, 3);
+  for (int64_t r = 0; r < 5; ++r) label.set({r, 0}, static_cast<double>(r * 2249));
+  Instr position = make(Code::index, whole, -1, -1, -1, 1), one = make(Code::constant, f);
+  position.expr = 0;
+  one.imm = 1;
+  const Step step = program({load(f, 0), make(Code::row_sum, f, 0, -1, -1, 1), load(whole, 1),
+                             position, make(Code::equal, DType::bool_, 2, 3), one,
+                             make(Code::where, f, 4, 5, 0), make(Code::sub, f, 6, 1)},
+                            {7, 1}, {IntExpr()});
+  const Box before = x;
+  run_everywhere(step, {&x, &label}, {&hit, &sum});
+  run_kernel(KernelKind::pointwise, step, {&x, &label}, {&x, &sum});
+  CHECK(x.memory == hit.memory);
+  each(x.sizes, [&](const Sizes& i) {
+    const double at = label.get(i) == static_cast<double>(i[1]) ? 1 : before.get(i);
+    if (x.get(i) != static_cast<float>(at) - static_cast<float>(sum.get(i)))
+      FAIL("at " << i[0] << ", " << i[1] << ": " << x.get(i));
+  });
+}
+
 // A register of a narrow type holds floats, and stores round: a cast computes only where somebody
 // reads what it rounds.
 TEST_CASE("casts between float32 and narrow types round once, where they stand") {

@@ -42,14 +42,15 @@ std::vector<T> run_by(const Step& step, DType dtype, int threads) {
 }
 
 template <class T>
-void check_product(const Step& step, int64_t few, int64_t n, DType dtype) {
+void check_product(const Step& step, int64_t few, int64_t n, DType dtype,
+                   double float_tolerance = 2e-6) {
   const Step typed = with_dtype(step, dtype);
   const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
   // The sums of four parts.
   REQUIRE(entry.workspace_bytes(typed) == 4 * few * n * 4);
   const std::vector<T> got = run_by<T>(step, dtype, 1);
   const std::vector<double> want = run_by<double>(step, DType::float64, 1);
-  const double tolerance = dtype == DType::bfloat16 ? 1.0 / 64 : 2e-6;
+  const double tolerance = dtype == DType::bfloat16 ? 1.0 / 64 : float_tolerance;
   for (size_t i = 0; i < got.size(); ++i) {
     INFO("element " << i);
     REQUIRE(std::abs(load_as(got[i]) - want[i]) <= tolerance * (100 + std::abs(want[i])));
@@ -77,6 +78,22 @@ TEST_CASE("split-K products have their value, and no number of threads changes a
       }
     }
   }
+}
+
+TEST_CASE("products of far more terms than rows and columns are in split-K form, too") {
+  constexpr int64_t kTerms = int64_t{1} << 15;
+  for (const auto& [rows, n] : {std::array<int64_t, 2>{64, 200}, {130, 96}}) {
+    INFO(rows << " x " << n);
+    Step step = product(rows, n, kTerms + 7, n + 3, false);
+    check_product<float>(step, rows, n, DType::float32, 1e-4);
+    step.in[1].strides = {0, kTerms + 10, 1};  // dense along the terms
+    check_product<float>(step, rows, n, DType::float32, 1e-4);
+  }
+  const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
+  CHECK(entry.workspace_bytes(product(64, 200, kTerms - 1, 200, false)) == 0);
+  CHECK(entry.workspace_bytes(product(64, 513, kTerms, 513, false)) == 0);
+  CHECK(entry.workspace_bytes(product(40, 64, kTerms, 64, false)) == 0);
+  CHECK(entry.workspace_bytes(with_dtype(product(64, 64, kTerms, 64, false), DType::float64)) == 0);
 }
 
 TEST_CASE("products of few terms or many rows are not in split-K form") {
