@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "ops/batch_norm.h"
+#include "nn/batch_norm.h"
 #include "tessera/nn.h"
 
 namespace tessera::nn {

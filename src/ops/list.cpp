@@ -13,7 +13,7 @@ namespace tessera {
 #define UNARY(id, ...) extern const Op k_##id;
 #define BINARY(id, ...) extern const Op k_##id;
 #include "program/pointwise_table.inc"
-extern const Op kCrossEntropy, kSoftmax, kLogSoftmax, kLayerNorm, kRmsNorm, kBatchNorm, kIdentity,
+extern const Op kCrossEntropy, kSoftmax, kLogSoftmax, kLayerNorm, kRmsNorm, kIdentity,
     kStopGradient, kCast, kBroadcast, kWhere, kInput, kStored, kConstant, kIota, kRandomBits,
     kDimSize, kPrint, kCheckFinite, kMaskedAttention, kLoop, kLoopCarry, kLoopSlice, kLoopIndex,
     kElu, kSelu, kRagged;
@@ -27,7 +27,7 @@ const std::vector<const Op*>& all_ops() {
 #define UNARY(id, ...) &k_##id,
 #define BINARY(id, ...) &k_##id,
 #include "program/pointwise_table.inc"
-      &kCrossEntropy, &kSoftmax, &kLogSoftmax, &kLayerNorm, &kRmsNorm, &kBatchNorm, &kIdentity, &kStopGradient,
+      &kCrossEntropy, &kSoftmax, &kLogSoftmax, &kLayerNorm, &kRmsNorm, &kIdentity, &kStopGradient,
       &kCast, &kBroadcast, &kWhere, &kInput, &kStored, &kConstant, &kIota, &kRandomBits, &kDimSize,
       &kPrint, &kCheckFinite, &kMaskedAttention, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex,
       &kElu, &kSelu, &kRagged};

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ops/batch_norm.h"
+#include "nn/batch_norm.h"
 #include "ops/op_cases.h"
 #include "tessera/nn_attention.h"
 #include "tessera/nn_linear_cross_entropy.h"
@@ -68,8 +68,7 @@ Whole batch_norm_of(const Wholes& in, const std::vector<std::string>& axes, doub
     for (int64_t i : row) mean += in[0].data[i] / double(row.size());
     for (int64_t i : row) var += std::pow(in[0].data[i] - mean, 2) / double(row.size());
     for (int64_t i : row)
-      y.data[i] =
-          (in[0].data[i] - mean) / std::sqrt(var + eps) * in[1].data[k] + in[2].data[k];
+      y.data[i] = (in[0].data[i] - mean) / std::sqrt(var + eps) * in[1].data[k] + in[2].data[k];
     ++k;
   });
   return y;
@@ -107,7 +106,7 @@ void add_norms(std::vector<OpCase>& rows) {
   first.splits = {"a", "n"};
   rows.push_back(first);
   OpCase batch{"batch_norm", in, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
-                 return {batch_normed(x[0], x[1], x[2], {"a", "c"}, 1e-3, Loc::current()).y};
+                 return {nn::batch_normed(x[0], x[1], x[2], {"a", "c"}, 1e-3, Loc::current()).y};
                }};
   batch.expect = [](const Wholes& x) { return batch_norm_of(x, {"a", "c"}, 1e-3); };
   rows.push_back(batch);

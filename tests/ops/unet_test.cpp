@@ -128,7 +128,8 @@ TEST_CASE("uneven levels of a U-Net split exactly", "[unet]") {
 TEST_CASE("a U-Net whose waits are filled is the whole one", "[unet][overlap]") {
   nn::UnetOptions o = small({{"height", 8}, {"width", 8}});
   o.batch = 4;
-  for (const char* layout : {"batch:rows+cols", "height:rows;width:cols", "batch:rows;filters:cols"})
+  for (const char* layout :
+       {"batch:rows+cols", "height:rows;width:cols", "batch:rows;filters:cols"})
     compare(o, "rows:2;cols:2", layout, "h100");
 }
 
@@ -136,7 +137,8 @@ TEST_CASE("the sums of a batch norm are exchanged in one wait of backward", "[un
   Graph g;
   const Dim batch("batch", 64), in("in", 8), out("out", 8);
   const Tensor w = g.parameter("w", {in, out}, nn::zeros());
-  const Tensor y = nn::batch_norm(einsum({g.input("x", {batch, in}, DType::float32), w}, {batch, out}), "n", "out");
+  const Tensor y = nn::batch_norm(
+      einsum({g.input("x", {batch, in}, DType::float32), w}, {batch, out}), "n", "out");
   const std::vector<Tensor> parameters = g.parameters();
   CompileOptions options;
   options.mesh = Mesh::parse("a:4");
@@ -146,9 +148,8 @@ TEST_CASE("the sums of a batch norm are exchanged in one wait of backward", "[un
   lowering.init = false;
   const Program program = lower(g, lowering);
   const std::vector<Step>& steps = program.functions[0].steps;
-  const auto waits = std::count_if(steps.begin(), steps.end(), [](const Step& step) {
-    return step.kind == StepKind::wait;
-  });
+  const auto waits = std::count_if(steps.begin(), steps.end(),
+                                   [](const Step& step) { return step.kind == StepKind::wait; });
   INFO(to_string(program));
   CHECK(waits == 4);  // mean, variance, both sums of backward, the weight's gradient
 }

@@ -5,8 +5,8 @@
 //   start all_reduce(s); wait            u = pointwise(g, f)
 //   v = pointwise(u, s)                  wait
 //                                        v = pointwise(u, s)
-// No step passes a wait, or a kernel (a matmul, a convolution) that stays. So what a kernel makes is
-// sent beside nothing that was before the kernel, on which the planner's bounds rely
+// No step passes a wait, or a kernel (a matmul, a convolution) that stays. So what a kernel makes
+// is sent beside nothing that was before the kernel, on which the planner's bounds rely
 // (plan/exposed_reductions.h, plan/choice/step_order.h).
 #include "lower/passes/fill_waits.h"
 

@@ -3,14 +3,12 @@
 //     dx = r scale (g - mean(g) - c r^2 mean(g c)).
 // So ranks exchange the two sums of backward together. Step by step the gradient of the mean would
 // also need the sum of c, which is 0, after those two.
-#include "ops/batch_norm.h"
+#include "nn/batch_norm.h"
 
 #include "base/fail.h"
-#include "ops/infer.h"
-#include "ops/precision.h"
 #include "tessera/op.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 namespace {
 
@@ -20,19 +18,20 @@ std::vector<std::string> normalized_axes(const Attrs& attrs) {
   return attrs.get<std::vector<std::string>>("axes");
 }
 
+Tensor in_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
+
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   const ValueType &x = call.in[0], &scale = call.in[1];
-  require(is_floating(x.dtype), "the operand is {}; it must be floating", to_string(x.dtype));
-  require_dims(x.shape, normalized_axes(call.attrs), "normalized");
+  require(is_floating(x.dtype), "x is {}; it must be floating", to_string(x.dtype));
   return {x, scale, scale};
 }
 
 Tensors batch_norm_body(const Tensors& in, const Attrs& attrs) {
   const Axes axes(normalized_axes(attrs));
-  const Tensor x = wide(in[0]), mean = reduce_mean(x, axes), centered = x - mean,
+  const Tensor x = in_dtype(in[0], in[1].dtype()), mean = reduce_mean(x, axes), centered = x - mean,
                variance = reduce_mean(square(centered), axes),
                factor = rsqrt(variance + attrs.get<double>("eps")) * in[1];
-  return {narrow(centered * factor + in[2], in[0].dtype()), mean, variance};
+  return {in_dtype(centered * factor + in[2], in[0].dtype()), mean, variance};
 }
 
 /// How many elements of x a statistic is of.
@@ -52,26 +51,27 @@ Tensor elements_of(const Tensor& x, const Axes& axes) {
 Tensors batch_norm_gradient(const GradCall& c) {
   check(c.grads[1].empty() && c.grads[2].empty(), "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
-  const Tensor x = wide(c.in[0]), g = wide(c.grads[0]), centered = x - c.out[1], both = g * centered,
+  const Tensor x = in_dtype(c.in[0], c.in[1].dtype()), g = in_dtype(c.grads[0], c.in[1].dtype()),
+               centered = x - c.out[1], both = g * centered,
                r = rsqrt(c.out[2] + c.attrs.get<double>("eps"));
   const Tensor sum = reduce_sum(g, axes), sum_both = reduce_sum(both, axes), factor = r * c.in[1],
                share = factor / elements_of(x, axes);
   const Tensor dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
-  return {narrow(dx, c.in[0].dtype()), sum_both * r, sum};
+  return {in_dtype(dx, c.in[0].dtype()), sum_both * r, sum};
 }
+
+constinit const Op kBatchNorm = {.name = "batch_norm",
+                                 .infer = infer_batch_norm,
+                                 .gradient = batch_norm_gradient,
+                                 .body = batch_norm_body};
 
 }  // namespace
 
-extern const Op kBatchNorm = {.name = "batch_norm",
-                              .infer = infer_batch_norm,
-                              .gradient = batch_norm_gradient,
-                              .body = batch_norm_body};
-
 BatchNormed batch_normed(Tensor x, Tensor scale, Tensor bias, const Axes& axes, double eps,
                          Loc at) {
-  const Tensors out = x.graph().add(kBatchNorm, {x, scale, bias},
-                                    {{"axes", axes.names()}, {"eps", eps}}, at);
+  const Tensors out =
+      x.graph().add(kBatchNorm, {x, scale, bias}, {{"axes", axes.names()}, {"eps", eps}}, at);
   return {out[0], out[1], out[2]};
 }
 
-}  // namespace tessera
+}  // namespace tessera::nn

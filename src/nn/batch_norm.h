@@ -3,7 +3,7 @@
 
 #include "tessera/ops.h"
 
-namespace tessera {
+namespace tessera::nn {
 
 struct BatchNormed {
   Tensor y, mean, variance;  ///< the statistics in the dtype of scale
@@ -13,4 +13,4 @@ struct BatchNormed {
 /// have the other dims, and at least float32.
 BatchNormed batch_normed(Tensor x, Tensor scale, Tensor bias, const Axes& axes, double eps, Loc at);
 
-}  // namespace tessera
+}  // namespace tessera::nn
