@@ -55,7 +55,7 @@ void offload_state(const Graph& graph, Program& program) {
   }
 }
 
-/// Schedules the Program, with waits filled if that is faster: what a filled wait delays may be
+/// Schedules the Program, with waits filled if that pays: what a filled wait delays may be
 /// waited for in turn.
 void schedule_filled(Program& program, const LowerOptions& options) {
   Program filled;
@@ -67,7 +67,7 @@ void schedule_filled(Program& program, const LowerOptions& options) {
   schedule(program, options.prices);
   if (!fills) return;
   schedule(filled, options.prices);
-  if (options.seconds(filled) < options.seconds(program)) program = std::move(filled);
+  if (options.seconds(filled) < kLeastGain * options.seconds(program)) program = std::move(filled);
 }
 
 /// Whether rows may travel (CompositeExpander::by_slices).
