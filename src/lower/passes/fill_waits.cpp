@@ -105,12 +105,12 @@ class Filler {
 
 bool fill_waits(Program& program, const StepPrices& prices) {
   bool any = false;
-  for (Function* f : all_functions(program.functions)) {
-    const std::vector<Step> before = f->steps;
-    const int64_t peak = peak_live_bytes(program, *f);
-    if (!Filler(*f, prices).run()) continue;
-    const bool grows = peak_live_bytes(program, *f) > peak;
-    if (grows) f->steps = before;
+  for (Function& f : program.functions) {
+    const std::vector<Step> before = f.steps;
+    const int64_t peak = peak_live_bytes(program, f);
+    if (!Filler(f, prices).run()) continue;
+    const bool grows = peak_live_bytes(program, f) > peak;
+    if (grows) f.steps = before;
     any |= !grows;
   }
   return any;

@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-/// Moves compute steps behind the starts of buckets that would be awaited at once. Needs prices.
-/// The peak of live bytes stays. Returns whether any step moved.
+/// Moves compute steps behind the starts of buckets that would be awaited at once, outside of
+/// loops. Needs prices. The peak of live bytes stays. Returns whether any step moved.
 bool fill_waits(Program& program, const StepPrices& prices);
 
 }  // namespace tessera
