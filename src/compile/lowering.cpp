@@ -24,9 +24,6 @@ StepPrices prices_of(const Machine& machine, const Mesh& mesh) {
           machine.overlap.compute, machine.overlap.transfer};
 }
 
-namespace {
-
-/// LowerOptions::seconds.
 std::function<double(const Program&)> seconds_of(const Machine& machine, const Mesh& mesh) {
   const auto costs = std::make_shared<const Costs>(machine, mesh);
   return [costs](const Program& program) {
@@ -36,8 +33,6 @@ std::function<double(const Program&)> seconds_of(const Machine& machine, const M
     return seconds;
   };
 }
-
-}  // namespace
 
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
   require(options.chunks >= 0,

@@ -27,5 +27,7 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 /// The prices on a machine. Empty if transfers use the cores that compute: nothing can overlap
 /// there.
 StepPrices prices_of(const Machine& machine, const Mesh& mesh);
+/// LowerOptions::seconds.
+std::function<double(const Program&)> seconds_of(const Machine& machine, const Mesh& mesh);
 
 }  // namespace tessera

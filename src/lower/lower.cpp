@@ -14,6 +14,7 @@
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
 #include "lower/passes/dots_in_attention.h"
+#include "lower/passes/fill_waits.h"
 #include "lower/passes/fuse_epilogues.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
@@ -52,6 +53,21 @@ void offload_state(const Graph& graph, Program& program) {
     if (graph.stored()[s].purpose == Purpose::state && view.elements() > 1)
       program.buffers[static_cast<size_t>(view.buffer)].arena = ArenaKind::offloaded;
   }
+}
+
+/// Schedules the Program, with waits filled if that pays: what a filled wait delays may be
+/// waited for in turn.
+void schedule_filled(Program& program, const LowerOptions& options) {
+  Program filled;
+  bool fills = false;
+  if (options.seconds) {
+    filled = program;
+    fills = fill_waits(filled, options.prices);
+  }
+  schedule(program, options.prices);
+  if (!fills) return;
+  schedule(filled, options.prices);
+  if (options.seconds(filled) < kLeastGain * options.seconds(program)) program = std::move(filled);
 }
 
 /// Whether rows may travel (CompositeExpander::by_slices).
@@ -101,7 +117,7 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
   }
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });
-  if (options.overlap) schedule(program, options.prices);
+  if (options.overlap) schedule_filled(program, options);
   after("schedule", [&] { return to_string(program); });
   if (options.overlap)
     collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "nn/batch_norm.h"
 #include "tessera/nn.h"
 
 namespace tessera::nn {
@@ -152,20 +153,18 @@ Tensor batch_norm(Tensor x, const std::string& name, const Axes& channels,
                  bias = g.parameter("bias", shape, zeros(), stored, at);
     const Tensor mean = g.state("mean", shape, zeros(), stored, at),
                  variance = g.state("variance", shape, ones(), stored, at);
-    Tensor m = as_x(mean), v = as_x(variance);
     if (o.training) {
       const Axes others(x.shape().without(channels.names()).names());
-      m = reduce_mean(x, others, at);
-      v = reduce_mean(square(sub(x, m, at), at), others, at);
+      const BatchNormed normed = batch_normed(x, scale, bias, others, o.eps, at);
       auto follow = [&](Tensor running, Tensor now) {
-        if (now.dtype() != stored) now = cast(now, stored, at);
         g.update(running, running * o.momentum + stop_gradient(now, at) * (1 - o.momentum), at);
       };
-      follow(mean, m);
-      follow(variance, v);
+      follow(mean, normed.mean);
+      follow(variance, normed.variance);
+      return normed.y;
     }
-    const Tensor factor = mul(rsqrt(v + o.eps, at), as_x(scale), at);
-    return add(mul(sub(x, m, at), factor, at), as_x(bias), at);
+    const Tensor factor = mul(rsqrt(as_x(variance) + o.eps, at), as_x(scale), at);
+    return add(mul(sub(x, as_x(mean), at), factor, at), as_x(bias), at);
   });
 }
 

@@ -31,6 +31,7 @@ bool follows_operand(const Graph& graph, const std::vector<char>& needed, int n)
 }
 
 bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n) {
+  if (!is_heavy(graph.nodes()[static_cast<size_t>(n)])) return false;
   std::set<int> partial(graph.nodes()[n].out.begin(), graph.nodes()[n].out.end());
   for (size_t next = static_cast<size_t>(n) + 1; next < graph.nodes().size(); ++next) {
     if (!needed[next]) continue;

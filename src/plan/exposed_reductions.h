@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-/// True if the all-reduce of n's result cannot overlap: no heavy node lies between n and the first
+/// True if the all-reduce of n's result cannot overlap: n is heavy, so nothing before it may be
+/// computed later (lower/passes/fill_waits.h), and no heavy node lies between n and the first
 /// consumer that needs the complete result. Linear nodes take a partial result and pass it on.
 /// `needed`: by node, whether it is computed.
 bool is_awaited(const Graph& graph, const std::vector<char>& needed, int n);

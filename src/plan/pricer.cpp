@@ -197,6 +197,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   LowerOptions options = lowering_of(compile, model.functions);
   options.workspace_bytes = workspace_on(model_.device, 1);
   options.prices = prices_of(machine_, mesh);
+  if (options.prices.seconds) options.seconds = seconds_of(machine_, mesh);
   options.init = init;
   return lower(*model.graph, options);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "nn/batch_norm.h"
 #include "ops/op_cases.h"
 #include "tessera/nn_attention.h"
 #include "tessera/nn_linear_cross_entropy.h"
@@ -59,6 +60,20 @@ Whole norm_of(const Wholes& in, const std::string& dim, double eps, bool center)
   return y;
 }
 
+Whole batch_norm_of(const Wholes& in, const std::vector<std::string>& axes, double eps) {
+  Whole y = in[0];
+  size_t k = 0;
+  each_row(in[0], axes, [&](const std::vector<int64_t>& row) {
+    double mean = 0, var = 0;
+    for (int64_t i : row) mean += in[0].data[i] / double(row.size());
+    for (int64_t i : row) var += std::pow(in[0].data[i] - mean, 2) / double(row.size());
+    for (int64_t i : row)
+      y.data[i] = (in[0].data[i] - mean) / std::sqrt(var + eps) * in[1].data[k] + in[2].data[k];
+    ++k;
+  });
+  return y;
+}
+
 OpCase normalized(const std::string& name, CaseInput x, std::vector<std::string> axes,
                   bool logarithm) {
   OpCase row{name, {std::move(x)}, {"a", "b", "c"}, [=](Graph&, const Tensors& in) -> Tensors {
@@ -90,6 +105,11 @@ void add_norms(std::vector<OpCase>& rows) {
   first.in[0] = real("x", {n, a}, -2, 2);
   first.splits = {"a", "n"};
   rows.push_back(first);
+  OpCase batch{"batch_norm", in, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
+                 return {nn::batch_normed(x[0], x[1], x[2], {"a", "c"}, 1e-3, Loc::current()).y};
+               }};
+  batch.expect = [](const Wholes& x) { return batch_norm_of(x, {"a", "c"}, 1e-3); };
+  rows.push_back(batch);
   OpCase rms{"rms_norm", {in[0], in[1]}, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
                return {rms_norm(x[0], "n", x[1])};
              }};

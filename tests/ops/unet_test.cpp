@@ -1,8 +1,11 @@
 // A U-Net whose space is cut over ranks is the U-Net on one: loss, every gradient, and what a step
 // stores; and each rank needs its share of the memory, as planned.
+#include <algorithm>
 #include <cmath>
 
 #include "base/fail.h"
+#include "compile/lowering.h"
+#include "lower/lower.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/program_run.h"
@@ -32,8 +35,11 @@ void build(const nn::UnetOptions& options, Built& built) {
   built.wanted.push_back(built.model.logits);
 }
 
-CompileOptions options_of(const Built& built, const std::string& mesh, const std::string& layout) {
+/// `machine`: by whose prices to schedule; "" for none.
+CompileOptions options_of(const Built& built, const std::string& mesh, const std::string& layout,
+                          const std::string& machine = "") {
   CompileOptions options;
+  if (!machine.empty()) options.machine = std::make_shared<const Machine>(Machine::load(machine));
   options.mesh = Mesh::parse(mesh);
   options.layout = Layout::parse(layout);
   options.functions = {{"step", built.wanted, true}};
@@ -54,11 +60,12 @@ Array filled(const Tensor& t, int64_t below) {
 }
 
 /// What one step gives: gradients, loss, logits, and the stored running statistics.
-Values run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout) {
+Values run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout,
+           const std::string& machine = "") {
   Built built;
   build(unet, built);
   Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
-  Session session(built.graph, cluster, options_of(built, mesh, layout));
+  Session session(built.graph, cluster, options_of(built, mesh, layout, machine));
   session.feed("images", filled(built.model.inputs[0], 0));
   session.feed("labels", filled(built.model.inputs[1], unet.classes));
   session.run("step");
@@ -81,8 +88,9 @@ nn::UnetOptions small(std::vector<Dim> spatial) {
   return o;
 }
 
-void compare(const nn::UnetOptions& o, const std::string& mesh, const std::string& layout) {
-  const Values whole = run(o, kOneRank, ""), split = run(o, mesh, layout);
+void compare(const nn::UnetOptions& o, const std::string& mesh, const std::string& layout,
+             const std::string& machine = "") {
+  const Values whole = run(o, kOneRank, ""), split = run(o, mesh, layout, machine);
   INFO(mesh << " " << layout);
   REQUIRE(whole.size() == split.size());
   REQUIRE(whole.size() >= 20);
@@ -115,6 +123,54 @@ TEST_CASE("uneven levels of a U-Net split exactly", "[unet]") {
   compare(o, "rows:4", "height:rows");
   o.convolutions = 1;
   compare(o, "rows:3", "height:rows");
+}
+
+TEST_CASE("a U-Net whose waits are filled is the whole one", "[unet][overlap]") {
+  nn::UnetOptions o = small({{"height", 8}, {"width", 8}});
+  o.batch = 4;
+  for (const char* layout :
+       {"batch:rows+cols", "height:rows;width:cols", "batch:rows;filters:cols"})
+    compare(o, "rows:2;cols:2", layout, "h100");
+}
+
+TEST_CASE("the sums of a batch norm are exchanged in one wait of backward", "[unet]") {
+  Graph g;
+  const Dim batch("batch", 64), in("in", 8), out("out", 8);
+  const Tensor w = g.parameter("w", {in, out}, nn::zeros());
+  const Tensor y = nn::batch_norm(
+      einsum({g.input("x", {batch, in}, DType::float32), w}, {batch, out}), "n", "out");
+  const std::vector<Tensor> parameters = g.parameters();
+  CompileOptions options;
+  options.mesh = Mesh::parse("a:4");
+  options.layout = Layout::parse("batch:a");
+  LowerOptions lowering =
+      lowering_of(options, {{"step", gradients(sum_all(y * y * y), parameters), true}});
+  lowering.init = false;
+  const Program program = lower(g, lowering);
+  const std::vector<Step>& steps = program.functions[0].steps;
+  const auto waits = std::count_if(steps.begin(), steps.end(),
+                                   [](const Step& step) { return step.kind == StepKind::wait; });
+  INFO(to_string(program));
+  CHECK(waits == 4);  // mean, variance, both sums of backward, the weight's gradient
+}
+
+TEST_CASE("waits for a batch norm's sums are filled where that is faster", "[unet][overlap]") {
+  nn::UnetOptions o;
+  o.batch = 64;
+  o.spatial = {{"height", 256}, {"width", 256}};
+  o.filters = 32;
+  Built built;
+  build(o, built);
+  CompileOptions options = options_of(built, "a:8", "batch:a", "h100");
+  options.device = "cuda";
+  LowerOptions lowering = lowering_of(options, options.functions);
+  lowering.init = false;
+  const auto seconds = lowering.seconds;
+  const double filled = seconds(lower(built.graph, lowering));
+  lowering.seconds = {};
+  const double idle = seconds(lower(built.graph, lowering));
+  INFO(filled << " s, or " << idle);
+  CHECK(filled < 0.98 * idle);
 }
 
 TEST_CASE("a rank of a split U-Net needs its share of memory", "[unet]") {

@@ -180,6 +180,38 @@ TEST_CASE("layout problem: one layer stands for all", "[plan][choice]") {
   }
 }
 
+TEST_CASE("layout problem: a transfer stands alone where only small ops can be beside it",
+          "[plan][choice]") {
+  enum class Side { none, before, beside };
+  const auto is_alone = [](Side side) {
+    Graph g;
+    const Dim rows("rows", 1 << 16), in("in", 1024), out("out", 1024), last("last", 1024);
+    const auto product = [&](const char* name, const char* weight, const Dim& to) {
+      const Tensor w = g.parameter(weight, {in, to}, nn::zeros(), DType::float32);
+      return einsum({g.input(name, {rows, in}, DType::float32), w}, {rows, to});
+    };
+    std::vector<Tensor> results;
+    if (side == Side::before) results.push_back(product("x0", "w0", last));
+    const Tensor y = product("x", "w", out), sum = reduce_sum(y, "rows").named("sum");
+    if (side == Side::beside) results.push_back(product("x0", "w0", last));
+    const Tensor w2 = g.parameter("w2", {out, last}, nn::zeros(), DType::float32);
+    results.push_back(einsum({tanh(y - sum), w2}, {rows, last}));
+    const FunctionSpec step{"f", results, false};
+    const Costs costs(a100(), Mesh::parse("a:8"));
+    const LayoutProblem problem(g, step, costs, composite_kernels());
+    int link = -1;
+    for (size_t v = 0; v < problem.flat().values.size(); ++v) {
+      if (problem.flat().values[v].of == sum.id())
+        link = problem.order().link_of(static_cast<int>(v));
+    }
+    REQUIRE(link >= 0);
+    return problem.order().is_alone(link);
+  };
+  CHECK(is_alone(Side::none));
+  CHECK(is_alone(Side::before));
+  CHECK_FALSE(is_alone(Side::beside));
+}
+
 TEST_CASE("layout problem: a loop is refused by name", "[plan][choice]") {
   Graph g;
   const Tensor x = g.input("x", {Dim("p", 8)}, DType::float32);

@@ -81,7 +81,10 @@ class Flattener {
         same[static_cast<size_t>(op.out[i])] = to_.ops[equal.front()].out[i];
     }
     for (const auto& [key, equal] : known) {
-      for (const size_t n : equal) to_.ops[n].equal = static_cast<int>(equal.size());
+      for (const size_t n : equal) {
+        to_.ops[n].equal = static_cast<int>(equal.size());
+        to_.ops[n].is_again = n != equal.front();
+      }
     }
   }
 

@@ -28,6 +28,7 @@ struct FlatOp {
   /// How many ops are equal to this one, itself included: lowering adds equal ops on equal operands
   /// once.
   int equal = 1;
+  bool is_again = false;  ///< an op before it is equal
 };
 
 /// What a function computes, in order.

@@ -82,6 +82,9 @@ class Weights {
     for (Point::Part& part : point.phases)
       part = {least_sent(overlap_), std::vector<double>(lanes_.size(), 1)};
     point.chain.assign(static_cast<size_t>(order_.links()), chain);
+    for (int l = 0; l < order_.links(); ++l) {
+      if (order_.is_alone(l)) point.chain[static_cast<size_t>(l)] = 1;
+    }
     return point;
   }
 
@@ -147,7 +150,7 @@ class Weights {
       const double chain = point.chain[static_cast<size_t>(l)] * (1 - part.sent);
       for (size_t p = 0; p < 2; ++p) {
         weights[p].chain.push_back(chain);
-        weights[p].beside.push_back(beside(part.sent + chain));
+        weights[p].beside.push_back(order_.is_alone(l) ? 1 : beside(part.sent + chain));
       }
     }
     weights[kEither] = weights[kBefore];
@@ -184,7 +187,8 @@ double counted(const ByPhase<PlacedTimes>& times, const ByPhase<StepWeights>& we
 /// What choices count, each exact at the weights that it was found with.
 class Cuts {
  public:
-  explicit Cuts(const StepOrder& order) : links_(static_cast<size_t>(order.links())) {}
+  explicit Cuts(const StepOrder& order)
+      : order_(order), links_(static_cast<size_t>(order.links())) {}
 
   /// `more`: than `times`, at those weights.
   void add(double more, ByPhase<PlacedTimes> times) {
@@ -213,7 +217,8 @@ class Cuts {
     }
     std::vector<double> of_range(ranges_.size(), std::numeric_limits<double>::infinity());
     for (const auto& [links, number] : ranges_) {
-      if (links.first >= links.last) continue;
+      if (links == kNothing) of_range[number] = 0;
+      if (links.first >= links.last || links == kNothing) continue;
       const auto many = static_cast<unsigned>(links.last - links.first);
       const std::vector<double>& row = rows[static_cast<size_t>(std::bit_width(many)) - 1];
       of_range[number] = std::min(row[static_cast<size_t>(links.first)],
@@ -233,7 +238,7 @@ class Cuts {
   /// The links that are best counted wholly, and the others not at all, for the mean of the last
   /// `count` choices. `gain`, `loss`: of a second of a link, and of compute beside it. Of each link
   /// in turn it is found what is best up to it, if it is counted, by the one counted before it:
-  /// compute that may run beside both counts less already.
+  /// compute that may run beside both counts less already. Links that stand alone are all counted.
   std::vector<double> pattern(size_t count, double gain, double loss) const {
     const size_t n = links_;
     std::vector<double> gains(n, 0);
@@ -244,6 +249,7 @@ class Cuts {
       std::vector<double> of_range(ranges_.size(), 0);
       for (const Kernels& k : cuts_[c].kernels) of_range[k.range] += loss * k.seconds;
       for (const auto& [links, number] : ranges_) {
+        if (links == kNothing) continue;
         for (int l = links.first; l < links.last; ++l)
           begins[static_cast<size_t>(l)][static_cast<size_t>(links.first)] += of_range[number];
       }
@@ -253,6 +259,8 @@ class Cuts {
     int last = -1;
     for (size_t i = 0; i < n; ++i) {
       double beside = 0, most = -std::numeric_limits<double>::infinity();
+      best[i] = most;
+      if (order_.is_alone(static_cast<int>(i))) continue;
       for (size_t j = i + 1; j-- > 0;) {  // all between j and i are not counted
         beside += begins[i][j];
         const double value = gains[i] - beside + (j > 0 ? best[j - 1] : 0);
@@ -264,6 +272,9 @@ class Cuts {
     std::vector<double> pattern(n, 0);
     for (int i = last; i >= 0; i = before[static_cast<size_t>(i)])
       pattern[static_cast<size_t>(i)] = 1;
+    for (size_t i = 0; i < n; ++i) {
+      if (order_.is_alone(static_cast<int>(i))) pattern[i] = 1;
+    }
     return pattern;
   }
 
@@ -280,6 +291,7 @@ class Cuts {
     std::vector<double> chain;  ///< by link
     ByPhase<PlacedTimes> sent;  ///< nothing else
   };
+  const StepOrder& order_;
   const size_t links_;
   std::map<Links, size_t> ranges_;
   std::vector<Cut> cuts_;

@@ -1,6 +1,13 @@
 // One layer stands for all. The chain passes from layer to layer where they hand on (seams), so it
 // begins and ends outside of them. It may enter a layer elsewhere: what it moves there is moved
 // once, and is no part of it.
+//
+// Steps keep the order of the graph's ops, but for those that are merged with others, and
+// fill_waits moves none past a kernel. So beside a transfer of the chain is only what lies between
+// the two kernels of the chain around it: other ops, and a step of the chain before the transfer,
+// whose result a reduction may compute again for itself (fuse_prologues) so that it is stored
+// later. If there are only small ones, the transfer stands alone. Where layers repeat that is not
+// examined.
 #include "plan/choice/step_order.h"
 
 #include <algorithm>
@@ -12,8 +19,9 @@ namespace tessera {
 
 namespace {
 
-constexpr double kBeside = 0.01;  ///< share of a step in kernels that may be at any time
-constexpr double kOp = 1e-12;     ///< seconds: of equal ways the chain takes that with more ops
+constexpr double kBeside = 0.01;     ///< share of a step in kernels that may be at any time
+constexpr int64_t kSmall = 1 << 16;  ///< bytes of an op's largest tensor: little else than a launch
+constexpr double kOp = 1e-12;        ///< seconds: of equal ways the chain takes that with more ops
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
@@ -26,21 +34,23 @@ StepOrder::StepOrder(const FlatOps& flat, const Repeats& repeats,
       places_(flat.ops.size()),
       at_(flat.ops.size(), -1),
       link_(flat.values.size(), -1) {
+  for (const double seconds : kernels) is_kernel_.push_back(seconds > 0);
   find_needs();
   find_phases(kernels);
   find_chain(kernels);
   find_around();
+  find_alone();
   number_links();
   for (size_t n = 0; n < flat_.ops.size(); ++n) {
     for (const int v : flat_.ops[n].out) {
-      const auto [known, is_new] =
-          of_name_.emplace(in_all_layers(flat_.values[at(v)].name), places_[n]);
+      const auto [known, is_new] = of_name_.emplace(named(flat_.values[at(v)].name), places_[n]);
       if (is_new) continue;
       if (known->second.phase != places_[n].phase) known->second.phase = Phase::either;
       Links& around = known->second.around;
       around.first = std::min(around.first, places_[n].around.first);
       around.last = std::max(around.last, places_[n].around.last);
       known->second.in_chain &= places_[n].in_chain;
+      known->second.near_alone |= places_[n].near_alone;
     }
   }
 }
@@ -159,8 +169,66 @@ Links StepOrder::around(int op) const {
 void StepOrder::find_around() {
   for (size_t o = 0; o < flat_.ops.size(); ++o) {
     const int p = at_[o];
-    places_[o].around = p < 0 ? around(static_cast<int>(o)) : Links{2 * p + 2, 2 * p + 1};
+    places_[o].around = p < 0 ? around(static_cast<int>(o)) : behind(p);
+    places_[o].in_chain = p >= 0 && places_[o].around.first >= places_[o].around.last;
   }
+}
+
+/// The places of the chain beside which the stored result of its op may be computed: up to the next
+/// kernel. Those of kernels and reductions are not computed again, so there is none.
+Links StepOrder::behind(int place) const {
+  const auto op = at(chain_[at(place)]);
+  if (is_kernel_[op] || flat_.ops[op].op->kernel == KernelKind::reduce)
+    return {2 * place + 2, 2 * place + 1};
+  const auto n = static_cast<int>(chain_.size());
+  int next = place + 1;
+  while (next < n && !is_kernel_[at(chain_[at(next)])]) ++next;
+  Links places{2 * place + 2, std::min(2 * next + 1, 2 * n)};
+  const bool leaves = next == n || copies(chain_[at(next)]) == 1;
+  for (int p = 0; p < place && leaves && copies(static_cast<int>(op)) > 1; ++p) {
+    if (copies(chain_[at(p)]) > 1) places.first = std::min(places.first, 2 * p);  // the next layer
+  }
+  return places;
+}
+
+bool StepOrder::is_small(int op) const {
+  const FlatOp& own = flat_.ops[at(op)];
+  const auto fits = [&](int v) {
+    const FlatValue& value = flat_.values[at(v)];
+    return value.shape.elements() * size_of(value.dtype) <= kSmall;
+  };
+  return std::all_of(own.in.begin(), own.in.end(), fits) &&
+         std::all_of(own.out.begin(), own.out.end(), fits);
+}
+
+void StepOrder::find_alone() {
+  const auto n = static_cast<int>(chain_.size());
+  alone_at_.assign(2 * chain_.size(), 0);
+  if (!repeats_.of_node.empty()) return;
+  const auto is_kernel = [&](int p) { return is_kernel_[at(chain_[at(p)])] != 0; };
+  for (int i = 0; i < 2 * n; ++i) {
+    const int p = i / 2;
+    int first = p - 1, last = p + i % 2;  // the kernels around it
+    while (first >= 0 && !is_kernel(first)) --first;
+    while (last < n && !is_kernel(last)) ++last;
+    const int begin = first < 0 ? 0 : chain_[at(first)] + 1;
+    const int end = last >= n ? static_cast<int>(flat_.ops.size()) : chain_[at(last)];
+    std::vector<int> small;
+    bool alone = true;
+    for (int op = begin; op < end && alone; ++op) {
+      const Links& own = places_[at(op)].around;
+      if (flat_.ops[at(op)].is_again || i < own.first || i >= own.last) continue;
+      alone = is_small(op);
+      small.push_back(op);
+    }
+    alone_at_[at(i)] = alone;
+    for (const int op : small) places_[at(op)].near_alone |= alone;
+  }
+}
+
+/// A name by which a value is known: in all layers, if they repeat.
+std::string StepOrder::named(const std::string& name) const {
+  return repeats_.of_node.empty() ? name : in_all_layers(name);
 }
 
 /// A link ends where what may run beside it changes, and where a phase ends.
@@ -172,7 +240,10 @@ void StepOrder::number_links() {
   }
   for (size_t i = 0; i < 2 * chain_.size(); ++i) {
     const Phase phase = of(chain_[i / 2]).phase == Phase::before ? Phase::before : Phase::after;
-    if (i == 0 || ends[i] != 0 || phase != phases_.back()) phases_.push_back(phase);
+    if (i == 0 || ends[i] != 0 || phase != phases_.back() || alone_at_[i] != alone_at_[i - 1]) {
+      phases_.push_back(phase);
+      alone_.push_back(alone_at_[i]);
+    }
     number_.push_back(links() - 1);
   }
   number_.push_back(links());
@@ -186,7 +257,7 @@ void StepOrder::number_links() {
 Place StepOrder::of(int op) const { return places_[at(op)]; }
 
 std::optional<Place> StepOrder::of(const std::string& name) const {
-  const auto known = of_name_.find(in_all_layers(name));
+  const auto known = of_name_.find(named(name));
   if (known == of_name_.end()) return {};
   return known->second;
 }

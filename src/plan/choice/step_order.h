@@ -37,12 +37,19 @@ class StepOrder {
   int link_in(int op) const;
   /// The link that moving the value to the op is, or -1. Op -1: to any op.
   int link_of(int value, int op = -1) const;
+  /// True if only ops that count nothing may be computed beside the link (step_order.cpp). Of other
+  /// ops, `around` may contain it all the same.
+  bool is_alone(int link) const { return alone_[static_cast<size_t>(link)] != 0; }
 
  private:
   void find_needs();
   void find_phases(const std::vector<double>& kernels);
   void find_chain(const std::vector<double>& kernels);
   void find_around();
+  Links behind(int place) const;
+  void find_alone();
+  bool is_small(int op) const;
+  std::string named(const std::string& name) const;
   Links around(int op) const;
   void number_links();
   int64_t copies(int op) const;
@@ -53,11 +60,14 @@ class StepOrder {
   const Repeats& repeats_;
   std::vector<std::vector<char>> needs_;  ///< [i][j]: op i needs the result of j, or is it
   std::vector<Place> places_;
-  std::vector<int> chain_;     ///< its ops
-  std::vector<int> at_;        ///< by op: its place in the chain, or -1
-  std::vector<int> link_;      ///< by value: the op that the chain moves it to, or -1
-  std::vector<int> number_;    ///< of places, two for an op: what moves to it, and its own
-  std::vector<Phase> phases_;  ///< by link
+  std::vector<int> chain_;       ///< its ops
+  std::vector<int> at_;          ///< by op: its place in the chain, or -1
+  std::vector<int> link_;        ///< by value: the op that the chain moves it to, or -1
+  std::vector<int> number_;      ///< of places, two for an op: what moves to it, and its own
+  std::vector<Phase> phases_;    ///< by link
+  std::vector<char> is_kernel_;  ///< by op
+  std::vector<char> alone_at_;   ///< by place of the chain, two for an op, as in number_
+  std::vector<char> alone_;      ///< by link
   bool has_phases_ = false;
   std::unordered_map<std::string, Place> of_name_;  ///< in all layers
 };

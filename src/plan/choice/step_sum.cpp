@@ -52,6 +52,7 @@ double StepWeights::of(const Lane& lane) const {
 }
 
 double StepWeights::of(Links links) const {
+  if (links == kNothing) return 0;
   double least = compute;
   for (int l = links.first; l < links.last; ++l)
     least = std::min(least, beside[static_cast<size_t>(l)]);

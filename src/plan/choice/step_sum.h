@@ -24,6 +24,9 @@ struct Links {
   auto operator<=>(const Links&) const = default;
 };
 
+/// What counts nothing is beside these.
+inline constexpr Links kNothing{-1, 0};
+
 /// What remains of steps however they are fused and scheduled.
 struct LeastTimes {
   double kernels = 0;  ///< of compute steps that no fusion takes away: matmuls and other kernels
@@ -77,10 +80,14 @@ using ByPhase = std::array<T, 3>;
 /// When a value is computed.
 struct Place {
   Phase phase = Phase::before;
-  Links around = {};      ///< it is computed after those before and before those behind
-  bool in_chain = false;  ///< then it is computed beside none of these
+  Links around = {};        ///< it is computed after those before and before those behind
+  bool in_chain = false;    ///< then it is computed beside none of these
+  bool near_alone = false;  ///< it may be beside links that stand alone, so it counts nothing
 
-  Links beside() const { return in_chain || around.first >= around.last ? Links() : around; }
+  Links beside() const {
+    if (near_alone) return kNothing;
+    return in_chain || around.first >= around.last ? Links() : around;
+  }
 };
 
 /// Seconds, by phase, of the other compute steps of a function without loops, if each is shared out
