@@ -91,8 +91,8 @@ struct Overlap {
 struct Machine {
   std::string name, device, date, source;
   std::string device_type = "cpu";  ///< what a device is: "cpu" or "cuda", as in CompileOptions
-  int64_t memory = 0;  ///< bytes of a device
-  double launch = 0;   ///< seconds per step, besides its work
+  int64_t memory = 0;               ///< bytes of a device
+  double launch = 0;                ///< seconds per step, besides its work
   std::vector<MemoryRate> memory_rates;
   std::vector<ProductRate> products;
   std::vector<ProductSample> samples;

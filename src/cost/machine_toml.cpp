@@ -242,8 +242,8 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
 std::string Machine::to_toml() const {
   std::string t;
   const auto text = [](const std::string& s) { return toml_quoted(s); };
-  line(t, "format = {}\nname = {}\ndevice = {}\ndevice_type = {}\ndate = {}\nsource = {}\n", kFormat,
-       text(name), text(device), text(device_type), text(date), text(source));
+  line(t, "format = {}\nname = {}\ndevice = {}\ndevice_type = {}\ndate = {}\nsource = {}\n",
+       kFormat, text(name), text(device), text(device_type), text(date), text(source));
   line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
   if (!residuals.empty()) {
     t += "\n[residuals]\n";
