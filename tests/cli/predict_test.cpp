@@ -73,7 +73,10 @@ TEST_CASE("a prediction is of the machine's kind of devices, unless --device say
           Approx(gpu).epsilon(1e-12));
   }
   // What runs, runs where it is told to: here.
-  expect_success(run_cli_in(f, "train mlp --machine h100 --mesh data:2 --steps 1"));
+  f.write("text.txt", std::string(1000, 'a'));
+  expect_success(run_cli_in(f,
+                            "train gpt --data text.txt --machine h100 --mesh data:2 --steps 1 "
+                            "--set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4"));
 }
 
 TEST_CASE("simulate plays a model on a machine", "[cli]") {
