@@ -72,7 +72,7 @@ void add_job(CLI::App* app, Arguments& a) {
       ->check(finite_number(0));
   app->add_option("--device", a.device,
                   "Where the ranks compute: cpu (default), cuda, cuda:share (processes may share a "
-                  "GPU) or auto. What is only predicted, for a --machine of GPUs, is so for cuda.")
+                  "GPU) or auto. A prediction for a --machine of GPUs is for cuda by default.")
       ->type_name("DEVICE");
 }
 

@@ -6,6 +6,7 @@
 #include "nn/batch_norm.h"
 
 #include "base/fail.h"
+#include "nn/stored.h"
 #include "tessera/op.h"
 
 namespace tessera::nn {
@@ -18,8 +19,6 @@ std::vector<std::string> normalized_axes(const Attrs& attrs) {
   return attrs.get<std::vector<std::string>>("axes");
 }
 
-Tensor in_dtype(const Tensor& x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
-
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   const ValueType &x = call.in[0], &scale = call.in[1];
   require(is_floating(x.dtype), "x is {}; it must be floating", to_string(x.dtype));
@@ -28,10 +27,10 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
 
 Tensors batch_norm_body(const Tensors& in, const Attrs& attrs) {
   const Axes axes(normalized_axes(attrs));
-  const Tensor x = in_dtype(in[0], in[1].dtype()), mean = reduce_mean(x, axes), centered = x - mean,
+  const Tensor x = read_as(in[0], in[1].dtype()), mean = reduce_mean(x, axes), centered = x - mean,
                variance = reduce_mean(square(centered), axes),
                factor = rsqrt(variance + attrs.get<double>("eps")) * in[1];
-  return {in_dtype(centered * factor + in[2], in[0].dtype()), mean, variance};
+  return {read_as(centered * factor + in[2], in[0].dtype()), mean, variance};
 }
 
 /// How many elements of x a statistic is of.
@@ -51,13 +50,13 @@ Tensor elements_of(const Tensor& x, const Axes& axes) {
 Tensors batch_norm_gradient(const GradCall& c) {
   check(c.grads[1].empty() && c.grads[2].empty(), "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
-  const Tensor x = in_dtype(c.in[0], c.in[1].dtype()), g = in_dtype(c.grads[0], c.in[1].dtype()),
+  const Tensor x = read_as(c.in[0], c.in[1].dtype()), g = read_as(c.grads[0], c.in[1].dtype()),
                centered = x - c.out[1], both = g * centered,
                r = rsqrt(c.out[2] + c.attrs.get<double>("eps"));
   const Tensor sum = reduce_sum(g, axes), sum_both = reduce_sum(both, axes), factor = r * c.in[1],
                share = factor / elements_of(x, axes);
   const Tensor dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
-  return {in_dtype(dx, c.in[0].dtype()), sum_both * r, sum};
+  return {read_as(dx, c.in[0].dtype()), sum_both * r, sum};
 }
 
 constinit const Op kBatchNorm = {.name = "batch_norm",
