@@ -228,6 +228,10 @@ void Pointwise::run_instr(int i, const Extent& e) {
       }
       void* out = target_of(op, reg);
       reg.values = out;
+      if (op.position >= 0) {
+        mark_positions(op, static_cast<uint8_t*>(out), mine);
+        break;
+      }
       if (op.keeps && selects_none(op, mine)) break;
       if (op.fetches) {
         compute_and_fetch(op, out, e);
@@ -399,6 +403,20 @@ void Pointwise::run_index(const BoundInstr& op, Register& reg, const Extent& e) 
     if constexpr (std::is_same_v<T, float>) {
       const bool round = is_narrow(op.instr.dtype);
       for (T* x = out - e.elements(); round && x != out; ++x) *x = rounded_to(*x, op.instr.dtype);
+    }
+  });
+}
+
+/// Marks the element of each row whose index is the row's number, if the block has it.
+void Pointwise::mark_positions(const BoundInstr& op, uint8_t* out, const Extent& e) const {
+  const BoundInstr& index = plan_.code[op.position];
+  const int64_t first = values_[index.instr.expr] + offsets_[index.strides.operand];
+  std::memset(out, 0, static_cast<size_t>(e.elements()));
+  with_type(index.instr.dtype, [&](auto zero) {
+    const auto* numbers = static_cast<const decltype(zero)*>(registers_[op.by_row].values);
+    for (int64_t r = 0; r < e.rows; ++r) {
+      const int64_t at = static_cast<int64_t>(numbers[r]) - first - r * index.strides.outer;
+      if (at >= 0 && at < e.n) out[r * e.n + at] = 1;
     }
   });
 }

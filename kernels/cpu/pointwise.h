@@ -41,6 +41,7 @@ class Pointwise final : public Kernel {
   void compute_and_fetch(const BoundInstr& op, void* out, const Extent& e) const;
   void run_load(const BoundInstr& op, Register& reg, const Extent& e);
   void run_index(const BoundInstr& op, Register& reg, const Extent& e);
+  void mark_positions(const BoundInstr& op, uint8_t* out, const Extent& e) const;
   void run_random(const BoundInstr& op, Register& reg, const Extent& e);
   void run_mask(const BoundInstr& op, Register& reg, const Extent& e);
   void* target_of(const BoundInstr& op, const Register& reg) const;

@@ -9,7 +9,15 @@ namespace {
 
 class BroadcastPlanner {
  public:
-  BroadcastPlanner(PointwisePlan& plan, const BlockOps& ops) : plan_(plan), ops_(ops) {}
+  BroadcastPlanner(PointwisePlan& plan, const BlockOps& ops)
+      : plan_(plan), ops_(ops), readers_(plan.code.size(), 0) {
+    for (const BoundInstr& op : plan.code) {
+      for (const int r : {op.instr.a, op.instr.b, op.instr.c}) {
+        if (r >= 0) ++readers_[r];
+      }
+    }
+    for (const Output& out : plan.outputs) ++readers_[out.reg];
+  }
 
   void run() {
     for (BoundInstr& op : plan_.code) {
@@ -48,9 +56,30 @@ class BroadcastPlanner {
     if (op.broadcast == Broadcast::along_row) {  // a block is one row of such numbers
       op.strides.inner = op.strides.outer;
       op.strides.outer = 0;
-    } else if (op.broadcast == Broadcast::none) {
+    } else if (op.broadcast == Broadcast::none && !find_position(op)) {
       read_elements(op, full == 1 && per_row == 1);
     }
+  }
+
+  /// The label of a row beside the numbers of its classes. They need not be written to be compared.
+  bool find_position(BoundInstr& op) {
+    if (op.instr.code != Code::equal) return false;
+    for (const auto& [number, index] :
+         {std::pair(op.instr.a, op.instr.b), std::pair(op.instr.b, op.instr.a)}) {
+      BoundInstr& along = plan_.code[index];
+      if (plan_.code[number].broadcast != Broadcast::along_row || along.instr.code != Code::index ||
+          along.broadcast != Broadcast::none || readers_[index] > 1 || !is_whole_number(along))
+        continue;
+      op.by_row = number;
+      op.position = index;
+      along.unused = true;
+      return true;
+    }
+    return false;
+  }
+
+  static bool is_whole_number(const BoundInstr& op) {
+    return op.instr.dtype == DType::int32 || op.instr.dtype == DType::int64;
   }
 
   /// `mixed`: one operand is read by element, the other as one number per row.
@@ -68,6 +97,7 @@ class BroadcastPlanner {
 
   PointwisePlan& plan_;
   const BlockOps& ops_;
+  std::vector<int> readers_;  ///< by instruction
 };
 
 }  // namespace

@@ -91,9 +91,10 @@ struct BoundInstr {
   Broadcast broadcast = Broadcast::none;
   int by_row = -1;      ///< the operand that `fn` reads as one number per row; -1: none
   bool spread = false;  ///< varies by row but is read by element: every number is repeated
+  int position = -1;  ///< `equal` of `by_row` and this index along the row: true at most once a row
   // join_chains
   std::optional<Chain> chain;  ///< if set, computed by this chain
-  bool unused = false;         ///< computed inside chains of its readers
+  bool unused = false;         ///< computed inside its readers
   // plan_outputs
   bool copied = false;   ///< load whose address an output overlaps while another output reads it
   bool fetches = false;  ///< slow enough to hide the prefetch of the next block
@@ -179,7 +180,8 @@ PointwisePlan plan_pointwise(const KernelArgs& args, const BlockOps& ops);
 
 /// Stage 1: iteration space, operands, aliases and blocks.
 PointwisePlan bind_operands(const KernelArgs& args);
-/// Stage 2: which registers hold one number, or one per row, and which of these must be repeated.
+/// Stage 2: which registers hold one number, or one per row, and which of these must be repeated;
+/// which comparisons are of a position and a number of the row.
 void plan_broadcasts(PointwisePlan& plan, const BlockOps& ops);
 /// Stage 3: instructions that run as chains.
 void join_chains(PointwisePlan& plan, const BlockOps& ops);

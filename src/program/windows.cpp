@@ -12,6 +12,16 @@ bool same_window(const View& x, const View& y) {
   return true;
 }
 
+bool fills_buffer(const Program& program, const View& result) {
+  const Buffer& buffer = program.buffers[static_cast<size_t>(result.buffer)];
+  return result.offset == 0 && result.shift == IntExpr() &&
+         result.elements() * size_of(result.dtype) == buffer.bytes;
+}
+
+bool is_whole(const Program& program, const View& view) {
+  return fills_buffer(program, view) && view.is_contiguous();
+}
+
 bool adds_in_place(const Step& step) {
   const auto& code = step.pointwise.code;
   if (step.in.size() != 3 || step.out.size() != 1 || code.size() != 3) return false;

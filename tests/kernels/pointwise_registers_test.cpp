@@ -225,6 +225,36 @@ TEST_CASE("rows longer than a block have the bits of instructions that run alone
   CHECK(finite > all / 2);
 }
 
+TEST_CASE("a row has its number's position marked, or none") {
+  const DType f = DType::float32;
+  for (const DType whole : {DType::int32, DType::int64}) {
+    for (const int64_t n : {1, 7, 64, 3000}) {
+      Box x(f, {9, n}), label(whole, {9, n}, {1, 0}), hit(f, {9, n}), sum(f, {9, n}, {1, 0});
+      fill_random(x, 4);
+      for (int64_t r = 0; r < 9; ++r) label.set({r, 0}, static_cast<double>(r * n / 6 - 1));
+      Instr position = make(Code::index, whole, -1, -1, -1, 1);
+      position.expr = 0;
+      for (const bool first : {false, true}) {
+        const Step step =
+            program({load(f, 0), make(Code::row_sum, f, 0, -1, -1, 1), load(whole, 1), position,
+                     make(Code::equal, DType::bool_, first ? 3 : 2, first ? 2 : 3),
+                     make(Code::where, f, 4, 1, 0)},
+                    {5, 1}, {IntExpr()});
+        run_everywhere(step, {&x, &label}, {&hit, &sum});
+        int marked = 0;
+        each(x.sizes, [&](const Sizes& i) {
+          const bool at = label.get(i) == static_cast<double>(i[1]);
+          marked += at;
+          if (hit.get(i) != (at ? sum : x).get(i))
+            FAIL("at " << i[0] << ", " << i[1] << " of " << n << ": " << hit.get(i));
+        });
+        CHECK(marked > 0);
+        CHECK(marked < 9);
+      }
+    }
+  }
+}
+
 TEST_CASE("positions and numbers of a long row are those of its pieces") {
   const DType f = DType::float32, whole = DType::int32;
   const int64_t n = 9001;

@@ -308,15 +308,13 @@ class InPlace {
   }
 
  private:
-  bool is_whole(const View& view) const {
-    const Buffer& buffer = program_.buffers[view.buffer];
-    return buffer.arena == ArenaKind::transient && view.offset == 0 && view.shift == IntExpr{} &&
-           view.is_contiguous() && bytes_of(view) == buffer.bytes;
+  bool is_own(const View& v) const {
+    return program_.buffers[v.buffer].arena == ArenaKind::transient && is_whole(program_, v);
   }
 
   bool may(const Step& step, int s, int begin) const {
     const View &in = step.in[0], &out = step.out[0];
-    if (in.buffer == out.buffer || !is_whole(in) || !is_whole(out)) return false;
+    if (in.buffer == out.buffer || !is_own(in) || !is_own(out)) return false;
     if (outer_.count(out.buffer)) return false;
     const std::vector<int>& uses = uses_[in.buffer];
     return *std::lower_bound(uses.begin(), uses.end(), begin) == s && uses.back() == s;

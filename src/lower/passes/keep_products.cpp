@@ -9,6 +9,7 @@
 #include <string>
 
 #include "lower/passes/liveness.h"
+#include "program/windows.h"
 
 namespace tessera {
 
@@ -102,13 +103,10 @@ class Pair {
       if (!keepable(other) || first_.writer(kept) != &other || !first_.is_movable(kept)) continue;
       View out = step.out[0];
       out.buffer = other.out[0].buffer;
-      if (out == other.out[0] && is_whole(out) && are_alike(other, step)) return &other;
+      if (out == other.out[0] && fills_buffer(program_, out) && are_alike(other, step))
+        return &other;
     }
     return nullptr;
-  }
-
-  bool is_whole(const View& v) const {
-    return v.offset == 0 && v.elements() * size_of(v.dtype) == program_.buffers[v.buffer].bytes;
   }
 
   bool are_alike(const Step& a, const Step& b) const {

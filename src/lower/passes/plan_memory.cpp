@@ -1,13 +1,15 @@
-// Transient buffers are placed in the order of their first step, each in the smallest gap that fits
-// between the live buffers (best fit). The buffers of a loop's body are placed first, inside one
-// buffer that is alive as long as the loop.
+// The largest buffers are placed first, each at the lowest offset that no buffer alive at the same
+// time has (Pisarchyk and Lee 2020, greedy by size). Mostly this takes no more than what is alive
+// at once. A result that may be written over an operand takes its place. The buffers of a loop's
+// body are placed before, inside one buffer that is alive as long as the loop.
 #include "lower/passes/plan_memory.h"
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <vector>
 
 #include "base/fail.h"
+#include "lower/passes/in_place_results.h"
 #include "lower/passes/liveness.h"
 #include "program/buffer_room.h"
 
@@ -15,63 +17,56 @@ namespace tessera {
 
 namespace {
 
-/// Free intervals of transient memory below `end`, by offset and by size.
-class FreeList {
- public:
-  /// Returns the offset of the smallest free interval that fits; of equals, the lowest; if none
-  /// fits, the end.
-  int64_t take(int64_t bytes) {
-    auto it = by_size_.lower_bound({bytes, 0});
-    if (it == by_size_.end()) {
-      const int64_t offset = end_;
-      end_ += bytes;
-      return offset;
-    }
-    const auto [size, offset] = *it;
-    remove(offset, size);
-    if (size > bytes) insert(offset + bytes, size - bytes);
-    return offset;
-  }
-
-  void give(int64_t offset, int64_t bytes) {
-    auto next = by_offset_.lower_bound(offset);
-    if (next != by_offset_.end() && next->first == offset + bytes) {
-      const int64_t size = next->second;
-      remove(offset + bytes, size);
-      bytes += size;
-      next = by_offset_.lower_bound(offset);
-    }
-    if (next != by_offset_.begin()) {
-      const auto [before, size] = *std::prev(next);
-      if (before + size == offset) {
-        remove(before, size);
-        offset = before;
-        bytes += size;
-      }
-    }
-    if (offset + bytes == end_) {
-      end_ = offset;
-    } else {
-      insert(offset, bytes);
-    }
-  }
-
-  int64_t end() const { return end_; }
-
- private:
-  void insert(int64_t offset, int64_t bytes) {
-    by_offset_.emplace(offset, bytes);
-    by_size_.emplace(bytes, offset);
-  }
-  void remove(int64_t offset, int64_t bytes) {
-    by_offset_.erase(offset);
-    by_size_.erase({bytes, offset});
-  }
-
-  std::map<int64_t, int64_t> by_offset_;
-  std::set<std::pair<int64_t, int64_t>> by_size_;
-  int64_t end_ = 0;
+/// Memory that buffers have one after the other, each from the step that ends the one before.
+struct Block {
+  LiveRange range;
+  int64_t bytes = 0, offset = 0;
+  std::vector<int> buffers = {};
 };
+
+std::vector<Block> blocks_of(const Program& program, const Function& function) {
+  const std::map<int, LiveRange> ranges = live_ranges(program, function);
+  const std::map<int, int> operand_of = in_place_results(program, function, ranges);
+  std::vector<int> order;
+  for (const auto& [buffer, range] : ranges) order.push_back(buffer);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return ranges.at(a).first < ranges.at(b).first; });
+  std::vector<Block> blocks;
+  std::map<int, size_t> block_of;
+  for (const int buffer : order) {
+    const LiveRange& range = ranges.at(buffer);
+    const auto operand = operand_of.find(buffer);
+    const size_t number =
+        operand == operand_of.end() ? blocks.size() : block_of.at(operand->second);
+    if (number == blocks.size())
+      blocks.push_back({range, whole_room_of(program.buffers[buffer]), 0});
+    blocks[number].range.last = range.last;
+    blocks[number].buffers.push_back(buffer);
+    block_of[buffer] = number;
+  }
+  return blocks;
+}
+
+/// Sets the offsets of the blocks and returns the end of the last one.
+int64_t place(std::vector<Block>& blocks) {
+  std::stable_sort(blocks.begin(), blocks.end(),
+                   [](const Block& a, const Block& b) { return a.bytes > b.bytes; });
+  std::vector<const Block*> placed;  // by offset
+  int64_t peak = 0;
+  for (Block& block : blocks) {
+    for (const Block* other : placed) {
+      if (other->range.last < block.range.first || block.range.last < other->range.first) continue;
+      if (block.offset + block.bytes <= other->offset) break;
+      block.offset = std::max(block.offset, other->offset + other->bytes);
+    }
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), &block,
+                         [](const Block* a, const Block* b) { return a->offset < b->offset; }),
+        &block);
+    peak = std::max(peak, block.offset + block.bytes);
+  }
+  return peak;
+}
 
 /// Shifts the buffers of an iteration, and of the loops in it, by `offset`.
 void move_iteration(Program& program, const Function& body, int64_t offset) {
@@ -89,26 +84,10 @@ int64_t place(Program& program, Function& function) {
     step.workspace = static_cast<int>(program.buffers.size());
     program.buffers.push_back({"iteration of " + step.origin.name, ArenaKind::transient, bytes, 0});
   }
-  const std::map<int, LiveRange> all = live_ranges(program, function);
-  std::vector<std::pair<int, int>> order;  // (first step, buffer)
-  for (const auto& [buffer, range] : all) order.emplace_back(range.first, buffer);
-  std::sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-    if (a.first != b.first) return a.first < b.first;
-    return program.buffers[a.second].bytes > program.buffers[b.second].bytes;
-  });
-  FreeList memory;
-  std::multimap<int, int> ends;  // last step -> buffer
-  int64_t peak = 0;
-  auto size_of = [&](int buffer) { return whole_room_of(program.buffers[buffer]); };
-  for (const auto& [first, buffer] : order) {
-    while (!ends.empty() && ends.begin()->first < first) {
-      const int dead = ends.begin()->second;
-      memory.give(program.buffers[dead].offset, size_of(dead));
-      ends.erase(ends.begin());
-    }
-    program.buffers[buffer].offset = memory.take(size_of(buffer));
-    ends.emplace(all.at(buffer).last, buffer);
-    peak = std::max(peak, memory.end());
+  std::vector<Block> blocks = blocks_of(program, function);
+  const int64_t peak = place(blocks);
+  for (const Block& block : blocks) {
+    for (const int buffer : block.buffers) program.buffers[buffer].offset = block.offset;
   }
   for (const Step& step : function.steps) {
     if (!step.body.empty() && step.workspace >= 0)

@@ -6,7 +6,7 @@
 namespace tessera {
 
 /// Sets the offset of every buffer in its arena. Persistent buffers lie side by side; transient
-/// buffers share memory if their live ranges do not overlap.
+/// buffers share memory if their live ranges do not overlap, or as in_place_results().
 void plan_memory(Program& program);
 
 }  // namespace tessera

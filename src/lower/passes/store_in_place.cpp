@@ -120,12 +120,6 @@ class InPlaceStores {
   std::map<int, int> writer_, copies_of_;
 };
 
-/// All of a buffer, in order.
-bool is_whole(const Program& program, const View& v) {
-  return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr() &&
-         v.elements() * size_of(v.dtype) == program.buffers[v.buffer].bytes;
-}
-
 }  // namespace
 
 void store_in_place(const Program& program, Function& function) {
