@@ -25,7 +25,8 @@ std::map<int, LiveRange> live_ranges(const Program& program, const Function& fun
 /// The bytes that a buffer takes: twice its room if it is double-buffered.
 int64_t whole_room_of(const Buffer& buffer);
 
-/// Bytes of all live transient buffers at each step; at a loop, plus the peak of an iteration.
+/// Bytes of all live transient buffers at each step, as if no result took an operand's place; at a
+/// loop, plus the peak of an iteration.
 std::vector<int64_t> live_bytes(const Program& program, const Function& function);
 
 /// The largest of live_bytes().
