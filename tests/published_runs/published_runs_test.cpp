@@ -188,7 +188,6 @@ TEST_CASE("experts", "[runs]") {
   INFO(few.failure << wide.failure);
   REQUIRE(few.failure.empty());
   CHECK(few.predicted < wide.predicted);  // 32 ranks are of several hosts
-  CHECK(few.memory > wide.memory);        // and have a quarter of the experts each
   CHECK(run("16", "8").predicted > 1.3 * few.predicted);
   CHECK(run("129", "8").failure.find("topk 129 is more than experts 128") != std::string::npos);
   CHECK(run("8", "3").failure.find("experts 128 is no multiple of ep 3") != std::string::npos);
