@@ -102,7 +102,7 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
   const MeshAxis& stages = rule_layouts_.mesh().axes()[static_cast<size_t>(axis)];
   loop.stage_rule = rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis);
   const auto exchange = [&](int carry, IntExpr begin, const char* reason) {
-    const FlowValue& of = emit_.value(carry);
+    const FlowValue of = emit_.value(carry);  // new values move the others
     const Dim dim("_" + stages.name, stages.size);
     FlowValue from{Shape{dim}.united(of.shape), of.dtype, of.layout, of.name, -1};
     from.layout.dims.insert(from.layout.dims.begin(), std::vector<int>{axis});
