@@ -65,6 +65,7 @@ nlohmann::json to_json(const RunsReport& report) {
   }
   json["by_source"] = to_json(report.by_source);
   json["by_system"] = to_json(report.by_system);
+  json["by_framework"] = to_json(report.by_framework);
   return json;
 }
 
@@ -92,9 +93,13 @@ void print(const RunsReport& report, bool by_system) {
                  r.calibrates ? ", calibration" : "");
     fmt::print("{}\n", r.fits ? "" : ", may not fit");
   }
-  for (const SourceReport& s : by_system ? report.by_system : report.by_source)
-    fmt::print("{}: {}, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
-               s.source, rows_text(s.rows), 100 * s.error, 100 * s.null_error, s.tau);
+  const auto print_sums = [](const char* kind, const std::vector<SourceReport>& reports) {
+    for (const SourceReport& s : reports)
+      fmt::print("{}{}: {}, error {:.1f} % (one rate for each kind of GPU: {:.1f} %), tau {:.2f}\n",
+                 kind, s.source, rows_text(s.rows), 100 * s.error, 100 * s.null_error, s.tau);
+  };
+  print_sums("", by_system ? report.by_system : report.by_source);
+  if (by_system) print_sums("all of ", report.by_framework);
   fmt::print("all {} with a time: {}, tau {}; {} that nothing was fitted on: {}\n",
              rows_text(report.timed), errors_text(report.timed, report.error, report.null_error),
              report.timed > 1 ? fmt::format("{:.2f}", report.tau) : "-",

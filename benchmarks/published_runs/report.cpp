@@ -140,7 +140,7 @@ class Sums {
 
 void summarize(RunsReport& report) {
   Sum all, test;
-  Sums sources, systems;
+  Sums sources, systems, frameworks;
   for (const RunReport& row : report.rows) {
     report.failed += !row.failure.empty();
     if (!row.failure.empty()) continue;
@@ -152,9 +152,11 @@ void summarize(RunsReport& report) {
     if (!row.calibrates) test.add(row);
     sources.add(row.source, row);
     systems.add(row.system, row);
+    frameworks.add(row.system.substr(0, row.system.find(' ')), row);
   }
   report.by_source = sources.reports();
   report.by_system = systems.reports();
+  report.by_framework = frameworks.reports();
   report.timed = all.rows;
   report.error = all.mean();
   report.null_error = all.null_mean();

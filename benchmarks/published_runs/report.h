@@ -23,7 +23,7 @@ struct RunReport {
 };
 
 struct SourceReport {
-  std::string source;  ///< or the system
+  std::string source;  ///< or the system, or the framework: the first word of a system
   int rows = 0;
   double error = 0, null_error = 0;  ///< means
   double tau = 0;  ///< Kendall's rank correlation of predicted and measured, without ties
@@ -31,7 +31,7 @@ struct SourceReport {
 
 struct RunsReport {
   std::vector<RunReport> rows;
-  std::vector<SourceReport> by_source, by_system;
+  std::vector<SourceReport> by_source, by_system, by_framework;
   double error = 0, null_error = 0, tau = 0;   ///< over all rows with a measured time
   double test_error = 0, test_null_error = 0;  ///< over the rows that nothing was fitted on
   int timed = 0, test_rows = 0, failed = 0;

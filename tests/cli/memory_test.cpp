@@ -34,8 +34,8 @@ TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]
                  {"usage error", "--memory is 100.0 kB", "parameters", "optimizer state",
                   "comes closest", "--zero 3 --over data", "--recompute block"});
   expect_failure(run_cli_in(f, big + "--memory 2MB"), 1,
-                 {"a rank needs 2.1", "--recompute attention would fit with 1.9"});
-  expect_failure(run_cli_in(f, big + "--memory 1.9MB"), 1,
+                 {"a rank needs 2.0", "--recompute attention would fit with 1.8"});
+  expect_failure(run_cli_in(f, big + "--memory 1.8MB"), 1,
                  {"--recompute block would fit", "--zero 1 --over data would fit"});
   expect_failure(run_cli_in(f, big + "--memory 1.2MB"), 1, {"--zero", "--over data", "would fit"});
   expect_failure(run_cli_in(f, big + "--memory lots"), 1, {"--memory 'lots'", "16GB"});

@@ -452,6 +452,9 @@ TEST_CASE("a system is left out", "[runs]") {
   REQUIRE(out.by_system.size() == 4);  // those with a time
   CHECK(out.by_system[0].source == "megatron-lm");
   CHECK(out.by_system[2].rows == 1);
+  REQUIRE(out.by_framework.size() == 3);
+  CHECK(out.by_framework[2].source == "torchtitan");
+  CHECK(out.by_framework[2].rows == 2);
   CHECK(all.rows[4].calibrates);
   CHECK_FALSE(all.rows[3].calibrates);
 }
@@ -474,6 +477,10 @@ TEST_CASE("errors on published runs stay where they are", "[runs]") {
     if (system.source.find("fsdp2+cp") != std::string::npos) continue;  // not explained
     INFO(system.source << " " << system.error);
     CHECK(system.error < 0.1);
+  }
+  for (const SourceReport& framework : out.by_framework) {
+    INFO(framework.source << " " << framework.error);
+    CHECK(framework.error < 0.1);
   }
   const RunsReport other = simulate_runs(folder + "automodel.csv");
   CHECK(other.failed == 0);
@@ -560,6 +567,7 @@ TEST_CASE("the program reports on published runs", "[runs][cli]") {
   const CliResult out = run_in(f, TESSERA_PUBLISHED_RUNS, "runs.csv --leave-out --json r.json");
   expect_success(out);
   CHECK(out.out.find("megatron-lm: 1 row, error ") != std::string::npos);
+  CHECK(out.out.find("all of megatron-lm: 1 row, error ") != std::string::npos);
   CHECK(nlohmann::json::parse(f.read("r.json"))["by_system"]["megatron-lm"]["error"] !=
         report["by_system"]["megatron-lm"]["error"]);
   f.write("bad.csv", "\xEF\xBB\xBF" + f.read("runs.csv") + "Megatron-LM,small,x\n");
