@@ -56,16 +56,12 @@ void offload_state(const Graph& graph, Program& program) {
 }
 
 /// Schedules the Program, with waits filled if that pays: what a filled wait delays may be
-/// waited for in turn.
-void schedule_filled(Program& program, const LowerOptions& options) {
-  Program filled;
-  bool fills = false;
-  if (options.seconds) {
-    filled = program;
-    fills = fill_waits(filled, options.prices);
-  }
+/// waited for in turn. `filled`: the Program before bucket_collectives, if there are prices.
+void schedule_filled(Program& program, Program filled, const LowerOptions& options) {
   schedule(program, options.prices);
-  if (!fills) return;
+  if (!options.seconds) return;
+  bucket_collectives(filled, options.bucket_bytes, options.prices, true);
+  if (!fill_waits(filled, options.prices)) return;
   schedule(filled, options.prices);
   if (options.seconds(filled) < kLeastGain * options.seconds(program)) program = std::move(filled);
 }
@@ -115,9 +111,11 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
     dots_in_attention(program, options.may_own_dot);
     after("dots_in_attention", [&] { return to_string(program); });
   }
+  Program filled;
+  if (options.overlap && options.seconds) filled = program;
   bucket_collectives(program, options.bucket_bytes, options.prices);
   after("bucket_collectives", [&] { return to_string(program); });
-  if (options.overlap) schedule_filled(program, options);
+  if (options.overlap) schedule_filled(program, std::move(filled), options);
   after("schedule", [&] { return to_string(program); });
   if (options.overlap)
     collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);

@@ -1,5 +1,10 @@
-// One composite, because the gradient through mean and variance is shorter as a whole. With
-// c = x - mean, r = 1 / sqrt(variance + eps) and g, all means over the axes:
+// Each sample has a mean and a variance of its own. The mean of x is that of the samples' means,
+// and the mean of its squares that of theirs (Chan, Golub & LeVeque 1983). So no rank waits for the
+// mean of all to sum deviations: ranks exchange both sums at once, or gather the moments of all
+// samples, as a rule for "moments" says. What cancels in the end is in float64.
+//
+// The rest is one composite, because the gradient through mean and variance is shorter as a whole.
+// With c = x - mean, r = 1 / sqrt(variance + eps) and g, all means over the axes:
 //     dx = r scale (g - mean(g) - c r^2 mean(g c)).
 // So ranks exchange the two sums of backward together. Step by step the gradient of the mean would
 // also need the sum of c, which is 0, after those two.
@@ -25,12 +30,30 @@ std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   return {x, scale, scale};
 }
 
+std::string moments_dim(const std::vector<std::string>& axes) { return axes[0] + "_moments"; }
+
+/// The mean of each sample and that of its squares, in float64.
+Tensor moments_of_samples(Tensor x, const std::vector<std::string>& axes) {
+  const std::vector<std::string> places(axes.begin() + 1, axes.end());
+  Tensor mean = x, variance;
+  if (!places.empty()) {
+    mean = reduce_mean(x, places);
+    variance = read_as(reduce_mean(square(x - mean), places), DType::float64);
+  }
+  mean = read_as(mean, DType::float64);
+  const Tensor of_squares = variance.empty() ? square(mean) : square(mean) + variance,
+               is_mean = equal(iota(x.graph(), Dim(moments_dim(axes), 2)), 0);
+  return where(is_mean, mean, of_squares).uniquely_named("moments");
+}
+
 Tensors batch_norm_body(const Tensors& in, const Attrs& attrs) {
-  const Axes axes(normalized_axes(attrs));
-  const Tensor x = read_as(in[0], in[1].dtype()), mean = reduce_mean(x, axes), centered = x - mean,
-               variance = reduce_mean(square(centered), axes),
+  const std::vector<std::string> axes = normalized_axes(attrs);
+  const DType dtype = in[1].dtype();
+  const Tensors moments = unstack(reduce_mean(in[3], axes[0]), moments_dim(axes));
+  const Tensor x = read_as(in[0], dtype), mean = read_as(moments[0], dtype),
+               variance = read_as(relu(moments[1] - square(moments[0])), dtype),
                factor = rsqrt(variance + attrs.get<double>("eps")) * in[1];
-  return {read_as(centered * factor + in[2], in[0].dtype()), mean, variance};
+  return {read_as((x - mean) * factor + in[2], in[0].dtype()), mean, variance};
 }
 
 /// How many elements of x a statistic is of.
@@ -46,7 +69,8 @@ Tensor elements_of(const Tensor& x, const Axes& axes) {
   return all;
 }
 
-// The statistics follow x outside of the gradient (nn::batch_norm), so none comes from them.
+// The statistics follow x outside of the gradient (nn::batch_norm), so none comes from them. That
+// of x is through its moments too, so these have none.
 Tensors batch_norm_gradient(const GradCall& c) {
   check(c.grads[1].empty() && c.grads[2].empty(), "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
@@ -56,7 +80,7 @@ Tensors batch_norm_gradient(const GradCall& c) {
   const Tensor sum = reduce_sum(g, axes), sum_both = reduce_sum(both, axes), factor = r * c.in[1],
                share = factor / elements_of(x, axes);
   const Tensor dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
-  return {read_as(dx, c.in[0].dtype()), sum_both * r, sum};
+  return {read_as(dx, c.in[0].dtype()), sum_both * r, sum, Tensor()};
 }
 
 constinit const Op kBatchNorm = {.name = "batch_norm",
@@ -68,8 +92,9 @@ constinit const Op kBatchNorm = {.name = "batch_norm",
 
 BatchNormed batch_normed(Tensor x, Tensor scale, Tensor bias, const Axes& axes, double eps,
                          Loc at) {
-  const Tensors out =
-      x.graph().add(kBatchNorm, {x, scale, bias}, {{"axes", axes.names()}, {"eps", eps}}, at);
+  const Tensor moments = moments_of_samples(read_as(x, scale.dtype(), at), axes.names());
+  const Tensors out = x.graph().add(kBatchNorm, {x, scale, bias, moments},
+                                    {{"axes", axes.names()}, {"eps", eps}}, at);
   return {out[0], out[1], out[2]};
 }
 

@@ -117,7 +117,9 @@ class Unet {
     if (o_.dice > 0) {
       const Tensor share = softmax(logits, "classes");
       const Axes places(labels.shape().names());
-      const Tensor both = reduce_sum(share * hot, places),
+      // relu: not below 0 anyway. A sum that is divided by another one is exchanged after it; this
+      // one then goes along with it.
+      const Tensor both = relu(reduce_sum(share * hot, places)),
                    all = reduce_sum(share, places) + reduce_sum(hot, places);
       loss = loss + (1.0 - mean_all((both * 2.0 + o_.dice_eps) / (all + o_.dice_eps))) * o_.dice;
     }

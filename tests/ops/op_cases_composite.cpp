@@ -110,6 +110,14 @@ void add_norms(std::vector<OpCase>& rows) {
                }};
   batch.expect = [](const Wholes& x) { return batch_norm_of(x, {"a", "c"}, 1e-3); };
   rows.push_back(batch);
+  OpCase vectors{"batch_norm_vectors",
+                 {real("x", {a, n}, 1, 4), in[1], in[2]},
+                 {"a", "n"},
+                 [](Graph&, const Tensors& x) -> Tensors {
+                   return {nn::batch_normed(x[0], x[1], x[2], "a", 1e-3, Loc::current()).y};
+                 }};
+  vectors.expect = [](const Wholes& x) { return batch_norm_of(x, {"a"}, 1e-3); };
+  rows.push_back(vectors);
   OpCase rms{"rms_norm", {in[0], in[1]}, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
                return {rms_norm(x[0], "n", x[1])};
              }};

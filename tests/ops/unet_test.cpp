@@ -128,12 +128,12 @@ TEST_CASE("uneven levels of a U-Net split exactly", "[unet]") {
 TEST_CASE("a U-Net whose waits are filled is the whole one", "[unet][overlap]") {
   nn::UnetOptions o = small({{"height", 8}, {"width", 8}});
   o.batch = 4;
-  for (const char* layout :
-       {"batch:rows+cols", "height:rows;width:cols", "batch:rows;filters:cols"})
+  for (const char* layout : {"batch:rows+cols", "height:rows;width:cols", "batch:rows;filters:cols",
+                             "batch:rows+cols;@/*moments*/ batch:-"})
     compare(o, "rows:2;cols:2", layout, "h100");
 }
 
-TEST_CASE("the sums of a batch norm are exchanged in one wait of backward", "[unet]") {
+TEST_CASE("a batch norm waits once for other ranks forward, and once backward", "[unet]") {
   Graph g;
   const Dim batch("batch", 64), in("in", 8), out("out", 8);
   const Tensor w = g.parameter("w", {in, out}, nn::zeros());
@@ -151,7 +151,75 @@ TEST_CASE("the sums of a batch norm are exchanged in one wait of backward", "[un
   const auto waits = std::count_if(steps.begin(), steps.end(),
                                    [](const Step& step) { return step.kind == StepKind::wait; });
   INFO(to_string(program));
-  CHECK(waits == 4);  // mean, variance, both sums of backward, the weight's gradient
+  CHECK(waits == 3);  // moments, both sums of backward, the weight's gradient
+}
+
+TEST_CASE("a batch norm of float32 stands a mean of 1000 deviations", "[unet]") {
+  const Dim batch("batch", 8), height("height", 64), out("out", 3);
+  const int64_t rows = batch.size * height.size, channels = out.size;
+  std::vector<float> x;
+  for (int64_t i = 0; i < rows * channels; ++i)
+    x.push_back(static_cast<float>(1000 + std::sin(0.7 * static_cast<double>(i * i % 4099))));
+  const auto at = [&](int64_t row, int64_t c) {
+    return static_cast<double>(x[static_cast<size_t>(row * channels + c)]);
+  };
+  for (const char* layout : {"", "batch:a", "height:a", "batch:a;@/*moments*/ batch:-"}) {
+    INFO(layout);
+    Graph g;
+    const Tensor in = g.input("x", {batch, height, out}, DType::float32);
+    const Tensor y = nn::batch_norm(in, "n", "out", {.momentum = 0, .eps = 0}).named("y");
+    CompileOptions options;
+    options.mesh = Mesh::parse("a:4");
+    options.layout = Layout::parse(layout);
+    options.functions = {{"step", {y}, true}};
+    Cluster cluster = Cluster::threads(4);
+    Session session(g, cluster, options);
+    session.feed("x", Array::of<float>(in.shape(), x));
+    session.run("step");
+    const Whole got = whole_of(session.fetch("y")), means = whole_of(session.fetch("n.mean")),
+                variances = whole_of(session.fetch("n.variance"));
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto n = static_cast<double>(rows);
+      double mean = 0, variance = 0, most = 0;
+      for (int64_t r = 0; r < rows; ++r) mean += at(r, c) / n;
+      for (int64_t r = 0; r < rows; ++r) variance += std::pow(at(r, c) - mean, 2) / n;
+      CHECK(std::abs(means.data[static_cast<size_t>(c)] - mean) < 2e-4);
+      CHECK(std::abs(variances.data[static_cast<size_t>(c)] / variance - 1) < 1e-5);
+      for (int64_t r = 0; r < rows; ++r) {
+        const double error = got.data[static_cast<size_t>(r * channels + c)] -
+                             (at(r, c) - mean) / std::sqrt(variance);
+        most = std::max(most, std::abs(error));
+      }
+      CHECK(most < 2e-4);
+    }
+  }
+}
+
+TEST_CASE("no gradient of a filter delays what a batch norm waits for", "[unet][overlap]") {
+  nn::UnetOptions o;
+  o.batch = 512;
+  o.spatial = {{"height", 256}, {"width", 256}};
+  Built built;
+  build(o, built);
+  CompileOptions options = options_of(built, "a:8;b:8", "batch:a+b", "h100");
+  options.device = "cuda";
+  LowerOptions lowering = lowering_of(options, options.functions);
+  lowering.init = false;
+  std::map<int, std::pair<bool, bool>> buckets;  // has the gradient of a filter, of a norm
+  const Program program = lower(built.graph, lowering);
+  for (const Step& step : program.functions[0].steps) {
+    if (step.kind != StepKind::collective) continue;
+    auto& [filter, norm] = buckets[step.number];
+    filter |= step.origin.name.find(".conv.grad.") != std::string::npos;
+    norm |= step.origin.name.find("norm.") != std::string::npos;
+  }
+  int filters = 0, norms = 0;
+  for (const auto& [number, has] : buckets) {
+    filters += has.first, norms += has.second;
+    CHECK_FALSE((has.first && has.second));
+  }
+  CHECK(filters >= 1);
+  CHECK(norms == 4 * 7);  // forward and backward of two in each block
 }
 
 TEST_CASE("waits for a batch norm's sums are filled where that is faster", "[unet][overlap]") {

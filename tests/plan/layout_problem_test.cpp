@@ -182,7 +182,7 @@ TEST_CASE("layout problem: one layer stands for all", "[plan][choice]") {
 
 TEST_CASE("layout problem: a transfer stands alone where only small ops can be beside it",
           "[plan][choice]") {
-  enum class Side { none, before, beside };
+  enum class Side { none, before, beside, summed, kept };
   const auto is_alone = [](Side side) {
     Graph g;
     const Dim rows("rows", 1 << 16), in("in", 1024), out("out", 1024), last("last", 1024);
@@ -192,7 +192,10 @@ TEST_CASE("layout problem: a transfer stands alone where only small ops can be b
     };
     std::vector<Tensor> results;
     if (side == Side::before) results.push_back(product("x0", "w0", last));
-    const Tensor y = product("x", "w", out), sum = reduce_sum(y, "rows").named("sum");
+    const Tensor y = product("x", "w", out), z = square(y);
+    const bool is_square = side == Side::summed || side == Side::kept;
+    const Tensor sum = reduce_sum(is_square ? z : y, "rows").named("sum");
+    if (side == Side::kept) results.push_back(z);
     if (side == Side::beside) results.push_back(product("x0", "w0", last));
     const Tensor w2 = g.parameter("w2", {out, last}, nn::zeros(), DType::float32);
     results.push_back(einsum({tanh(y - sum), w2}, {rows, last}));
@@ -210,6 +213,8 @@ TEST_CASE("layout problem: a transfer stands alone where only small ops can be b
   CHECK(is_alone(Side::none));
   CHECK(is_alone(Side::before));
   CHECK_FALSE(is_alone(Side::beside));
+  CHECK(is_alone(Side::summed));  // what only a sum reads is there before the sum
+  CHECK_FALSE(is_alone(Side::kept));
 }
 
 TEST_CASE("layout problem: a loop is refused by name", "[plan][choice]") {

@@ -6,7 +6,8 @@
 //   there, earlier than written. Example: parameters that are gathered.
 // A step that only casts what one collective sends, or what it received, moves with the bucket
 // (bucket_attachments.h), so it keeps nothing apart. What gathers parameters and what sends other
-// things have buckets of their own: else each activation that is sent would close a bucket.
+// things have buckets of their own: else each activation that is sent would close a bucket. So may
+// results that a step needs at once: they do not wait for gradients.
 // The size limit is a share of all bytes of that kind, because one bucket of everything could not
 // overlap with anything. S bytes take T seconds to send, and starting a bucket takes t. With
 // buckets of s bytes the cost is (S / s) t for the starts plus (s / S) T for the last bucket, which
@@ -25,6 +26,7 @@
 
 #include "lower/passes/bucket_attachments.h"
 #include "lower/passes/drop_unused_buffers.h"
+#include "lower/passes/fill_waits.h"
 
 namespace tessera {
 
@@ -38,12 +40,13 @@ class Buckets {
  public:
   /// `iterations`: of the loop, if the function is a loop's body; else 1.
   Buckets(const Program& program, Function& function, int64_t iterations, int64_t bucket_bytes,
-          const StepPrices& prices)
+          const StepPrices& prices, bool awaited_apart)
       : steps_(function.steps),
         outer_(function.outer.begin(), function.outer.end()),
         iterations_(iterations),
         bucket_bytes_(bucket_bytes),
         prices_(prices),
+        awaited_apart_(awaited_apart),
         attachments_(find_bucket_attachments(program, function)),
         attached_(function.steps.size(), 0),
         feeder_of_(program.buffers.size(), -1),
@@ -59,10 +62,11 @@ class Buckets {
     for (size_t s = 0; s < steps_.size(); ++s)
       note(static_cast<int>(s), !outer_.empty() || static_cast<int>(s) < function.first_update);
     std::map<Kind, std::pair<Step, int64_t>> all;  // an example of the kind, bytes of all
-    for (const Step& step : steps_) {
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      const Step& step = steps_[s];
       if (step.kind != StepKind::collective) continue;
-      const Kind kind = kind_of(step);
-      if (outer_.empty() || std::get<Role>(kind) != Role::other)
+      const Kind kind = kind_of(static_cast<int>(s));
+      if (outer_.empty() || std::get<Role>(kind) < Role::awaited)
         all.try_emplace(kind, step, 0).first->second.second += larger(step) * times(step);
     }
     for (const auto& [key, kind] : all) most_bytes_[key] = most_of(kind.first, kind.second);
@@ -94,6 +98,7 @@ class Buckets {
   enum class Role {
     parameter,  ///< sends what no step writes, or one that moves with the bucket
     gradient,   ///< leaves a loop's body: no step reads the result
+    awaited,    ///< is needed at once: never starts behind what is not
     other
   };
   using Kind = std::tuple<CollectiveKind, std::vector<int>, Role>;
@@ -104,18 +109,39 @@ class Buckets {
     if (step.kind == StepKind::wait) return;
     for (const View& v : step.in) is_read_[v.buffer] = 1;
     for (const View& v : step.out) is_written_[v.buffer] |= counts;
-    if (step.kind != StepKind::compute || step.out.size() != 1) return;
+    if (step.kind != StepKind::compute) return;
+    if (is_kernel(step)) last_kernel_ = s;
+    if (step.out.size() != 1) return;
     if (attachments_.fed.contains(step.out[0].buffer)) feeder_of_[step.out[0].buffer] = s;
     if (step.in.size() == 1 && attachments_.followed.contains(step.in[0].buffer))
       follower_of_[step.in[0].buffer] = s;
   }
 
-  Kind kind_of(const Step& step) const {
+  /// Whether a step reads the result before the next kernel, and kernels come after it.
+  bool is_awaited(int s) const {
+    if (!awaited_apart_ || !outer_.empty()) return false;
+    const int result = steps_[s].out[0].buffer;
+    for (int next = s + 1; next < last_kernel_; ++next) {
+      const Step& step = steps_[next];
+      if (step.kind != StepKind::compute) continue;
+      if (std::any_of(step.in.begin(), step.in.end(),
+                      [&](const View& v) { return v.buffer == result; }))
+        return true;
+      if (is_kernel(step)) return false;
+    }
+    return false;
+  }
+
+  Kind kind_of(int s) const {
+    const Step& step = steps_[s];
     const int from = step.in[0].buffer, to = step.out[0].buffer;
     const bool is_fixed = feeder_of_[from] >= 0 || is_written_[from] == 0;
     const int left = follower_of_[to] >= 0 ? steps_[follower_of_[to]].out[0].buffer : to;
     const bool leaves = outer_.contains(left) && is_read_[left] == 0;
-    const Role role = is_fixed ? Role::parameter : leaves ? Role::gradient : Role::other;
+    const Role role = is_fixed        ? Role::parameter
+                      : leaves        ? Role::gradient
+                      : is_awaited(s) ? Role::awaited
+                                      : Role::other;
     return {step.collective, step.axes, role};
   }
 
@@ -198,7 +224,7 @@ class Buckets {
       touched_[step.out[0].buffer] = 1;
       return;
     }
-    const Kind key = kind_of(step);
+    const Kind key = kind_of(s);
     auto last = last_.find(key);
     const bool fits =
         last != last_.end() && buckets_[last->second].bytes + bytes <= most_bytes(key);
@@ -255,7 +281,9 @@ class Buckets {
   const std::set<int> outer_;
   const int64_t iterations_, bucket_bytes_;
   const StepPrices& prices_;
+  const bool awaited_apart_;
   const BucketAttachments attachments_;
+  int last_kernel_ = -1;                ///< step
   std::vector<char> attached_;          ///< by step: whether it moves with a bucket
   std::map<Kind, int64_t> most_bytes_;  ///< by kind: operand or result bytes of a bucket at most
   std::vector<Bucket> buckets_;
@@ -333,7 +361,8 @@ class InPlace {
 
 }  // namespace
 
-void bucket_collectives(Program& program, int64_t bucket_bytes, const StepPrices& prices) {
+void bucket_collectives(Program& program, int64_t bucket_bytes, const StepPrices& prices,
+                        bool awaited_apart) {
   std::map<const Function*, int64_t> iterations;
   for (const Function* f : all_functions(program.functions)) {
     for (const Step& step : f->steps) {
@@ -343,7 +372,7 @@ void bucket_collectives(Program& program, int64_t bucket_bytes, const StepPrices
   for (Function* f : all_functions(program.functions)) {
     const auto loop = iterations.find(f);
     const int64_t times = loop == iterations.end() ? 1 : loop->second;
-    Buckets(program, *f, times, bucket_bytes, prices).run(*f);
+    Buckets(program, *f, times, bucket_bytes, prices, awaited_apart).run(*f);
     InPlace(program, *f).run();
   }
   drop_unused_buffers(program);

@@ -98,7 +98,8 @@ class Flattener {
 FlatOps::FlatOps(const Graph& graph, const FunctionSpec& function,
                  const std::set<const Op*>& kernels) {
   of_value.assign(graph.values().size(), -1);
-  const std::vector<char> needed = needed_nodes(graph, roots_of(graph, function));
+  const std::vector<int> roots = roots_of(graph, function);
+  const std::vector<char> needed = needed_nodes(graph, roots);
   Flattener flattener(*this, kernels);
   for (size_t n = 0; n < graph.nodes().size(); ++n) {
     const Node& node = graph.nodes()[n];
@@ -115,6 +116,8 @@ FlatOps::FlatOps(const Graph& graph, const FunctionSpec& function,
       flattener.add(graph, node, of_value, "", static_cast<int>(n));
     }
   }
+  for (const int v : roots)
+    values[static_cast<size_t>(of_value[static_cast<size_t>(v)])].is_root = true;
   flattener.count_equal(graph);
 }
 

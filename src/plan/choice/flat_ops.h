@@ -18,6 +18,7 @@ struct FlatValue {
   int made_by = -1;               ///< op; -1: an input or a stored tensor
   int of = -1;                    ///< the graph's value; -1: inside of a body
   std::vector<int> readers = {};  ///< ops, each once, in order
+  bool is_root = false;           ///< the function returns or stores it
 };
 
 struct FlatOp {

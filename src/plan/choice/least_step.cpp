@@ -45,6 +45,7 @@ constexpr int kPlain = 4;         ///< of these: with one weight for all links o
 constexpr double kAsIs = -1;      ///< no weight
 constexpr double kNear = 0.001;   ///< of the bound: further weights do not pay
 constexpr double kStays = 0.7;    ///< share of the best weights in those that are tried next
+constexpr double kOthers = 0.25;  ///< of what transfers count, those beside the chain's
 constexpr double kOneOf = 0.125;  ///< of the time limit, for one choice but the first
 constexpr double kLinks = 0.6;    ///< of the changes: those of links of the chain
 
@@ -83,7 +84,11 @@ class Weights {
       part = {least_sent(overlap_), std::vector<double>(lanes_.size(), 1)};
     point.chain.assign(static_cast<size_t>(order_.links()), chain);
     for (int l = 0; l < order_.links(); ++l) {
-      if (order_.is_alone(l)) point.chain[static_cast<size_t>(l)] = 1;
+      if (!order_.is_alone(l)) continue;
+      point.chain[static_cast<size_t>(l)] = 1;
+      // Gradients are sent later, so here little else is.
+      if (order_.of_link(l) == Phase::before)
+        point.phases[kBefore].sent = kOthers * least_sent(overlap_);
     }
     return point;
   }

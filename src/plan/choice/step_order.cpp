@@ -6,8 +6,8 @@
 // fill_waits moves none past a kernel. So beside a transfer of the chain is only what lies between
 // the two kernels of the chain around it: other ops, and a step of the chain before the transfer,
 // whose result a reduction may compute again for itself (fuse_prologues) so that it is stored
-// later. If there are only small ones, the transfer stands alone. Where layers repeat that is not
-// examined.
+// later, if anything else reads it. If there are only small ones, the transfer stands alone. Where
+// layers repeat that is not examined.
 #include "plan/choice/step_order.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace tessera {
 namespace {
 
 constexpr double kBeside = 0.01;     ///< share of a step in kernels that may be at any time
-constexpr int64_t kSmall = 1 << 16;  ///< bytes of an op's largest tensor: little else than a launch
-constexpr double kOp = 1e-12;        ///< seconds: of equal ways the chain takes that with more ops
+constexpr int64_t kSmall = 1 << 22;  ///< bytes of an op's largest tensor: hardly more than a launch
+constexpr double kByte = 1e-21;  ///< seconds: of equal ways the chain takes that with more bytes
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
@@ -119,7 +119,7 @@ void StepOrder::find_chain(const std::vector<double>& kernels) {
       if (by < 0 || longest[at(by)] < 0 || !may_link(by, v, op)) continue;
       if (longest[at(by)] > longest[i]) longest[i] = longest[at(by)], value_before[i] = v;
     }
-    if (longest[i] >= 0) longest[i] += kernels[i] + kOp;
+    if (longest[i] >= 0) longest[i] += kernels[i] + kByte * static_cast<double>(most_bytes(op));
     const bool may_end = copies(op) == 1 && longest[i] >= 0;
     if (may_end && (last < 0 || longest[i] > longest[at(last)])) last = op;
   }
@@ -174,12 +174,26 @@ void StepOrder::find_around() {
   }
 }
 
+/// True if the result of the op at this place is that of a kernel or a reduction, which is not
+/// computed again, or if all that becomes of it is the operand of one.
+bool StepOrder::is_there_once(int place) const {
+  const auto n = static_cast<int>(chain_.size());
+  for (; place < n; ++place) {
+    const FlatOp& op = flat_.ops[at(chain_[at(place)])];
+    if (is_kernel_[at(chain_[at(place)])] || op.op->kernel == KernelKind::reduce) return true;
+    const FlatValue& result = flat_.values[at(op.out[0])];
+    const bool is_known = op.out.size() == 1 && op.equal == 1 && !result.is_root;
+    if (!is_known || place + 1 == n || result.readers != std::vector<int>{chain_[at(place + 1)]})
+      return false;
+  }
+  return false;
+}
+
 /// The places of the chain beside which the stored result of its op may be computed: up to the next
-/// kernel. Those of kernels and reductions are not computed again, so there is none.
+/// kernel.
 Links StepOrder::behind(int place) const {
   const auto op = at(chain_[at(place)]);
-  if (is_kernel_[op] || flat_.ops[op].op->kernel == KernelKind::reduce)
-    return {2 * place + 2, 2 * place + 1};
+  if (is_there_once(place)) return {2 * place + 2, 2 * place + 1};
   const auto n = static_cast<int>(chain_.size());
   int next = place + 1;
   while (next < n && !is_kernel_[at(chain_[at(next)])]) ++next;
@@ -191,14 +205,16 @@ Links StepOrder::behind(int place) const {
   return places;
 }
 
-bool StepOrder::is_small(int op) const {
-  const FlatOp& own = flat_.ops[at(op)];
-  const auto fits = [&](int v) {
-    const FlatValue& value = flat_.values[at(v)];
-    return value.shape.elements() * size_of(value.dtype) <= kSmall;
-  };
-  return std::all_of(own.in.begin(), own.in.end(), fits) &&
-         std::all_of(own.out.begin(), own.out.end(), fits);
+/// Of the largest tensor that the op reads or makes.
+int64_t StepOrder::most_bytes(int op) const {
+  int64_t most = 0;
+  for (const std::vector<int>* values : {&flat_.ops[at(op)].in, &flat_.ops[at(op)].out}) {
+    for (const int v : *values) {
+      const FlatValue& value = flat_.values[at(v)];
+      most = std::max(most, value.shape.elements() * size_of(value.dtype));
+    }
+  }
+  return most;
 }
 
 void StepOrder::find_alone() {
@@ -218,7 +234,7 @@ void StepOrder::find_alone() {
     for (int op = begin; op < end && alone; ++op) {
       const Links& own = places_[at(op)].around;
       if (flat_.ops[at(op)].is_again || i < own.first || i >= own.last) continue;
-      alone = is_small(op);
+      alone = most_bytes(op) <= kSmall;
       small.push_back(op);
     }
     alone_at_[at(i)] = alone;

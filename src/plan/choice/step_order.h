@@ -46,9 +46,10 @@ class StepOrder {
   void find_phases(const std::vector<double>& kernels);
   void find_chain(const std::vector<double>& kernels);
   void find_around();
+  bool is_there_once(int place) const;
   Links behind(int place) const;
   void find_alone();
-  bool is_small(int op) const;
+  int64_t most_bytes(int op) const;
   std::string named(const std::string& name) const;
   Links around(int op) const;
   void number_links();
