@@ -1,6 +1,7 @@
 // Binding of fused pointwise steps: which registers hold one number; in a step with row
 // instructions, which hold one number per row; and which of those must be repeated along their rows
-// because an elementwise instruction reads them.
+// because an elementwise instruction reads them. A number per row that is compared with the
+// positions of its row, as a label with classes, marks one of them instead.
 #include "kernels/cpu/pointwise_plan.h"
 
 namespace tessera::cpu {
