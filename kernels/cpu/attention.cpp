@@ -63,7 +63,6 @@ class Attention final : public Kernel {
  public:
   explicit Attention(const KernelArgs& args)
       : args_(args), plan_(*args.step), ops_(*usable_block_ops().back()) {
-    use_one_blas_thread();
     tanh_ = ops_.find(Code::tanh, plan_.narrow ? DType::float32 : args.in[0].dtype,
                       plan_.narrow ? DType::float32 : args.in[0].dtype);
     args_in_ = args.in.size();

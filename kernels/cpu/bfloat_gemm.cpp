@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/isa.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/thin_gemm.h"
 
@@ -67,7 +68,7 @@ struct BfloatGemm::State {
 
 bool BfloatGemm::is_fast() {
 #if defined(__x86_64__) && defined(__GNUC__)
-  static const bool fast = __builtin_cpu_supports("avx512bf16");
+  static const bool fast = cpu_isa() >= Isa::avx512 && __builtin_cpu_supports("avx512bf16");
   return fast;
 #else
   return false;
@@ -76,6 +77,7 @@ bool BfloatGemm::is_fast() {
 
 /// Nothing if the library declines.
 std::unique_ptr<BfloatGemm::State> BfloatGemm::library(const Gemm& g, DType result) {
+  prepare_libraries();
   const OneOpenMpThread one;
   try {
     return std::make_unique<State>(g, result);

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/isa.h"
 #include "kernels/cpu/small_gemm.h"
 #include "kernels/cpu/thin_gemm.h"
 
@@ -30,9 +31,16 @@ std::string blas_description() {
   return text;
 }
 
-void use_one_blas_thread() {
+void prepare_libraries() {
   static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
+  std::call_once(once, [] {
+    openblas_set_num_threads(1);
+#ifdef TESSERA_HAVE_DNNL
+    // Refused if a primitive was made before, as by a host program: its set is then the processor's.
+    if (cpu_isa() == Isa::avx2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
+    if (cpu_isa() == Isa::base) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
+#endif
+  });
 }
 
 namespace {
@@ -166,10 +174,12 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
 }  // namespace
 
 void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {
+  prepare_libraries();
   if (is_thin(g)) return thin_gemm(g, a, b, c, overwrite);
   gemm_of(g, a, b, c, overwrite);
 }
 void gemm(const Gemm& g, const double* a, const double* b, double* c, bool overwrite) {
+  prepare_libraries();
   gemm_of(g, a, b, c, overwrite);
 }
 

@@ -16,9 +16,9 @@ using kernels::Gemm;
 /// The libraries and their build, for reports.
 std::string blas_description();
 
-/// Makes every call compute on its caller's thread, because ranks and their teams bring the
-/// threads. OpenBLAS has one number of threads for the whole process, which is set to 1.
-void use_one_blas_thread();
+/// Before a library is called: OpenBLAS, which has one number of threads for the whole process, gets
+/// one, because ranks and their teams bring the threads; and oneDNN gets the instruction set.
+void prepare_libraries();
 
 /// c += a b, or c = a b if `overwrite` (c may then be uninitialized).
 void gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite);

@@ -71,7 +71,6 @@ class ContractGemm final : public Kernel {
         dtype_(args.out[0].dtype),
         adds_(!args.step->pointwise.code.empty()),
         products_(std::move(products)) {
-    use_one_blas_thread();
     for (int x = 0; x < 3; ++x) {
       if (plan_.packed[x] && x != kC) {
         copies_[x] = StridedCopy(plan_.pack_sizes[x], plan_.pack_to[x], plan_.pack_from[x]);
@@ -334,14 +333,22 @@ Sharing share_contract(const Step& step, int threads) {
     batch.push_back(kind == kBatch);
     free.push_back((kind == kRow && !by_columns) || (kind == kColumn && !by_rows));
   }
-  const int dim = outermost_dim(out, batch, threads);
-  const bool even = dim >= 0 && out.sizes[static_cast<size_t>(dim)] % threads == 0;
   double bytes = 0;
   for (const View* v : {&step.in[0], &step.in[1], &out})
     bytes += static_cast<double>(v->elements() * size_of(v->dtype));
   const double ns = std::max(products * 0.03, bytes * 0.05);
   if (split_k_plan(step)) return {-1, ns};
-  return {even ? dim : outermost_dim(out, free, threads), ns};
+  // Products of other batch elements change no bit of one; those of other rows or columns may.
+  constexpr int64_t kManyProducts = 4;
+  const int dim = outermost_dim(out, batch, threads),
+            side = outermost_dim(out, free, kTypicalThreads);
+  int64_t products_of_dim = dim < 0 ? 1 : out.sizes[static_cast<size_t>(dim)], parts = 1;
+  if (side >= 0) {
+    const size_t d = static_cast<size_t>(side);
+    parts = parts_of_matmul(kinds[d] == kRow ? rows : columns, ns);
+  }
+  if (products_of_dim >= kManyProducts || (parts == 1 && products_of_dim > 1)) return {dim, ns};
+  return {side, ns, 0, parts};
 }
 
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {

@@ -67,7 +67,6 @@ class Conv final : public Kernel {
  public:
   explicit Conv(const KernelArgs& args)
       : args_(args), sides_(*args.step), sizes_(*args.step), dtype_(sides_.x->dtype) {
-    use_one_blas_thread();
     const Step& step = *args.step;
     const size_t first = step.attrs.get<std::vector<int64_t>>("kinds").size();
     for (size_t s = 0; first + s < sides_.x->sizes.size(); ++s) {

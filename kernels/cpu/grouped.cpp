@@ -40,7 +40,6 @@ class Grouped final : public Kernel {
         clear_z_(z_.sizes, z_.strides, std::vector<int64_t>(z_.sizes.size(), 0)),
         clears_blocks_(
             std::count(plan_.batch.strides[kZ].begin(), plan_.batch.strides[kZ].end(), 0) == 0) {
-    use_one_blas_thread();
     Nest m = plan_.inner;
     for (int d = 0; d < plan_.outer.rank(); ++d) {
       std::vector<int64_t> strides;

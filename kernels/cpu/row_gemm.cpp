@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/pointwise_ops.h"
+#include "base/isa.h"
 
 namespace tessera::cpu {
 
@@ -13,8 +13,7 @@ constexpr int64_t kTerms = 512;  ///< of a panel of B
 }  // namespace
 
 bool is_for_row_gemm(int64_t m, int64_t n, int64_t k) {
-  static const bool is_avx2 = usable_block_ops().size() == 2;
-  return is_avx2 && std::min({m, n, k}) >= kLeast;
+  return cpu_isa() == Isa::avx2 && std::min({m, n, k}) >= kLeast;
 }
 
 void row_gemm(const RowGemm& g) {

@@ -1,6 +1,6 @@
 #include "kernels/cpu/small_gemm.h"
 
-#include "kernels/cpu/pointwise_ops.h"
+#include "base/isa.h"
 
 namespace tessera::cpu {
 
@@ -11,11 +11,11 @@ constexpr int64_t kMostUneven = 512;  ///< terms of columns that are copied, as 
 
 std::span<const SmallOps* const> usable_small_ops() {
   static constexpr const SmallOps* kAll[] = {&kSmallBaseOps, &kSmallAvx2Ops, &kSmallAvx512Ops};
-  return {kAll, usable_block_ops().size()};
+  return {kAll, static_cast<size_t>(cpu_isa()) + 1};
 }
 
 bool is_small(const Gemm& g) {
-  static const bool is_fast = usable_small_ops().size() > 1;
+  const bool is_fast = cpu_isa() >= Isa::avx2;
   const bool fits = g.n >= 16 && (g.n % 16 == 0 || g.k <= kMostUneven);
   return is_fast && g.b_column == 1 && g.c_column == 1 && fits && g.m * g.n * g.k < kMostTerms;
 }

@@ -58,10 +58,10 @@ class SplitK final : public Kernel {
   }
 
  private:
-  /// Threads that do not divide the parts cut these along the columns too.
+  /// Threads that do not divide the parts of a thin product cut these along the columns too. A
+  /// library might then add in another order.
   void add(int thread, int threads) {
-    const int64_t most = is_thin_ ? threads : std::max<int64_t>(1, gemm_.n / kLeastColumns),
-                  blocks = std::min(threads / std::gcd<int64_t>(threads, kParts), most),
+    const int64_t blocks = is_thin_ ? threads / std::gcd<int64_t>(threads, kParts) : 1,
                   tasks = kParts * blocks, end = tasks * (thread + 1) / threads;
     for (int64_t task = tasks * thread / threads; task < end;) {
       const int64_t part = task / blocks, next = std::min(end, (part + 1) * blocks);

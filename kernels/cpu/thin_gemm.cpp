@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/pointwise_ops.h"
+#include "base/isa.h"
 
 namespace tessera::cpu {
 
@@ -26,7 +26,7 @@ const ThinOps& best() {
 
 std::span<const ThinOps* const> usable_thin_ops() {
   static constexpr const ThinOps* kAll[] = {&kThinBaseOps, &kThinAvx2Ops, &kThinAvx512Ops};
-  return {kAll, usable_block_ops().size()};
+  return {kAll, static_cast<size_t>(cpu_isa()) + 1};
 }
 
 bool is_thin(const Gemm& g) {

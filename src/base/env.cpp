@@ -108,13 +108,18 @@ std::string paced_machine() {
   return value == nullptr ? "" : value;
 }
 
+std::string wanted_isa() {
+  const char* value = std::getenv("TESSERA_ISA");
+  return value == nullptr ? "" : value;
+}
+
 std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const char* name :
        {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_NCCL", "TESSERA_GRAPHS",
-        "TESSERA_TIMED_PRODUCTS", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS", "ONEDNN_MAX_CPU_ISA",
-        "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE", "CUBLAS_WORKSPACE_CONFIG",
-        "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
+        "TESSERA_TIMED_PRODUCTS", "TESSERA_ISA", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS",
+        "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
+        "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
     const char* value = std::getenv(name);
     all.emplace_back(name, value == nullptr ? "" : value);
   }

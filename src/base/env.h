@@ -39,6 +39,8 @@ bool may_use_graphs();
 bool may_use_nccl();
 /// TESSERA_PACED: the machine whose prices the steps of the CPU take as their times; empty: none.
 std::string paced_machine();
+/// TESSERA_ISA: the instruction set of the CPU's kernels (base/isa.h); empty: the widest one.
+std::string wanted_isa();
 /// TERM is "dumb": a terminal without control sequences.
 bool is_dumb_terminal();
 /// NO_COLOR is unset or empty, and the terminal is not dumb: text on a terminal may have colours.

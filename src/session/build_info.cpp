@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/isa.h"
 #include "collectives/communicator.h"
 #include "collectives/mpi_api.h"
 #include "gpu/device/cuda_api.h"
@@ -30,9 +31,7 @@ BuildInfo build_info() {
     }
     std::fclose(file);
   }
-  info.isa = __builtin_cpu_supports("avx512f") ? "AVX-512"
-             : __builtin_cpu_supports("avx2")  ? "AVX2"
-                                               : "SSE2";
+  info.isa = to_string(cpu_isa());
   info.blas = cpu::blas_description();
   info.mpi = have_mpi() ? mpi_api().version() : "no: " + why_no_mpi();
   const CudaSupport cuda = cuda_support();
