@@ -3,8 +3,8 @@
 //
 //   bench_experts [--time ROUNDS [--tokens 4096] [--threads 1]]
 //
-// Tables for benchmarks/RESULTS.md: on one rank for 256 to 4,096 tokens, without dropped choices
-// and with a capacity that drops none; then on 4 to 32 ranks for 8,192 tokens. With --time instead:
+// Prints tables: on one rank for 256 to 4,096 tokens, without dropped choices and with a capacity
+// that drops none; then on 4 to 32 ranks for 8,192 tokens. With --time instead:
 // the layer, and one product of a matrix with as many rows as all experts together, in turn; the
 // arithmetic per second of the layer's useful products in terms of the product's.
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-"""Reads what sweep_hosts left: sweep_hosts.py OUT RATE...; the table of RESULTS.md."""
+"""Prints a table of what sweep_hosts left, a row a rate: sweep_hosts.py OUT RATE..."""
 import csv
 import itertools
 import json
