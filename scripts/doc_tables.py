@@ -52,7 +52,7 @@ def rooms_table(by_hand):
         allowed = ", ".join(f"`{other}`" for other in sorted(includes.ROOMS.get(room, ()))) or "-"
         allowed, public = ("all", "all") if room in includes.SEES_ALL else (allowed, public_headers(room))
         rows.append(f"| {folder} | {by_hand.get(folder, '')} | {public} | {allowed} |")
-    return "\n".join(rows) + "\n"
+    return "\n" + "\n".join(rows) + "\n\n"
 
 
 def passes():
@@ -80,7 +80,7 @@ def passes_table(by_hand):
     for name, device in passes():
         cell = f"[{name}](#{name})"
         rows.append(f"| {cell} | {by_hand.get(cell, '')} | {device or 'all'} |")
-    return "\n".join(rows) + "\n"
+    return "\n" + "\n".join(rows) + "\n\n"
 
 
 def sections_that_differ():
