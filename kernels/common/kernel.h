@@ -62,9 +62,9 @@ struct Sharing {
   double ns = 0;  ///< estimated time of the step on one thread
   /// Without a dim: the workspace that each thread after the first has behind that of the step.
   int64_t bytes = 0;
-  /// With a dim: the parts in which any number of threads, one too, runs the step. For kernels whose
-  /// order of sums may depend on the size of the dim, as a library's matmul: dim and parts then
-  /// depend on the sizes of the step alone. 0: no cut changes a bit; each thread has one part.
+  /// With a dim: the parts in which any number of threads, one too, runs the step. For kernels
+  /// whose order of sums may depend on the size of the dim, as a library's matmul: dim and parts
+  /// then depend on the sizes of the step alone. 0: no cut changes a bit; each thread has one part.
   int64_t parts = 0;
 };
 
@@ -85,9 +85,9 @@ std::unique_ptr<Kernel> bind_with_threads(const KernelEntry& entry, const Kernel
 /// The workspace of a step that `threads` threads share.
 int64_t workspace_with_threads(const KernelEntry& entry, const Step& step, int threads,
                                double least_ns = kLeastPartNs);
-/// The parts of Sharing for a matmul that takes `ns` on one thread, of which a dim of `size` rows or
-/// columns is cut: 1, 2 or a multiple of 4, of 128 rows or columns at least, and of 256 from 1,024
-/// on, so that packing the other matrix again for each takes a few percent of the time.
+/// The parts of Sharing for a matmul that takes `ns` on one thread, of which a dim of `size` rows
+/// or columns is cut: 1, 2 or a multiple of 4, of 128 rows or columns at least, and of 256 from
+/// 1,024 on, so that packing the other matrix again for each takes a few percent of the time.
 int64_t parts_of_matmul(int64_t size, double ns);
 /// The threads that parts_of_matmul() has in mind when a dim is chosen.
 constexpr int kTypicalThreads = 4;

@@ -36,7 +36,8 @@ void prepare_libraries() {
   std::call_once(once, [] {
     openblas_set_num_threads(1);
 #ifdef TESSERA_HAVE_DNNL
-    // Refused if a primitive was made before, as by a host program: its set is then the processor's.
+    // Refused if a primitive was made before, as by a host program: its set is then the
+    // processor's.
     if (cpu_isa() == Isa::avx2) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
     if (cpu_isa() == Isa::base) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
 #endif

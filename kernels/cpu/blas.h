@@ -16,8 +16,8 @@ using kernels::Gemm;
 /// The libraries and their build, for reports.
 std::string blas_description();
 
-/// Before a library is called: OpenBLAS, which has one number of threads for the whole process, gets
-/// one, because ranks and their teams bring the threads; and oneDNN gets the instruction set.
+/// Before a library is called: OpenBLAS, which has one number of threads for the whole process,
+/// gets one, because ranks and their teams bring the threads; and oneDNN gets the instruction set.
 void prepare_libraries();
 
 /// c += a b, or c = a b if `overwrite` (c may then be uninitialized).

@@ -347,8 +347,13 @@ Sharing share_conv(const Step& step, int threads) {
     apart[d] = kinds[d] == kGroup || kinds[d] == kImages;
     any[d] = 1;
   }
-  const int dim = outermost_dim(out, apart, threads);
-  return {dim >= 0 ? dim : outermost_dim(out, any, threads), products * 0.03};
+  const double ns = products * 0.03;
+  if (const int dim = outermost_dim(out, apart, threads); dim >= 0) return {dim, ns};
+  const int dim = outermost_dim(out, any, kTypicalThreads);
+  if (dim < 0) return {-1, ns};
+  constexpr int64_t kLeastChannels = 16;
+  return {dim, ns, 0,
+          std::min<int64_t>(kTypicalThreads, out.sizes[static_cast<size_t>(dim)] / kLeastChannels)};
 }
 
 std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {

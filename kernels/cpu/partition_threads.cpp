@@ -88,10 +88,7 @@ int64_t workspace_of(const KernelEntry& entry, const Cut& cut) {
 class Shared final : public Kernel {
  public:
   Shared(const KernelEntry& entry, const KernelArgs& args, Cut cut, ThreadPool& pool)
-      : faults_(cut.shares.size()),
-        fault_(args.fault),
-        threads_(cut.threads),
-        pool_(pool) {
+      : faults_(cut.shares.size()), fault_(args.fault), threads_(cut.threads), pool_(pool) {
     const int64_t workspace = workspace_of(entry, cut);
     shares_ = std::move(cut.shares);
     for (size_t p = 0; p < shares_.size(); ++p) {

@@ -16,8 +16,8 @@ constexpr int kThreads[] = {2, 3, 4, 8};
 template <class T>
 void make_fractions(std::vector<T>& elements) {
   for (size_t i = 0; i < elements.size(); ++i)
-    elements[i] = stored<T>(static_cast<float>(load_as(elements[i])) +
-                            0.1f * static_cast<float>(i % 7));
+    elements[i] =
+        stored<T>(static_cast<float>(load_as(elements[i])) + 0.1f * static_cast<float>(i % 7));
 }
 
 template <class T>
