@@ -147,6 +147,21 @@ PLOTS = "[...document.querySelectorAll('svg.plot')]"
 FRAME = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
+# Where the mouse goes over a chart, as shares of its width and height: the middles of its largest boxes, whose places follow
+# the numbers (all of a colour are one path), then a grid, for charts of other marks.
+PLACES = r"""
+plot => {
+  const out = plot.getBoundingClientRect(), to = plot.getScreenCTM();
+  const boxes = [...plot.querySelectorAll("path")].flatMap(p => [...(p.getAttribute("d") || "").matchAll(/M([-\d.]+) ([-\d.]+)h([-\d.]+)v([-\d.]+)/g)])
+    .map(m => m.slice(1).map(Number)).sort((a, b) => b[2] * b[3] - a[2] * a[3]).slice(0, 8);
+  const places = boxes.map(([x, y, w, h]) => new DOMPoint(x + w / 2, y + h / 2).matrixTransform(to))
+    .map(p => [(p.x - out.left) / out.width, (p.y - out.top) / out.height]);
+  for (const x of [0.5, 0.3, 0.1, 0.7, 0.04]) for (const y of [0.5, 0.3, 0.75, 0.86, 0.9]) places.push([x, y]);
+  return places;
+}
+"""
+
+
 def use_charts(b):
     """Hovers over every chart, goes through it by keys, and zooms where that is possible."""
     bad = []
@@ -156,12 +171,9 @@ def use_charts(b):
                          "return [r.left, r.top, r.width, r.height]; })()")
         tip = f"(() => {{ const t = {PLOTS}[{i}].parentNode.querySelector('.tip'); return t.hidden ? '' : t.textContent; }})()"
         seen = ""
-        for share in (0.5, 0.3, 0.1, 0.7, 0.04):
-            for down in (0.5, 0.3, 0.75, 0.86, 0.9):
-                b.mouse("mouseMoved", box[0] + box[2] * share, box[1] + box[3] * down)
-                seen = seen or b.evaluate(tip)
-            if seen:
-                break
+        for x, y in b.evaluate(f"({PLACES})({PLOTS}[{i}])"):
+            b.mouse("mouseMoved", box[0] + box[2] * x, box[1] + box[3] * y)
+            seen = seen or b.evaluate(tip)
         b.evaluate(f"{PLOTS}[{i}].focus()")
         b.key("ArrowRight")
         by_key = b.evaluate(tip)
