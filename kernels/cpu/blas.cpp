@@ -1,5 +1,5 @@
-// Matrix products by CBLAS. A row-major C with unit column stride is computed directly, one with
-// unit row stride as its transpose. Vectors use gemv, which reads its matrix once. Products of
+// BlasMatrix products by CBLAS. A row-major C with unit column stride is computed directly, one
+// with unit row stride as its transpose. Vectors use gemv, which reads its matrix once. Products of
 // float32 that are small, or have few rows or columns, are our own (small_gemm.h, thin_gemm.h).
 #include "kernels/cpu/blas.h"
 
@@ -126,12 +126,12 @@ void call_gemv(CBLAS_TRANSPOSE t, int m, int n, const double* a, int lda, const 
 }
 
 /// How a matrix of rows x columns is passed to BLAS.
-struct Matrix {
+struct BlasMatrix {
   CBLAS_TRANSPOSE transpose;
   int leading;
 };
 
-Matrix matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
+BlasMatrix blas_matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
   const bool plain = column == 1 || columns == 1;
   if (plain && (row >= columns || rows == 1)) {
     return {CblasNoTrans, static_cast<int>(std::max(rows == 1 ? columns : row, columns))};
@@ -143,7 +143,7 @@ Matrix matrix(int64_t rows, int64_t columns, int64_t row, int64_t column) {
 template <class T>
 void gemv(int64_t m, int64_t k, const T* a, int64_t row, int64_t column, const T* x,
           int64_t x_stride, T* y, int64_t y_stride) {
-  const Matrix ma = matrix(m, k, row, column);
+  const BlasMatrix ma = blas_matrix(m, k, row, column);
   const int incx = static_cast<int>(k == 1 ? 1 : x_stride),
             incy = static_cast<int>(m == 1 ? 1 : y_stride);
   const bool plain = ma.transpose == CblasNoTrans;
@@ -165,8 +165,8 @@ void gemm_of(const Gemm& g, const T* a, const T* b, T* c, bool overwrite) {
   if constexpr (std::is_same_v<T, float>) {
     if (is_small(g)) return small_gemm(g, a, b, c, overwrite);
   }
-  const Matrix ma = matrix(g.m, g.k, g.a_row, g.a_column),
-               mb = matrix(g.k, g.n, g.b_row, g.b_column);
+  const BlasMatrix ma = blas_matrix(g.m, g.k, g.a_row, g.a_column),
+                   mb = blas_matrix(g.k, g.n, g.b_row, g.b_column);
   call_gemm(ma.transpose, mb.transpose, static_cast<int>(g.m), static_cast<int>(g.n),
             static_cast<int>(g.k), a, ma.leading, b, mb.leading, overwrite ? T(0) : T(1), c,
             static_cast<int>(std::max(g.c_row, g.n)));

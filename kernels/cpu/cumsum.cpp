@@ -13,7 +13,7 @@ using namespace kernels;
 
 namespace {
 
-constexpr int64_t kStrip = 256;
+constexpr int64_t kScanStrip = 256;
 
 class CumSum final : public Kernel {
  public:
@@ -41,11 +41,11 @@ class CumSum final : public Kernel {
     const int64_t no = rank > 0 ? along_.others.strides[1].back() : 0;
     const int64_t first = reverse_ ? along_.size - 1 : 0, step = reverse_ ? -1 : 1;
     for_each<2>(along_.others, std::max(0, rank - 1), [&](const auto& at) {
-      for (int64_t j = 0; j < n; j += kStrip) {
-        const int64_t m = std::min(kStrip, n - j);
+      for (int64_t j = 0; j < n; j += kScanStrip) {
+        const int64_t m = std::min(kScanStrip, n - j);
         const T* in = static_cast<const T*>(in_.data) + at[0] + j * ni;
         T* out = static_cast<T*>(out_.data) + at[1] + j * no;
-        W sums[kStrip];
+        W sums[kScanStrip];
         std::fill(sums, sums + m, W(0));
         for (int64_t i = 0, p = first; i < along_.size; ++i, p += step) {
           const T* x = in + p * along_.stride[0];

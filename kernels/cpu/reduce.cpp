@@ -42,9 +42,9 @@ struct All {
   }
 };
 
-constexpr int64_t kStrip = 2048;  // outputs accumulated together
-constexpr int64_t kRows = 64;     // rows per block of a strip
-constexpr int64_t kAtOnce = 4;    // rows at a time; divides kRows
+constexpr int64_t kReduceStrip = 2048;  // outputs accumulated together
+constexpr int64_t kRows = 64;           // rows per block of a strip
+constexpr int64_t kAtOnce = 4;          // rows at a time; divides kRows
 
 template <class F, class T>
 Compute<T> reduce_strided(const T* x, int64_t stride, int64_t n) {
@@ -85,7 +85,7 @@ class Reduce final : public Kernel {
     if (by_strips_) {
       const uint64_t blocks = static_cast<uint64_t>(reduced_.elements() / kRows) + 1;
       const size_t levels = static_cast<size_t>(std::bit_width(blocks)) + 2;
-      width_ = std::min(kStrip, kept_.sizes.back());
+      width_ = std::min(kReduceStrip, kept_.sizes.back());
       strips_.resize(levels * static_cast<size_t>(width_) * 8);
     }
   }

@@ -8,7 +8,7 @@ namespace tessera::cpu {
 
 namespace {
 
-constexpr int64_t kLeastTerms = 16, kLeastColumns = 16;
+constexpr int64_t kLeastThinTerms = 16, kLeastThinColumns = 16;
 
 template <class T, class C, class... More>
 void multiply(void (*loops)(const Gemm&, const T*, const T*, C*, More...), const Gemm& g,
@@ -32,8 +32,8 @@ std::span<const ThinOps* const> usable_thin_ops() {
 bool is_thin(const Gemm& g) {
   if (g.m > g.n) return is_thin(transposed(g));
   const bool along_sums = g.a_column == 1 && g.b_row == 1,
-             along_columns = g.b_column == 1 && g.n >= kLeastColumns;
-  return g.m <= kFewRows && g.k >= kLeastTerms && (along_sums || along_columns);
+             along_columns = g.b_column == 1 && g.n >= kLeastThinColumns;
+  return g.m <= kFewRows && g.k >= kLeastThinTerms && (along_sums || along_columns);
 }
 
 void thin_gemm(const Gemm& g, const float* a, const float* b, float* c, bool overwrite) {

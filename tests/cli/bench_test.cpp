@@ -3,14 +3,12 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 nlohmann::json bench(const Folder& f, const std::string& arguments) {
   expect_success(run_cli_in(f, "bench " + arguments + " --steps 2 --threads 1 --json report.json"));
   return json_of(f, "report.json");
 }
-
-}  // namespace
 
 TEST_CASE("cli: bench times each collective, with the bytes that a rank sends", "[cli]") {
   const Folder f;
@@ -71,3 +69,5 @@ TEST_CASE("cli: bench says what it cannot do", "[cli]") {
   expect_failure(run_cli_in(f, "bench all_gather --mesh r:2 --size 3"), 1, {"--size 3", "4"});
   expect_failure(run_cli_in(f, "bench matmul --json no/such.json"), 1, {"no/such.json"});
 }
+
+}  // namespace TESSERA_FILE

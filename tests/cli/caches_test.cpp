@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 namespace fs = std::filesystem;
 
@@ -34,8 +34,6 @@ std::string changed(const std::string& text, void (*change)(nlohmann::json&)) {
 }
 
 std::string text_of(const std::string& path) { return read_cache_file(path, 1 << 20).value(); }
-
-}  // namespace
 
 TEST_CASE("a kept plan sets what the planner sets, for the question that was asked", "[cli]") {
   const Folder f;
@@ -207,4 +205,5 @@ TEST_CASE("an entry of the cache is taken for its own format and key only", "[fa
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

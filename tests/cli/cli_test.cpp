@@ -7,7 +7,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A folder with text to train on.
 struct TextFolder : Folder {
@@ -17,8 +17,6 @@ struct TextFolder : Folder {
 CliResult train(const Folder& f, const std::string& more, const std::string& environment = "") {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more, environment);
 }
-
-}  // namespace
 
 TEST_CASE("cli: wrong words are usage errors with exit code 2", "[cli]") {
   const Folder f;
@@ -352,3 +350,5 @@ TEST_CASE("cli: storage rules and recompute are flags, and change no loss", "[cl
   expect_failure(train(f, "--mesh data:2 --fsdp dta"), 1,
                  {"no axis 'dta'", "did you mean 'data'?"});
 }
+
+}  // namespace TESSERA_FILE

@@ -16,7 +16,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 CliResult train(const Folder& f, const std::string& more) {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more);
@@ -39,8 +39,6 @@ int count(const std::string& text, const std::string& part) {
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("faults: a signal saves and asks for a restart", "[cli]") {
   const Folder f;
@@ -412,3 +410,5 @@ TEST_CASE("faults: a number of ranks that does not fit is told, and not tried ag
   CHECK(contains(out, "has 3 ranks but there are 2"));
   CHECK_FALSE(contains(out, "restart"));
 }
+
+}  // namespace TESSERA_FILE

@@ -18,7 +18,7 @@ using test::run_cli_in;
 using test::some_text;
 namespace fs = std::filesystem;
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kModel = TESSERA_SOURCE_DIR "/data/tiny-llama";
 const std::string kTokenizer = TESSERA_SOURCE_DIR "/tests/tokenizer/fixtures/byte_level.json";
@@ -30,8 +30,6 @@ const std::string kEval =
 std::string folder_run(const std::string& command) {
   return command + " " + kModel + " --data text.txt --set length=16 batch=4 lr=0.01 ";
 }
-
-}  // namespace
 
 TEST_CASE("LoRA of a folder: trained, resumed, evaluated, exported", "[cli]") {
   const Folder f;
@@ -299,3 +297,5 @@ TEST_CASE("muon on the command line", "[cli]") {
   for (int64_t step = 1; step <= 6; ++step)
     CHECK(two.at(step) == Approx(one.at(step)).epsilon(1e-4));
 }
+
+}  // namespace TESSERA_FILE

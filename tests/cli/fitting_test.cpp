@@ -4,7 +4,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -17,8 +17,6 @@ CliResult train(const Folder& f, const std::string& more) {
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("cli: storage rules that contradict each other are refused", "[cli]") {
   const TextFolder f;
@@ -105,3 +103,5 @@ TEST_CASE("cli: a profile shows what each bucket exposed beside what is predicte
   CHECK(ms > 0);
   CHECK(ms == Approx(computed).epsilon(0.01));
 }
+
+}  // namespace TESSERA_FILE

@@ -16,7 +16,7 @@ using test::json_of;
 using test::run_cli_in;
 namespace fs = std::filesystem;
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kModels = TESSERA_SOURCE_DIR "/tests/models/";
 
@@ -32,8 +32,6 @@ std::string elements_of(const std::string& path, const std::string& tensor) {
   const Array whole = file.read(tensor);
   return {reinterpret_cast<const char*>(whole.bytes.data()), whole.bytes.size()};
 }
-
-}  // namespace
 
 TEST_CASE("a folder is trained, resumed, evaluated and exported", "[cli]") {
   const Folder f;
@@ -444,3 +442,5 @@ TEST_CASE("a folder's weights write text, under any layout", "[cli]") {
   expect_failure(run_cli_in(f, "generate gpt --prompt x"), 1,
                  {"generate needs --checkpoint DIR", "only a folder with weights"});
 }
+
+}  // namespace TESSERA_FILE

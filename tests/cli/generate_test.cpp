@@ -11,7 +11,7 @@ using test::Folder;
 using test::json_of;
 using test::run_cli_in;
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kTiny = TESSERA_SOURCE_DIR "/data/tiny-llama";
 
@@ -21,8 +21,6 @@ std::vector<std::string> lines_of(const std::string& text) {
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
 }
-
-}  // namespace
 
 TEST_CASE("generate writes with a cache what it writes without, under any layout", "[cli]") {
   const Folder f;
@@ -204,3 +202,5 @@ TEST_CASE("train writes samples to the log, TensorBoard and the report", "[cli]"
                                "/data/digits --steps 1 --sample-every 1"),
                  1, {"--sample-every needs a language model, and 'mlp' has no"});
 }
+
+}  // namespace TESSERA_FILE

@@ -5,7 +5,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// What `train` says of idle ranks; "" if nothing.
 std::string note_of(const Folder& f, const std::string& flags) {
@@ -15,8 +15,6 @@ std::string note_of(const Folder& f, const std::string& flags) {
   const size_t at = run.out.find("note: groups of ");
   return at == std::string::npos ? "" : run.out.substr(at, run.out.find('\n', at) - at);
 }
-
-}  // namespace
 
 TEST_CASE("train names mesh axes that share no work, with a layout that cures it", "[cli]") {
   const Folder f;
@@ -51,4 +49,5 @@ TEST_CASE("layout auto says for which machine it plans if this one has no profil
   CHECK(run_cli_in(f, train + " --machine h100", cache).err.find(says) == std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -3,7 +3,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -26,8 +26,6 @@ bool is_utf8(const std::string& text) {
     return false;
   }
 }
-
-}  // namespace
 
 TEST_CASE("cli: --watch gives a line and a record a tensor", "[cli]") {
   const TextFolder f;
@@ -253,3 +251,5 @@ TEST_CASE("cli: memory for a GPU counts the workspaces of its kernels, not of th
   expect_success(run_cli_in(f, big + "cuda"));
   expect_failure(run_cli_in(f, big + "cpu"), 1, {"a rank needs 65.", "--memory is 60.00 GB"});
 }
+
+}  // namespace TESSERA_FILE

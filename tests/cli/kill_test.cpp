@@ -9,7 +9,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// TESSERA_KILLS, or the fallback.
 int kills_wanted(int fallback) {
@@ -96,8 +96,6 @@ bool has_mpi() {
   return false;
 }
 
-}  // namespace
-
 TEST_CASE("kill: a process whose ranks are threads", "[cli]") {
   kill_and_compare(0, kills_wanted(15), 100, 150);
 }
@@ -109,3 +107,5 @@ TEST_CASE("kill: one of two processes", "[cli]") {
 TEST_CASE("kill: one of four processes", "[.][kill-four]") {
   if (has_mpi()) kill_and_compare(4, kills_wanted(5), 300, 1800);
 }
+
+}  // namespace TESSERA_FILE

@@ -14,7 +14,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -52,8 +52,6 @@ std::set<std::string> documented() {
   }
   return known;
 }
-
-}  // namespace
 
 TEST_CASE("the layouts of the manual's commands are those that verify checks", "[cli]") {
   const std::set<std::string> known = documented();
@@ -147,3 +145,5 @@ TEST_CASE("a choice between equal scores is told from one between others", "[cli
   argmax(cast(x, DType::int32), "e");
   CHECK(cli::choices_in(g).size() == 2);
 }
+
+}  // namespace TESSERA_FILE

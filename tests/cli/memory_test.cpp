@@ -3,7 +3,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A folder with text to train on.
 struct TextFolder : Folder {
@@ -21,8 +21,6 @@ void has(const std::string& text, const std::string& part) {
   INFO("missing: " << part << " in " << text);
   CHECK(text.find(part) != std::string::npos);
 }
-
-}  // namespace
 
 TEST_CASE("cli: --memory refuses what does not fit, and says what would", "[cli]") {
   const TextFolder f;
@@ -103,3 +101,5 @@ TEST_CASE("cli: --microbatch-size auto takes the largest that fits", "[cli]") {
   expect_success(run_cli_in(f, job + least + std::to_string(again)));
   expect_failure(run_cli_in(f, job + least + "50kB"), 1, {"comes closest"});
 }
+
+}  // namespace TESSERA_FILE

@@ -11,7 +11,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -46,8 +46,6 @@ std::string manifest_with(const std::string& manifest,
   return fmt::format("{{\"crc32c\":\"{:08x}{}{}{}", crc32c(inner.data(), inner.size()), middle,
                      inner, tail);
 }
-
-}  // namespace
 
 TEST_CASE("cli: every help text is a sentence", "[cli]") {
   CLI::App app("Is tested.", "tessera");
@@ -189,3 +187,5 @@ TEST_CASE("cli: a checkpoint whose keys had other names is resumed and evaluated
   expect_failure(train(f, "--mesh data:2 --set microbatches=2 --steps 3 --checkpoint ck --resume"),
                  1, {"train.grad_reduce was 'microbatch' and is 'step'"});
 }
+
+}  // namespace TESSERA_FILE

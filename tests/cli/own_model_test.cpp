@@ -3,7 +3,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 CliResult own(const Folder& f, const std::string& arguments) {
   return run_in(f, TESSERA_OWN_MODELS, arguments);
@@ -16,8 +16,6 @@ std::vector<nlohmann::json> trained(const Folder& f, const std::string& argument
       own(f, "train weighted --steps 3 --log log.jsonl --set batch=6 lr=0.1 " + arguments));
   return log_of(f, "log.jsonl", key);
 }
-
-}  // namespace
 
 TEST_CASE("cli: a loss with a weight and its metrics do not depend on microbatches and ranks",
           "[cli]") {
@@ -186,3 +184,5 @@ TEST_CASE("cli: the planner takes the key of layers that the model names", "[cli
                   "keys"},
                  "tessera");
 }
+
+}  // namespace TESSERA_FILE

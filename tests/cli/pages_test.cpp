@@ -12,7 +12,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
@@ -57,8 +57,6 @@ std::string long_log(int steps) {
   }
   return text;
 }
-
-}  // namespace
 
 TEST_CASE("pages: texts of any kind stay texts", "[pages]") {
   using tessera::pages::Page;
@@ -691,3 +689,5 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
   INFO(f.read("seen.txt"));
   CHECK(status == 0);
 }
+
+}  // namespace TESSERA_FILE

@@ -3,7 +3,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -19,8 +19,6 @@ const char* const kTooLarge = "--dtype float16 --set loss_scale=16777216 ";
 bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("cli: verify in 16 bits allows for their rounding", "[cli]") {
   const Folder f;
@@ -85,3 +83,5 @@ TEST_CASE("cli: float16 without a scale that overflows is told what helps", "[cl
                  {"train.loss_scale -3 must be positive"});
   expect_failure(train(f, "--dtype flaot16"), 1, {"flaot16", "did you mean 'float16'?"});
 }
+
+}  // namespace TESSERA_FILE

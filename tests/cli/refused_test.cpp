@@ -6,7 +6,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -19,8 +19,6 @@ CliResult train(const Folder& f, const std::string& more, const std::string& env
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("refused: keys out of range, whatever is done with them", "[cli]") {
   const TextFolder f;
@@ -247,3 +245,5 @@ TEST_CASE("refused: what stands beside the thing that is meant is named", "[cli]
                  {"[solve] 'problem.json' is not JSON from byte 13 on"});
   expect_failure(train(f, "--microbatch-size 6"), 1, {"the nearest batch is 6"});
 }
+
+}  // namespace TESSERA_FILE

@@ -7,7 +7,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 CliResult train(const Folder& f, const std::string& more) {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more);
@@ -29,8 +29,6 @@ int parts_in(const Folder& f) {
     count += it->path().filename().string().find(".tmp") != std::string::npos;
   return count;
 }
-
-}  // namespace
 
 TEST_CASE("resume: bit-equal to a run without a break", "[cli]") {
   const Folder f;
@@ -268,3 +266,5 @@ TEST_CASE("resume: eval and generate pass over a damaged checkpoint with a warni
     CHECK(v.out.find("ck/step-00000003: DAMAGED") != std::string::npos);
   }
 }
+
+}  // namespace TESSERA_FILE

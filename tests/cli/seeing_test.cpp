@@ -17,7 +17,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 CliResult train(const Folder& f, const std::string& more) {
   return run_cli_in(f, std::string("train ") + kTinyGpt + more);
@@ -66,8 +66,6 @@ std::string event_file(const Folder& f, const std::string& folder) {
 bool can_run(const std::string& command) {
   return std::system((command + " > /dev/null 2>&1").c_str()) == 0;
 }
-
-}  // namespace
 
 TEST_CASE("event files: records with their checksums", "[seeing]") {
   const Folder f;
@@ -443,3 +441,5 @@ TEST_CASE("cli: checkpoint show and verify, convert", "[cli]") {
                  {"no tensor is called like 'foo.*' of the rule 'foo.*=x.*'"});
   expect_failure(run_cli_in(f, "convert ck y --rename a"), 1, {"'a' is not OLD=NEW"});
 }
+
+}  // namespace TESSERA_FILE

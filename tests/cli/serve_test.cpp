@@ -15,7 +15,7 @@ using test::expect_failure;
 using test::Folder;
 using test::run_cli_in;
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kTiny = TESSERA_SOURCE_DIR "/data/tiny-llama";
 
@@ -79,8 +79,6 @@ int port_of(const Folder& f, BackgroundJob& job) {
 std::string serve(const std::string& flags) {
   return TESSERA_CLI " serve " + kTiny + " --set length=40 " + flags;
 }
-
-}  // namespace
 
 TEST_CASE("serve answers completions as generate writes them", "[cli]") {
   const Folder f;
@@ -297,3 +295,5 @@ TEST_CASE("serve ends soon after SIGTERM, also while it writes", "[cli]") {
   CHECK(a.status == 503);
   CHECK(a.body["error"]["message"].get<std::string>().find("the server ends") != std::string::npos);
 }
+
+}  // namespace TESSERA_FILE

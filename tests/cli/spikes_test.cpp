@@ -46,7 +46,7 @@ TEST_CASE("spikes: the history is kept to the bit", "[fast]") {
                [&] { SpikeHistory::parse(many, "ck"); });
 }
 
-namespace {
+namespace TESSERA_FILE {
 
 CliResult train(const Folder& f, const std::string& arguments) {
   return run_in(f, TESSERA_OWN_MODELS,
@@ -62,8 +62,6 @@ int64_t spike_of(const Folder& f) {
   REQUIRE(!spikes.empty());
   return spikes[0].at("step");
 }
-
-}  // namespace
 
 TEST_CASE("cli: a spike is told, or its update is left out", "[cli]") {
   const Folder f;
@@ -114,3 +112,5 @@ TEST_CASE("cli: a spike that rollbacks do not cure ends the job", "[cli]") {
       f, "--steps 100 --save-every 10 --checkpoint ck --set on_spike=rollback large=-1 jump=45");
   expect_failure(r, 1, {"spikes again after 3 rollbacks to step ", "lower train.lr"}, "tessera");
 }
+
+}  // namespace TESSERA_FILE

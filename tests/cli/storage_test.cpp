@@ -8,7 +8,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 std::string failing(const std::string& rules) {
   return "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0 LD_PRELOAD=" TESSERA_FAILING_STORAGE
@@ -24,8 +24,6 @@ CliResult train(const Folder& f, const std::string& more, const std::string& rul
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("storage: a failed save is tried again while the job trains", "[cli]") {
   const Folder f;
@@ -132,3 +130,5 @@ TEST_CASE("storage: a log keeps its lines until they can be written", "[cli]") {
   CHECK(contains(lost.err, "'new.jsonl' lacks the last "));
   CHECK(contains(lost.err, " bytes: No space left on device"));
 }
+
+}  // namespace TESSERA_FILE

@@ -16,7 +16,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
@@ -74,8 +74,6 @@ std::vector<std::string> bars_in(const std::string& text) {
   }
   return bars;
 }
-
-}  // namespace
 
 TEST_CASE("terminal: the line of a step fits any width", "[seeing]") {
   const std::vector<cli::LinePart> parts = {
@@ -474,3 +472,5 @@ TEST_CASE("terminal: a job ends with a summary; --quiet leaves only it", "[cli]"
       f, std::string("train ") + kTinyGpt + " --steps 4 --quiet --set lr=1e30 --on-nonfinite skip");
   CHECK(trouble.out.find(" is skipped (1 so far): ") != trouble.out.npos);
 }
+
+}  // namespace TESSERA_FILE

@@ -13,7 +13,7 @@
 #include "tessera/tokenizer.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::CliResult;
 using test::expect_failure;
@@ -273,5 +273,5 @@ TEST_CASE("errors of blends on the command line", "[cli]") {
   expect_success(run_cli_in(f, train + "--data b.bin --set token_bytes=2 vocab=40000"));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -6,7 +6,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Trains the model "hangs" with a time-out of 4 s. `launcher`: "" or "mpirun ... ".
 CliResult hang(const Folder& f, const std::string& arguments, const std::string& launcher = "") {
@@ -24,8 +24,6 @@ void expect_words(const CliResult& r, const std::vector<std::string>& words) {
     CHECK(r.err.find(word) != std::string::npos);
   }
 }
-
-}  // namespace
 
 TEST_CASE("cli: a thread rank that hangs in an op is told with the stacks of all", "[cli]") {
   const Folder f;
@@ -72,3 +70,5 @@ TEST_CASE("cli: of several processes the one that hangs and those that wait are 
                                        : "this process is reading the data of step "});
   }
 }
+
+}  // namespace TESSERA_FILE

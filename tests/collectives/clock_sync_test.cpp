@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// What rank 0 finds where the clock of rank r is ahead[r] seconds ahead of this host's.
 std::vector<double> offsets(const std::vector<double>& ahead) {
@@ -27,8 +27,6 @@ std::vector<double> offsets(const std::vector<double>& ahead) {
   return found[0];
 }
 
-}  // namespace
-
 TEST_CASE("ranks with one clock are not apart at all", "[fast]") {
   CHECK(offsets({0, 0, 0}) == std::vector<double>{0, 0, 0});
 }
@@ -41,4 +39,5 @@ TEST_CASE("ranks whose clocks are apart know by how much", "[fast]") {
     CHECK(found[r] == Approx(ahead[r] - ahead[0]).margin(0.2));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

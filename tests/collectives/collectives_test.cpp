@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Runs `body` for every rank in a thread of its own; returns what each threw ("" if nothing).
 std::vector<std::string> on_threads(int ranks, const std::function<void(Communicator&)>& body) {
@@ -55,8 +55,6 @@ void collectives_equal_the_naive(int ranks) {
   CHECK(failures == 0);
   for (const std::string& error : errors) CHECK(error == "");
 }
-
-}  // namespace
 
 TEST_CASE("every collective on threads equals the naive result", "[collectives]") {
   for (const int ranks : {1, 2}) collectives_equal_the_naive(ranks);
@@ -303,3 +301,5 @@ TEST_CASE("bytes sent", "[collectives]") {
   CHECK(bytes_sent(CollectiveKind::barrier, 1000, 4) == 0);
   static_assert(bytes_sent(CollectiveKind::all_gather, int64_t{1} << 62, 16384) > 0);
 }
+
+}  // namespace TESSERA_FILE

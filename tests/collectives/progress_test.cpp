@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Counts without atomics: whoever drives holds the lock.
 struct Counter final : Driven {
@@ -18,8 +18,6 @@ int times_of(Progress& progress, const Counter& counter) {
   const auto held = progress.lock();
   return counter.times;
 }
-
-}  // namespace
 
 TEST_CASE("what is under way is driven while nobody else does", "[collectives]") {
   Progress progress(true, std::chrono::microseconds(100));
@@ -57,4 +55,5 @@ TEST_CASE("what a rank drives itself is left alone, and all where no thread may"
   CHECK(counter.times == 0);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

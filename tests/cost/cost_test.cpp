@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// 4 devices a node; a step takes 1 s, a product 1 s per 2 m n k.
 Machine toy() {
@@ -59,8 +59,6 @@ FunctionTime play(const Machine& machine, std::vector<Step> steps, bool spans = 
   const Costs costs(machine, kMesh);
   return time_of(f, costs, spans);
 }
-
-}  // namespace
 
 TEST_CASE("a view stores one element along a dim of stride 0", "[cost]") {
   View view;
@@ -310,4 +308,5 @@ TEST_CASE("rows that are added somewhere are counted once, wherever they may go"
   CHECK(flops[KernelKind::reduce] == 6 * 4 / 2);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

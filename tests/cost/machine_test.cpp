@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kSmall = R"(
 format = 1
@@ -57,8 +57,6 @@ std::string with(std::string text, const std::string& from, const std::string& t
 void expect_bad(const std::vector<std::string>& words, const std::string& text) {
   expect_usage(words, [&] { Machine::parse(text, "mine.toml"); });
 }
-
-}  // namespace
 
 TEST_CASE("every shipped profile loads and survives a round trip", "[machine]") {
   CHECK(Machine::names().size() >= 4);
@@ -177,4 +175,5 @@ TEST_CASE("a kernel among others takes longer by its context", "[machine][fast]"
   CHECK(Costs(among, mesh).compute(step) == Approx(2.5 * Costs(alone, mesh).compute(step)));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Pipeline equal(int stages, int per_stage, int64_t microbatches) {
   Pipeline p;
@@ -19,8 +19,6 @@ Pipeline equal(int stages, int per_stage, int64_t microbatches) {
   p.chunks.assign(static_cast<size_t>(stages * per_stage), {1.0 / per_stage, 2.0 / per_stage});
   return p;
 }
-
-}  // namespace
 
 TEST_CASE("1F1B of equal stages takes microbatches + stages - 1", "[pipeline]") {
   for (int stages : {1, 2, 4, 7}) {
@@ -129,4 +127,5 @@ TEST_CASE("lanes remember who waited for whom", "[pipeline]") {
   CHECK(lanes.computed() == Approx(1));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

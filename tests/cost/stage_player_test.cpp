@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using enum StageOp::Kind;
 
@@ -87,8 +87,6 @@ std::vector<std::vector<StageOp>> after_work(double first, double second,
   }
   return lists;
 }
-
-}  // namespace
 
 TEST_CASE("stages: a link passes both directions at once, and each in turn", "[pipeline]") {
   const std::vector<StageOp> one = {start_of(0), wait_of(0)},
@@ -194,4 +192,5 @@ TEST_CASE("stages: transfers and computing slow each other down", "[pipeline]") 
   CHECK(late.seconds == Approx(1 + 5 + (11 - 2.5)));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 #include "tessera/tessera.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::expect_usage;
 using test::kModels;
@@ -135,5 +135,5 @@ TEST_CASE("searches that cannot be are usage errors", "[generate][errors]") {
                [&] { Loaded("t5", kPlaces[0], o); });
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

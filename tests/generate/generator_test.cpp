@@ -8,7 +8,7 @@ using namespace tessera;
 using nn::TransformerOptions;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kVocab = 23;
 
@@ -112,8 +112,6 @@ struct Writer {
     return o;
   }
 };
-
-}  // namespace
 
 TEST_CASE("texts with a cache are those of recomputing, under four layouts", "[generate]") {
   for (const TransformerOptions& model : {small(0), small(5), latent()}) {
@@ -220,3 +218,5 @@ TEST_CASE("requests that cannot be met are usage errors", "[generate][errors]") 
   expect_usage({"[generate] only tokens below 24 are to be chosen, and the model has 23"},
                [&] { Writer(small(0), kPlaces[0], o); });
 }
+
+}  // namespace TESSERA_FILE

@@ -10,7 +10,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// ln of 0.4, 0.3, 0.2, 0.1, in another order.
 const std::vector<float> kLogits = {std::log(0.2f), std::log(0.4f), std::log(0.1f), std::log(0.3f)};
@@ -32,8 +32,6 @@ std::set<int32_t> tokens_of(const Sampling& s) {
   for (const auto& [token, share] : shares(s)) tokens.insert(token);
   return tokens;
 }
-
-}  // namespace
 
 TEST_CASE("sampling follows the distribution, as the temperature sharpens it", "[generate]") {
   const auto plain = shares({});
@@ -109,3 +107,5 @@ TEST_CASE("options of sampling out of range are usage errors", "[generate][error
   expect_usage({"[sample] the largest of the 2 logits for place 0 is nan"},
                [&] { sample_token(bad.data(), 2, {}, {}); });
 }
+
+}  // namespace TESSERA_FILE

@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Names {
   std::vector<std::string> query, key;
@@ -94,8 +94,6 @@ const std::vector<std::string> kHeadsFirst = {"batch", "kv_heads", "group", "len
                                kRowsFirst = {"batch", "length", "kv_heads", "group", "d_head"},
                                kKeysHeadsFirst = {"batch", "kv_heads", "memory_length", "d_head"},
                                kKeysRowsFirst = {"batch", "memory_length", "kv_heads", "d_head"};
-
-}  // namespace
 
 TEST_CASE("cuDNN's attention has the CPU's values", "[cuda]") {
   CudaEmulator gpu;
@@ -211,4 +209,5 @@ TEST_CASE("attention that cuDNN does not get says why", "[cuda]") {
   CHECK(why.find("TESSERA_CUDNN is off") != std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

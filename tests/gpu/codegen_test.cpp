@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Instr instr(Code code, DType t, int a = -1, int b = -1, int slot = -1) {
   Instr i;
@@ -43,8 +43,6 @@ void require_golden(const std::string& name, const std::string& text) {
   std::ofstream(seen) << text;
   FAIL_CHECK(path << " is not what is generated now; that is in " << seen);
 }
-
-}  // namespace
 
 TEST_CASE("generated text: a pointwise step with two outputs and mixed types", "[cuda]") {
   PointwiseProgram p;
@@ -109,4 +107,5 @@ TEST_CASE("generated text: offsets of a large reduction are 64 bits wide", "[cud
   CHECK(text(11).find("const int p0") == std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

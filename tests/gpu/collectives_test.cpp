@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A communicator that does not say "threads": its ranks go through the host, as those of MPI do.
 class Elsewhere final : public Communicator {
@@ -137,8 +137,6 @@ void compare(Way way, int ranks) {
   CHECK((way == Way::groups) == (gpus.group_calls > 0));
 }
 
-}  // namespace
-
 TEST_CASE("collectives on GPUs: by groups, by peers of one process, through the host", "[cuda]") {
   for (Way way : {Way::groups, Way::peers, Way::host, Way::apart}) {
     for (int ranks : {2, 3}) compare(way, ranks);
@@ -204,4 +202,5 @@ TEST_CASE("a rank takes the GPU of its number on its host, or the only one that 
                });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// What the GPU makes of the rows of op_cases with a convolution, compared with the CPU.
 std::string compare_convolutions(DType dtype, double tolerance) {
@@ -56,8 +56,6 @@ cuda::ConvPlan plan_of(const ConvOptions& how, DType dtype, const char* mesh = "
   }
   return {};
 }
-
-}  // namespace
 
 TEST_CASE("cuDNN's convolutions have the CPU's values", "[cuda]") {
   CudaEmulator gpu;
@@ -123,4 +121,5 @@ TEST_CASE("a convolution that cuDNN does not get says why", "[cuda]") {
   unsetenv("TESSERA_CUDNN");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Multiply = bool (*)(const std::string& library, const CudaGemm& gemm, const void* a,
                           const void* b, const void* added, void* c, std::string& log);
@@ -103,8 +103,6 @@ double difference(CudaEmulator& gpu, CudaStream stream, void* workspace, Multipl
   return most;
 }
 
-}  // namespace
-
 TEST_CASE("the calls of cuBLASLt mean the matmuls that they are made for", "[cuda]") {
   void* library = dlopen(TESSERA_CUBLASLT, RTLD_NOW | RTLD_LOCAL);
   void* cuda = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -155,4 +153,5 @@ TEST_CASE("the calls of cuBLASLt mean the matmuls that they are made for", "[cud
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

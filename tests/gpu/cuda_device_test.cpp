@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Compiled {
   std::unique_ptr<BuiltCase> built;
@@ -66,8 +66,6 @@ std::string compare_rows(const std::vector<OpCase>& cases, DType type, double to
   for (const Compiled& row : rows) errors += compare(row, tolerance);
   return errors;
 }
-
-}  // namespace
 
 TEST_CASE("every row of op_cases has the CPU's values on an emulated GPU", "[cuda][slow]") {
   CudaEmulator gpu;
@@ -191,8 +189,6 @@ TEST_CASE("an error that a group of GPUs reports is thrown with the collective's
   CHECK(gpus.take_misuses().empty());
 }
 
-namespace {
-
 /// A parameter that is added up over two ranks, run without anything that waits.
 void run_and_leave(CudaEmulator& gpus, Cluster& cluster) {
   const WithEmulator here(gpus);
@@ -208,8 +204,6 @@ void run_and_leave(CudaEmulator& gpus, Cluster& cluster) {
   session.run("step");
   session.run("step");
 }
-
-}  // namespace
 
 TEST_CASE("a session ends when its GPUs have: no group is cut off, no memory read later",
           "[cuda]") {
@@ -408,4 +402,5 @@ TEST_CASE("devices that cannot be had are one clear error", "[cuda]") {
                [&] { train("cuda"); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Attend = bool (*)(const CudaAttend& attend, const std::string& gpu, int major, int64_t most,
                         bool compiles, std::string& says);
@@ -53,8 +53,6 @@ std::string say(Attend attend, const CudaAttend& a, bool compiles, int64_t most)
   if (!attend(a, kGpu, 9, most, compiles, says)) return "failed: " + says;
   return says;
 }
-
-}  // namespace
 
 TEST_CASE(kInChild, "[.attend_library]") {
   void* driver = dlopen(TESSERA_LIBCUDA, RTLD_NOW | RTLD_GLOBAL);
@@ -101,4 +99,5 @@ TEST_CASE("cuDNN has kernels for attention, forward and backward", "[cuda]") {
   check_in_child(kInChild);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

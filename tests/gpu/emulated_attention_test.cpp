@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Rows of float16 on the GPU: [position, head, width] of one batch entry behind the other.
 struct Rows {
@@ -98,8 +98,6 @@ double sum_of(const Rows& a, const Rows* b = nullptr) {
   return sum;
 }
 
-}  // namespace
-
 TEST_CASE("attention of the emulated GPU, and by graphs of cuDNN, has the sums that it must have",
           "[cuda]") {
   const bool direct = GENERATE(true, false);
@@ -139,4 +137,5 @@ TEST_CASE("cuDNN's attention before 9.10 gets finite logits for keys that are no
   check_forward(o, true);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A block with a residual, its gradients summed over two parts of the batch.
 Program block_program(bool for_gpu) {
@@ -95,8 +95,6 @@ double farthest(const GptOutcome& x, const GptOutcome& y) {
   return most;
 }
 
-}  // namespace
-
 TEST_CASE("what a matmul on a GPU ends with is in the Program, and only there", "[cuda][golden]") {
   const std::string path = std::string(TESSERA_SOURCE_DIR) + "/tests/golden/cuda_epilogues.txt";
   const std::string text = to_string(block_program(true));
@@ -154,4 +152,5 @@ TEST_CASE("matmuls with an end are cut with their collective, and split over ran
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -17,7 +17,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Sizes {
   int64_t rows = 32, inner = 48, columns = 64;
@@ -74,8 +74,6 @@ double farthest(const Outcome& x, const Outcome& y) {
   }
   return most;
 }
-
-}  // namespace
 
 TEST_CASE("numbers of 8 bits go into bytes and back", "[rounding]") {
   for (int i = 0; i < 256; ++i) {
@@ -147,4 +145,5 @@ TEST_CASE("float8 operands that no library takes in bytes are multiplied as they
   CHECK(gpu.float8_matmuls == 0);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 namespace fs = std::filesystem;
 
@@ -53,8 +53,6 @@ std::vector<size_t> uses(const CudaEmulator& gpu) {
   for (const std::string& word : gpu.used) ++count.at(static_cast<size_t>(word[1] - '0'));
   return count;
 }
-
-}  // namespace
 
 TEST_CASE("the choice of an algorithm: the first one counts, and lasts", "[cuda]") {
   const Folder folder;
@@ -254,4 +252,5 @@ TEST_CASE("TESSERA_TIMED_PRODUCTS=off takes the library's favourites", "[cuda]")
   CHECK(folder.files().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Rows {
   int64_t batches, rows, groups;
@@ -73,8 +73,6 @@ void check_sums() {
   }
 }
 
-}  // namespace
-
 TEST_CASE("a GPU sorts rows by group and keeps their order", "[cuda][ragged]") {
   CudaEmulator gpu;
   const WithEmulator here(gpu);
@@ -90,4 +88,5 @@ TEST_CASE("rows are sorted by group as PTX, too", "[cuda][ptx][ragged]") {
   check_sums();
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

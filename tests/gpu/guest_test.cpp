@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kRows = 6, kColumns = 4, kBytes = kRows * kColumns * 4;
 
@@ -78,8 +78,6 @@ void expect_refused(const CudaGuest& guest, ErrorKind kind, const std::vector<st
   adopt_cuda(options, {guest});
   expect_error(kind, words, [&] { Session session(model.g, cluster, options); });
 }
-
-}  // namespace
 
 TEST_CASE("steps enqueued between a program's own kernels: in order, and nothing waits", "[cuda]") {
   CudaEmulator gpu;
@@ -390,4 +388,5 @@ TEST_CASE("a profiler sees each step with its line, and nothing is named without
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

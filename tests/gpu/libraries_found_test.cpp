@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 namespace fs = std::filesystem;
 
@@ -22,8 +22,6 @@ class With {
  private:
   const char* name_;
 };
-
-}  // namespace
 
 TEST_CASE("CUDA's libraries are found in NVIDIA's packages of a Python environment", "[cuda]") {
   void* cuda = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -84,4 +82,5 @@ TEST_CASE("a driver that is older than the toolkit, or sees no GPU, is named", "
   expect_failure(run_cli_in(f, train, path), 1, {"no GPU can be used", none});
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -5,7 +5,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Model {
   Graph graph;
@@ -28,8 +28,6 @@ struct Model {
     return run_patterned(graph, inputs, wanted, device, mesh, layout);
   }
 };
-
-}  // namespace
 
 TEST_CASE("long rows are streamed: losses, their gradients and softmax have the CPU's values",
           "[cuda]") {
@@ -94,4 +92,5 @@ TEST_CASE("a label that is no class is an error on a GPU", "[cuda]") {
   CHECK(message.find("4104") != message.npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -20,7 +20,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// The distinct kernels of all op cases.
 std::vector<std::string> texts_of_cases() {
@@ -146,8 +146,6 @@ std::string problems_of(const std::vector<std::string>& texts,
   for (std::thread& t : threads) t.join();
   return errors;
 }
-
-}  // namespace
 
 TEST_CASE("NVRTC compiles the kernels of models for sm_80 and sm_90, without local memory",
           "[cuda][nvrtc][slow]") {
@@ -342,4 +340,5 @@ TEST_CASE("compiled kernels are kept on disk, or not where that cannot be writte
   std::filesystem::remove_all(folder);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

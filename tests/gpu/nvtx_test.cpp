@@ -8,15 +8,13 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 template <class F>
 F function(void* library, const char* name) {
   REQUIRE(library != nullptr);
   return reinterpret_cast<F>(dlsym(library, name));
 }
-
-}  // namespace
 
 TEST_CASE("a range is shown by an attached profiler", "[cuda]") {
   setenv("NVTX_INJECTION64_PATH", TESSERA_NVTX_LISTENER, 1);
@@ -30,4 +28,5 @@ TEST_CASE("a range is shown by an attached profiler", "[cuda]") {
   CHECK(notes == "domain tessera\npush contract mlp.up (model.cpp:41)\npop\n");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -20,7 +20,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// An emulated GPU that runs PTX, as this process's while it lives.
 struct PtxGpu {
@@ -67,8 +67,6 @@ struct Counted {
                        now.launches - before.launches);
   }
 };
-
-}  // namespace
 
 TEST_CASE("every row of op_cases has the CPU's values as PTX, and executes all that there is in it",
           "[cuda][ptx][slow]") {
@@ -201,4 +199,5 @@ TEST_CASE("ranks with groups of GPUs in captured steps train as PTX as on the CP
   CHECK(gpus.api.captures > 0);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 std::string golden(const std::string& name) {
   std::ifstream file(std::string(TESSERA_SOURCE_DIR) + "/tests/golden/" + name);
@@ -117,8 +117,6 @@ Planted plant(AttentionRun& run, const std::string& word,
   }
   return planted;
 }
-
-}  // namespace
 
 TEST_CASE("planted in attention on tensor cores: operands, fragments and lanes", "[cuda][ptx]") {
   AttentionRun run({.width = 64, .length = 64, .memory = 64, .causal = false});
@@ -264,4 +262,5 @@ TEST_CASE("planted in a pointwise kernel: a mask that is off by one", "[cuda][pt
                [&] { ptx::make_kernel(wrong, ptx::compile(wrong))->run(&args, 3, 256, &memory); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

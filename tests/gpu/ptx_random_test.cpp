@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Random = std::mt19937_64;
 
@@ -114,8 +114,6 @@ AttentionCase draw(Random& random) {
   return c;
 }
 
-}  // namespace
-
 TEST_CASE("copies between random places are right as PTX", "[cuda][ptx][slow]") {
   if (!has_ptx()) return;
   const char* wanted = std::getenv("TESSERA_PTX_COPIES");
@@ -140,4 +138,5 @@ TEST_CASE("attention of random sizes is right as PTX", "[cuda][ptx][slow]") {
   CHECK(errors == "");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A kernel on three addresses, of instructions after the declarations; %rd0 .. %rd2 are the
 /// addresses, %r0 the thread, %rd3 the address of its word of 8 bytes in the second.
@@ -66,8 +66,6 @@ void expect_report(const std::vector<std::string>& words, const std::string& tex
   Buffers b;
   expect_error(ErrorKind::internal, words, [&] { run(text, b, threads, given); });
 }
-
-}  // namespace
 
 TEST_CASE("PTX: integers wrap around, and their products have two halves", "[cuda][ptx]") {
   CHECK(value("add.s32 %r1, 2147483647, 1;") == 0x80000000);
@@ -381,4 +379,5 @@ TEST_CASE("PTX that is not translated is an error with its line", "[cuda][ptx]")
   expect({"'.q7' is no type"}, kernel_of("", ".reg .q7 %q<3>;\n"));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

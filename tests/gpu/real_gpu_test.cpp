@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A region is captured in its second run.
 constexpr int kRuns = 3;
@@ -26,8 +26,6 @@ std::string errors_of_part(DType type) {
     rows.push_back(op_cases()[k]);
   return errors_of_rows(rows, type, kRuns);
 }
-
-}  // namespace
 
 TEST_CASE("rows of op_cases have the CPU's values on the GPU of this machine: float32",
           "[slow][gpu]") {
@@ -62,4 +60,5 @@ TEST_CASE("a gpt has the same bits twice on the GPU of this machine", "[slow][gp
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Whole numbers from -4 to 4: their sums are exact in any order.
 Tensor whole_numbers(Graph& g, const Shape& shape) {
@@ -35,8 +35,6 @@ int count_with(const std::vector<std::string>& texts, const std::string& part) {
     return text.find(part) != std::string::npos;
   }));
 }
-
-}  // namespace
 
 TEST_CASE("few results of many elements are reduced in parts", "[cuda]") {
   CudaEmulator gpu;
@@ -135,4 +133,5 @@ TEST_CASE("many updates of few rows are added in order", "[cuda]") {
   CHECK(gpu.take_misuses().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 /// [batch=2, positions=6]: a row of ones, and `second`.
 Array ids_of(const char* positions, const std::vector<int32_t>& second) {
   Array ids(DType::int32, {"batch", positions}, {2, 6});
@@ -18,7 +18,6 @@ Array ids_of(const char* positions, const std::vector<int32_t>& second) {
   }
   return ids;
 }
-}  // namespace
 
 TEST_CASE("a GPU finds segments that go back", "[cuda]") {
   CudaEmulator gpu;
@@ -79,4 +78,5 @@ TEST_CASE("packed documents take no more memory on a GPU than causal order", "[c
   CHECK(transient(true, true, 50) < 1.1 * causal);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Two streams of a GPU, memory, and a place for it on the host.
 struct TwoStreams {
@@ -41,8 +41,6 @@ std::string text(const std::vector<StepRange>& regions) {
     all += fmt::format("{}{}-{}", r.captured ? " graph " : " steps ", r.first, r.last);
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("the recording device: work on one memory needs an order", "[cuda]") {
   TwoStreams l;
@@ -170,4 +168,5 @@ TEST_CASE("regions for capture", "[cuda]") {
         " steps 0-1 steps 1-3 steps 3-4 steps 4-5 graph 5-7");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

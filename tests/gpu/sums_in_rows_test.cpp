@@ -5,7 +5,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Gradients of a weighted sum of a norm's result with respect to all of its operands.
 struct Norm {
@@ -30,8 +30,6 @@ struct Norm {
     return run_patterned(graph, inputs, wanted, device, mesh, layout);
   }
 };
-
-}  // namespace
 
 TEST_CASE("a norm's gradients of scale and shift come from the kernel of its rows", "[cuda]") {
   CudaEmulator gpu;
@@ -65,4 +63,5 @@ TEST_CASE("a norm's gradients of scale and shift come from the kernel of its row
   CHECK(gpu.take_misuses().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// All texts are compiled together. As PTX every `step`th case, or all with TESSERA_LONG.
 std::string errors_of(const std::vector<AttentionCase>& cases, size_t step = 1) {
@@ -121,8 +121,6 @@ std::vector<AttentionCase> placed_cases() {
   }
   return cases;
 }
-
-}  // namespace
 
 TEST_CASE("attention on tensor cores has the values of float64", "[cuda]") {
   CHECK(errors_of({{.width = 64, .length = 130, .memory = 130, .heads = 2},
@@ -230,8 +228,6 @@ TEST_CASE("a gpt in bfloat16 trains alike on the CPU and with its keys going rou
   }
 }
 
-namespace {
-
 /// Both, as sections of a test.
 KernelsAs kernels_of_test() {
   return has_ptx() ? GENERATE(KernelsAs::cpp, KernelsAs::ptx) : KernelsAs::cpp;
@@ -249,8 +245,6 @@ const HostKernel& warp_kernel(KernelsAs as, const std::string& args, const std::
           body + "}\n",
       as);
 }
-
-}  // namespace
 
 TEST_CASE("a warp's matmul has the manual's layout", "[cuda]") {
   std::mt19937 random(7);
@@ -326,4 +320,5 @@ TEST_CASE("a warp loads blocks of shared memory, as they are and transposed", "[
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

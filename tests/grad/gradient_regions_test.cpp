@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Tensors = std::vector<Tensor>;
 
@@ -70,7 +70,7 @@ CompileOptions options_of(const Tensors& wanted, const std::string& mesh,
   return options;
 }
 
-Values run(Keep keep, const std::string& mesh, const std::string& layout) {
+Wholes run(Keep keep, const std::string& mesh, const std::string& layout) {
   Graph g;
   const Tensors wanted = stack(g, keep);
   Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
@@ -79,7 +79,7 @@ Values run(Keep keep, const std::string& mesh, const std::string& layout) {
   for (size_t i = 0; i < x.data.size(); ++i) x.data[i] = std::sin(static_cast<double>(i));
   session.feed("x", array_of(x, DType::float32));
   session.run("f");
-  Values values;
+  Wholes values;
   for (const Tensor& t : wanted) values[t.name()] = whole_of(session.fetch(t.name()));
   return values;
 }
@@ -90,8 +90,6 @@ int64_t transient_of(Keep keep) {
   return explain(g, options_of(wanted, "p:1", "")).memory.transient;
 }
 
-}  // namespace
-
 TEST_CASE("what is recomputed is the same, to the bit", "[regions]") {
   for (const auto& [mesh, layout] : {std::pair<std::string, std::string>{"p:1", ""},
                                      {"p:2", "batch:p"},
@@ -99,10 +97,10 @@ TEST_CASE("what is recomputed is the same, to the bit", "[regions]") {
                                      {"p:2;q:2", "batch:p;ff:q"},
                                      {"p:2;q:2", "d:p+q;@params ff:p"}}) {
     INFO(mesh << " " << layout);
-    const Values kept = run(Keep::all, mesh, layout);
+    const Wholes kept = run(Keep::all, mesh, layout);
     REQUIRE(kept.size() == 1 + 2 * kLayers);
     for (Keep keep : {Keep::blocks, Keep::blocks_of_blocks}) {
-      const Values again = run(keep, mesh, layout);
+      const Wholes again = run(keep, mesh, layout);
       REQUIRE(again.size() == kept.size());
       for (const auto& [name, value] : kept) {
         INFO(name);
@@ -200,4 +198,5 @@ TEST_CASE("errors of custom_gradient", "[regions][errors]") {
   });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

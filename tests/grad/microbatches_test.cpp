@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kBatch = 12;
 
@@ -55,8 +55,6 @@ std::map<std::string, Array> train(int64_t parts, const char* mesh, const char* 
     values[name] = session.fetch(name);
   return values;
 }
-
-}  // namespace
 
 TEST_CASE("a step in parts is a step of the whole batch, on one rank or several", "[parts]") {
   const auto whole = train(1, "x:1", "");
@@ -104,8 +102,6 @@ TEST_CASE("the activations of one part are in memory at a time", "[parts]") {
   INFO(whole << " bytes whole, " << quarter << " in four parts");
   CHECK(quarter < whole / 2);
 }
-
-namespace {
 
 /// Of 12 examples of 5 words, the loss over the words that count: of the first `words` examples all
 /// but the last one, of the others none.
@@ -159,8 +155,6 @@ struct Weighted {
     return values;
   }
 };
-
-}  // namespace
 
 TEST_CASE("a loss with a weight is that of the whole batch, however its weight falls into parts",
           "[parts]") {
@@ -354,4 +348,5 @@ TEST_CASE("microbatches: what is wrong", "[parts]") {
   });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Work {
   Graph graph;
@@ -68,8 +68,6 @@ int64_t bytes_of(const Explanation& e, const std::string& kind, const std::strin
   }
   return bytes;
 }
-
-}  // namespace
 
 TEST_CASE("what backward recomputes has the same bits", "[again]") {
   for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
@@ -214,4 +212,5 @@ TEST_CASE("storage rules split every parameter along its largest dim", "[again]"
                [&] { storage_rules(g, mesh, {}, 3, "dta"); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

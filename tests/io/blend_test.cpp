@@ -7,7 +7,7 @@
 #include "support/io_folder.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::Ints;
@@ -110,5 +110,5 @@ TEST_CASE("errors of blends", "[corpus][errors]") {
         "came; give it more weight");
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

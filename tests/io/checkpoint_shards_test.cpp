@@ -20,7 +20,7 @@
 using namespace tessera;
 using test::Folder;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Parameters of several ranks and kinds, and a function that changes all of them.
 struct Model {
@@ -75,8 +75,6 @@ void flip(const std::string& path, int64_t at) {
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-
-}  // namespace
 
 TEST_CASE("crc32c: the check value of the polynomial, in parts and by bytes") {
   CHECK(crc32c("123456789", 9) == 0xe3069283);
@@ -455,3 +453,5 @@ TEST_CASE("manifests that make no sense are refused", "[checkpoint]") {
   other[text.size() - 10] = 'x';
   CHECK(contains(f.error([&] { parse_manifest(other, "m"); }), in + "is damaged: its checksum is"));
 }
+
+}  // namespace TESSERA_FILE

@@ -8,7 +8,7 @@
 using namespace tessera;
 using test::Folder;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A small gpt with Adam: parameters, two pieces of state each, sizes that do not divide.
 struct Trained {
@@ -110,8 +110,6 @@ bool has(const std::string& text, const std::string& part) {
   CHECK(found);
   return found;
 }
-
-}  // namespace
 
 TEST_CASE("checkpoint: saved under one layout, loaded under every other", "[checkpoint]") {
   const Folder f;
@@ -260,3 +258,5 @@ TEST_CASE("batches: inputs that do not fit the data", "[checkpoint]") {
   has(feeding({batch, rows, cols}, DType::float32, 5), "but a batch has 5");
   has(feeding({batch, rows, cols}, DType::float32, 5, "batch:a"), "but a batch has 5");
 }
+
+}  // namespace TESSERA_FILE

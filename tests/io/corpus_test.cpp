@@ -9,7 +9,7 @@
 #include "support/io_folder.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::bytes_of;
 using test::Folder;
@@ -222,5 +222,5 @@ TEST_CASE("a corpus of 10 GB opens at once and takes no memory", "[corpus]") {
   CHECK(most < 100);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include "tessera/corpus.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::Ints;
@@ -143,5 +143,5 @@ TEST_CASE("errors of the corpus writer", "[corpus][errors]") {
   CHECK(open("e", {10}) == "usage [corpus] 'DIR/e.bin' exists; remove it, or give another --out");
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

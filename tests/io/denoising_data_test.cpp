@@ -8,7 +8,7 @@
 #include "support/io_folder.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::Ints;
@@ -274,5 +274,5 @@ TEST_CASE("errors of masked tokens and corrupted spans", "[corpus][errors]") {
         "smaller tokens, or another first_sentinel");
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

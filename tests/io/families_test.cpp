@@ -7,7 +7,7 @@
 #include "support/model_run.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::kModels;
@@ -357,5 +357,5 @@ TEST_CASE("a hash tells configurations apart by what counts", "[model_folder]") 
   CHECK(damaged(f, "llama", {{"/rms_norm_eps", "1e-5"}}).config_hash() != hash);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -8,7 +8,7 @@
 #include "support/model_run.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::kModels;
@@ -371,5 +371,5 @@ TEST_CASE("windows of a family's file fit the layers", "[model_folder]") {
             .find("relative.buckets 3 is a multiple of 4") != std::string::npos);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -14,7 +14,7 @@
 
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 using Random = std::mt19937_64;
 
@@ -70,8 +70,6 @@ double peak_mb() {
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
-
-}  // namespace
 
 TEST_CASE("configurations: what a checkpoint keeps of them is read as it was") {
   tessera::Config config = tessera::cli::default_config(tessera::builtin_models()[0]);
@@ -137,3 +135,5 @@ TEST_CASE("fuzz: hostile files and texts are read or refused", "[fuzz]") {
     }
   }
 }
+
+}  // namespace TESSERA_FILE

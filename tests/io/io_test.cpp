@@ -9,7 +9,7 @@
 #include "tessera/data.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 namespace fs = std::filesystem;
 using test::Folder;
@@ -274,5 +274,5 @@ TEST_CASE("batches are a pure function of the step") {
         "usage [data] a permutation of 0 elements; it has at least 1");
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

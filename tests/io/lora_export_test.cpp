@@ -7,7 +7,7 @@
 #include "tessera/checkpoint.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::kModels;
@@ -47,8 +47,6 @@ nn::TransformerOptions with_lora(const ModelFolder& folder, bool scan,
   o.lora = {.rank = 3, .alpha = 6, .targets = std::move(targets)};
   return o;
 }
-
-}  // namespace
 
 TEST_CASE("a merged model has the logits of the adapted one", "[model_folder][fine_tuning]") {
   struct Case {
@@ -216,4 +214,5 @@ TEST_CASE("what an export of LoRA refuses", "[model_folder][fine_tuning][errors]
   CHECK_FALSE(std::filesystem::exists(f("out")));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera

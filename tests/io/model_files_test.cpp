@@ -7,7 +7,7 @@
 #include "tessera/checkpoint.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using test::kModels;
@@ -440,5 +440,5 @@ TEST_CASE("a session of another model is refused", "[model_folder][errors]") {
          }).starts_with("usage [model] the session has no parameter 'llama.block.mlp."));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -6,7 +6,7 @@
 #include "support/model_run.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::kModels;
 using test::Run;
@@ -95,5 +95,5 @@ TEST_CASE("models of Hugging Face give the logits and gradients of transformers 
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

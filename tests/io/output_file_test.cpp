@@ -16,7 +16,7 @@
 using namespace tessera;
 using test::Folder;
 
-namespace {
+namespace TESSERA_FILE {
 
 std::string random_bytes(size_t count, std::mt19937_64& random) {
   std::string bytes(count, '\0');
@@ -41,8 +41,6 @@ void write_in_pieces(const std::string& path, const std::string& bytes, std::mt1
   }
   REQUIRE(file.finish() == 0);
 }
-
-}  // namespace
 
 TEST_CASE("output files: any pieces, with and without direct writes") {
   const uint64_t seed = test::seed_of_run(7);
@@ -106,3 +104,5 @@ TEST_CASE("crc32c: several blocks at once") {
     }
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -6,7 +6,7 @@
 #include "tessera/model_folder.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 struct Published {
   const char* name;
@@ -201,5 +201,5 @@ TEST_CASE("published configurations make models of the published sizes", "[model
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

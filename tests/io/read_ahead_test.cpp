@@ -12,7 +12,7 @@
 using namespace tessera;
 using test::Folder;
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kExamples = 40, kBatch = 4, kWidth = 3;
 
@@ -80,8 +80,6 @@ BatchOptions ahead(int readers, int steps) {
   options.steps_ahead = steps;
   return options;
 }
-
-}  // namespace
 
 TEST_CASE("data is read ahead by threads, so many steps and no more", "[data]") {
   const Watched source;
@@ -177,3 +175,5 @@ TEST_CASE("a batcher ends while its threads read", "[data]") {
   const Batcher moved = std::move(first);
   reader.feed(moved, 1);
 }
+
+}  // namespace TESSERA_FILE

@@ -15,7 +15,7 @@
 #include "tessera/checkpoint.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 using Metadata = std::map<std::string, std::string>;
@@ -335,5 +335,5 @@ TEST_CASE("one job holds a checkpoint directory") {
   CHECK(std::filesystem::exists(f("c/notes.tmp-1")));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

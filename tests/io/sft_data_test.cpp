@@ -7,7 +7,7 @@
 #include "tessera/tessera.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 namespace fs = std::filesystem;
 
@@ -63,8 +63,6 @@ void write_chat_folder(const Folder& f) {
   std::erase(text, '\n');
   f.write("tokenizer_config.json", text);
 }
-
-}  // namespace
 
 TEST_CASE("a sample is its prompt, its completion and the end; only answers count", "[sft]") {
   const Folder f;
@@ -335,4 +333,5 @@ TEST_CASE("pairs are packed side by side, as a model with an encoder reads them"
         std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

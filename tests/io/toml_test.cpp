@@ -7,7 +7,7 @@
 
 using namespace tessera;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// The string "x" of a text, or the error.
 std::string read(const std::string& text) {
@@ -17,8 +17,6 @@ std::string read(const std::string& text) {
     return e.what();
   }
 }
-
-}  // namespace
 
 TEST_CASE("toml: letters that are not ASCII stand in quotes and comments") {
   const std::string e = "\xc3\xa9";
@@ -67,3 +65,5 @@ TEST_CASE("toml: keys and texts have a size") {
   CHECK(read(std::string((1 << 20) + 1, '\n')) ==
         "run.toml: 1048577 bytes; TOML is read up to 1048576; is it another file?");
 }
+
+}  // namespace TESSERA_FILE

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Step drawn_step(Draw& draw) {
   Numbers kinds, sizes;
@@ -65,8 +65,6 @@ int taken_of(int steps, DType dtype, unsigned seed) {
 
 bool has_library() { return blas_description().find("oneDNN") != std::string::npos; }
 
-}  // namespace
-
 TEST_CASE("the library's convolutions of float32 are our own kernel's", "[conv]") {
   const int taken = taken_of<float>(1500, DType::float32, 1);
 #ifdef __x86_64__
@@ -79,4 +77,5 @@ TEST_CASE("the library's convolutions of bfloat16 are our own kernel's", "[conv]
   if (BfloatGemm::is_fast()) CHECK(taken > 200);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kImages = 4, kSize = 20, kIn = 24, kOut = 5;
 
@@ -79,8 +79,6 @@ void check_conv(DType dtype, int64_t window, int64_t dilation, const std::string
   check_equal(session.fetch("gf"), gf, "gradient of the filter");
 }
 
-}  // namespace
-
 TEST_CASE("convolutions over lines of patches are those of plain loops", "[conv]") {
   for (const DType dtype : {DType::float64, DType::float32}) {
     for (const int64_t dilation : {1, 3}) {
@@ -102,4 +100,5 @@ TEST_CASE("convolutions with a large filter are those of plain loops", "[conv]")
   check_conv(DType::float32, 9, 1, "p:2;q:2", "w:p;c:q", 1);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using namespace kernels;
 using Numbers = std::vector<int64_t>;
@@ -168,5 +168,5 @@ TEST_CASE("threads share a grouped product by tasks where there are enough, else
   CHECK(dim(kMany, Form::outer, 2) == 2);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

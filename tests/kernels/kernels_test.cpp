@@ -6,7 +6,7 @@
 #include "support/sum_of_two.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 const DType kAll[] = {DType::float32, DType::float64, DType::bfloat16, DType::float16,
                       DType::int32,   DType::int64,   DType::uint8,    DType::bool_};
@@ -375,5 +375,5 @@ TEST_CASE("arg_reduce and top_k: ties go to the lowest index, NaN is extreme") {
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

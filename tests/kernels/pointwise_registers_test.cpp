@@ -6,7 +6,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using cpu::Link;
 
@@ -338,5 +338,5 @@ TEST_CASE("chains of instructions give the bits of each alone, and every kind of
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 /// Distance in units of the last place of float32; subnormal results count absolutely.
 double ulps(float got, double want) {
@@ -379,5 +379,5 @@ TEST_CASE("a where in place changes what it selects, and its readers see the res
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using cpu::row_gemm;
 using cpu::RowGemm;
@@ -130,5 +130,5 @@ TEST_CASE("products of few rows, columns or terms are not for row_gemm") {
   CHECK(cpu::is_for_row_gemm(32, 32, 32) == (cpu::usable_block_ops().size() == 2));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

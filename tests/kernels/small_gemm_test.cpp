@@ -8,7 +8,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using cpu::Gemm;
 using cpu::SmallOps;
@@ -109,5 +109,5 @@ TEST_CASE("what is large, or not dense along the rows of B and C, is no small pr
   CHECK_FALSE(cpu::is_small(g));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 #include "kernels/cpu/thread_pool.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using namespace contract_kinds;
 
@@ -104,5 +104,5 @@ TEST_CASE("products of few terms or many rows are not in split-K form") {
   CHECK(entry.share(product(1, 320, 64, 320, false), 2).dim == -1);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

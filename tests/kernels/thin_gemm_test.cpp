@@ -10,7 +10,7 @@
 #include "support/catch.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using cpu::Gemm;
 using cpu::is_thin;
@@ -177,5 +177,5 @@ TEST_CASE("which products are thin") {
   CHECK_FALSE(with([](Gemm& x) { x.m = 9, x.b_row = 64, x.b_column = 1; }));
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 #include "program/contract_kinds.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int kThreads[] = {2, 3, 4, 8};
 
@@ -112,5 +112,5 @@ TEST_CASE("no number of threads changes a bit of a convolution", "[kernels][conv
   }
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -23,7 +23,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr double kA = 4, kS = 32, kH = 64;
 
@@ -168,8 +168,6 @@ int64_t transient_bytes(bool packed, int64_t window) {
   return bytes;
 }
 
-}  // namespace
-
 TEST_CASE("a block keeps what Megatron's formula says, but for norms and the core", "[fitting]") {
   for (const double t : {1.0, 2.0}) {
     INFO(t << " ranks");
@@ -242,4 +240,5 @@ TEST_CASE("packed documents and windows need the memory of causal attention") {
   CHECK(static_cast<double>(transient_bytes(false, 256)) <= 1.1 * causal);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

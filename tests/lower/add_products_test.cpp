@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kTokens = 16, kIn = 24, kHeads = 2;
 
@@ -71,8 +71,6 @@ std::vector<Step> added(std::vector<Step> steps, const StepPrices& prices = {}) 
   add_products(program, prices, cuda::takes_epilogue, {});
   return {program.functions[0].steps.begin() + 1, program.functions[0].steps.end()};
 }
-
-}  // namespace
 
 TEST_CASE("a sum of matmuls is one over the contracted dims of both") {
   const std::vector<Step> steps =
@@ -183,4 +181,5 @@ TEST_CASE("a gpt trains alike where matmuls add up, sum their operands and come 
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -17,7 +17,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kSide = 24;
 
@@ -77,7 +77,7 @@ std::vector<Step> fused(std::vector<Step> steps, DType dtype = DType::float32) {
 struct Accumulated {
   Graph graph;
   Tensor loss;
-  Values feeds;
+  Wholes feeds;
 
   Accumulated() {
     const Dim part("batch", 6), in("in", 40), hidden("hidden", 48);
@@ -136,8 +136,6 @@ Counts counts_of_loop(const Program& program) {
   return counts;
 }
 
-}  // namespace
-
 TEST_CASE("a product that is added to an accumulator is added there by the matmul") {
   for (const DType dtype : {DType::float32, DType::float64}) {
     const View held = matrix(3, dtype), result = matrix(2, dtype);
@@ -190,8 +188,8 @@ TEST_CASE("gradients of microbatches are added up by the matmuls, in fewer bytes
   };
   CHECK(peak(in_place) < peak(apart));
   Cluster one = Cluster::threads(1), two = Cluster::threads(2);
-  const Values want = run_program(apart, one, "train", model.feeds);
-  const auto check = [&](const Values& got) {
+  const Wholes want = run_program(apart, one, "train", model.feeds);
+  const auto check = [&](const Wholes& got) {
     REQUIRE(got.size() == want.size());
     for (const auto& [name, whole] : want) {
       INFO(name);
@@ -207,4 +205,5 @@ TEST_CASE("gradients of microbatches are added up by the matmuls, in fewer bytes
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kSide = 16;
 
@@ -123,8 +123,6 @@ struct Layers {
   }
 };
 
-}  // namespace
-
 TEST_CASE("matmuls of one shape that do not depend on each other are one batch") {
   CHECK(sizes({{matmul(0, 1, 2), matmul(3, 4, 5), matmul(6, 7, 8)}, 9}) == "3");
   CHECK(sizes({{matmul(0, 1, 2), matmul(0, 3, 4), matmul(0, 5, 6)}, 7}) == "3");
@@ -226,4 +224,5 @@ TEST_CASE("the gradients of the layers' weights are one matmul on a GPU", "[cuda
   CHECK(gpu.take_misuses().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Machine with_links(double latency, double bandwidth) {
   Machine machine = Machine::load("h100");
@@ -87,8 +87,6 @@ std::string order(const std::string& program) {
   }
   return text;
 }
-
-}  // namespace
 
 TEST_CASE("a larger start makes larger buckets", "[overlap]") {
   const Setting s{"data:8", "batch:data"};
@@ -254,4 +252,5 @@ TEST_CASE("cut products train alike, dropout and loops included", "[overlap]") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

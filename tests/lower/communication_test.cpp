@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Bytes by kind of the function "f", and how many collectives there are.
 struct Sent {
@@ -47,8 +47,6 @@ struct Linear {
     gradients = minimize(loss, constant(g, 0.1), adam(), {1.0}).gradients;
   }
 };
-
-}  // namespace
 
 TEST_CASE("a gradient that only a split optimizer reads is reduce-scattered", "[communication]") {
   Linear m;
@@ -106,4 +104,5 @@ TEST_CASE("what is made of nothing is made where it is needed", "[communication]
   CHECK(sent(g, "p:4", "from:p", {computed}, false).count.at("all_gather") == 1);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Step {
   Graph graph;
@@ -251,8 +251,6 @@ Tally check_model(const Model& model, const std::vector<std::string>& meshes, si
 const Model kGpt{gpt, true}, kGptInLoops{gpt_in_loops, false}, kCnn{cnn, false},
     kExperts{experts_with_capacity, true}, kDropless{dropless_experts, false};
 
-}  // namespace
-
 TEST_CASE("ranks that count their messages are ranks like any others", "[counted]") {
   for (const int ranks : {1, 2, 3, 4}) {
     INFO(ranks << " ranks");
@@ -299,4 +297,5 @@ TEST_CASE("what is predicted is what ranks send and hold under storage rules", "
   CHECK(tally.collectives > 200);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kBatch = 8;
 
@@ -180,8 +180,6 @@ void check_curves(const Trial& trial, size_t every, int steps = 4) {
              << from_wide << ", allowed is " << tolerance << "; " << plain.skipped << " skipped");
 }
 
-}  // namespace
-
 TEST_CASE("storage, parts, recompute and loops change no loss", "[fitting]") {
   check_curves({DType::float64, 1e-10}, 13, 3);
 }
@@ -344,4 +342,5 @@ TEST_CASE("the first values of what is stored in parts are made in parts", "[fit
   CHECK(transient("@params in:data") <= kWhole + 4096);  // of "a", to be read; the others in parts
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, bool fuse,
                 const std::string& mesh = "x:1", const std::string& layout = "",
@@ -56,7 +56,7 @@ Whole random_whole(const Tensor& t, std::mt19937_64& random) {
 }
 
 /// The names whose bits differ.
-std::string differences(const Values& x, const Values& y) {
+std::string differences(const Wholes& x, const Wholes& y) {
   std::string names = x.size() == y.size() ? "" : "sizes";
   for (const auto& [name, whole] : x) {
     const auto& other = y.at(name);
@@ -83,7 +83,7 @@ bool stores_at_the_end(const Program& program) {
 struct RandomDag {
   Graph graph;
   std::vector<Tensor> values, outputs;
-  Values feeds;
+  Wholes feeds;
 
   explicit RandomDag(uint64_t seed) : random_(seed) {
     const Dim p("p", 5), q("q", 5), r("r", 67);
@@ -204,8 +204,6 @@ size_t fused_steps(std::vector<Step> steps, int buffers) {
   return program.functions[0].steps.size();
 }
 
-}  // namespace
-
 TEST_CASE("fusing changes no bit of random pointwise graphs") {
   Cluster cluster = Cluster::threads(1);
   size_t before = 0, after = 0, recomputed = 0;
@@ -218,7 +216,7 @@ TEST_CASE("fusing changes no bit of random pointwise graphs") {
     after += fused.functions[fused.function("step")].steps.size();
     INFO("seed " << seed);
     REQUIRE(stores_at_the_end(fused));
-    const Values expected = run_program(plain, cluster, "step", dag.feeds);
+    const Wholes expected = run_program(plain, cluster, "step", dag.feeds);
     REQUIRE(differences(expected, run_program(fused, cluster, "step", dag.feeds)) == "");
     const Program rows = with_rows_recomputed(fused);
     recomputed += to_string(rows) == to_string(fused) ? 0 : 1;
@@ -236,7 +234,7 @@ TEST_CASE("fusing changes no bit of a split model in training") {
   const nn::Model model = nn::gpt(graph, options);
   minimize(model.loss, graph.input("lr", {}, DType::float32), adam(), {1.0});
   std::mt19937_64 random(3);
-  Values feeds;
+  Wholes feeds;
   for (const Tensor& t : model.inputs) {
     feeds[t.name()] = random_whole(t, random);
     for (double& x : feeds[t.name()].data) x = std::min(11.0, std::floor(std::abs(4 * x)));
@@ -257,7 +255,7 @@ TEST_CASE("fusing changes no bit of a split model in training") {
     INFO(layout);
     CHECK(stores_at_the_end(fused));
     CHECK(fused.functions[1].steps.size() * 2 < plain.functions[1].steps.size());
-    const Values expected = run_program(plain, cluster, "train", feeds);
+    const Wholes expected = run_program(plain, cluster, "train", feeds);
     CHECK(differences(expected, run_program(fused, cluster, "train", feeds)) == "");
     CHECK(differences(expected,
                       run_program(with_rows_recomputed(fused), cluster, "train", feeds)) == "");
@@ -285,7 +283,7 @@ TEST_CASE("the gradient of a norm reads its operand, mean and deviation, not wha
   CHECK(bytes_between(fused) - bytes_between(rows) == 4 * (6 * 9 - 6));
   Cluster cluster = Cluster::threads(1);
   std::mt19937_64 random(7);
-  Values feeds;
+  Wholes feeds;
   for (const Tensor& t : {x, w, scale, shift}) feeds[t.name()] = random_whole(t, random);
   CHECK(differences(run_program(fused, cluster, "f", feeds),
                     run_program(rows, cluster, "f", feeds)) == "");
@@ -346,8 +344,8 @@ TEST_CASE("initial values are computed in the tensors' own memory, those of loop
   CHECK(bytes_beside(fused) < 12 * 200 * 8 + 1000);
   CHECK(bytes_beside(lowered(graph, functions, false)) > 5 * 12 * 200 * 4);
   Cluster cluster = Cluster::threads(1);
-  CHECK(differences(run_program(lowered(graph, functions, false), cluster, "init", Values()),
-                    run_program(fused, cluster, "init", Values())) == "");
+  CHECK(differences(run_program(lowered(graph, functions, false), cluster, "init", Wholes()),
+                    run_program(fused, cluster, "init", Wholes())) == "");
 }
 
 TEST_CASE("sources are not materialized for pointwise steps") {
@@ -413,7 +411,7 @@ TEST_CASE("updates that read what another update stores keep their order") {
   graph.update(b, reduce_sum(a, Axes("p")) + b);
   graph.update(c, c + 1.0);
   std::mt19937_64 random(5);
-  Values feeds;
+  Wholes feeds;
   for (const Tensor& t : {a, b, c}) feeds[t.name()] = random_whole(t, random);
   Cluster cluster = Cluster::threads(1);
   const std::vector<FunctionSpec> functions = {{"f", {sum_all(a)}, true}};
@@ -430,7 +428,7 @@ TEST_CASE("squares that are summed are not stored, and rows are summed first") {
   Tensor norm = sum_all(square(x)).named("norm"), few = sum_all(square(small)).named("few");
   graph.update(x, x * norm);
   std::mt19937_64 random(7);
-  Values feeds;
+  Wholes feeds;
   for (const Tensor& t : {x, small}) feeds[t.name()] = random_whole(t, random);
   double want = 0;
   for (double v : feeds["x"].data) want += v * v;
@@ -447,10 +445,11 @@ TEST_CASE("squares that are summed are not stored, and rows are summed first") {
     }
     const int64_t rows = layout == "q:a" ? 120 : 240, elements = layout.empty() ? 40000 : 20000;
     CHECK(reduced == std::vector<int64_t>{rows, elements});
-    const Values values = run_program(program, cluster, "f", feeds);
+    const Wholes values = run_program(program, cluster, "f", feeds);
     CHECK(std::abs(values.at("norm").data[0] - want) < 1e-5 * want);
     CHECK(differences(values, run_program(unfused, cluster, "f", feeds)) == "");
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 View line(int buffer, int64_t size) { return View{buffer, DType::float32, {size}, {1}, 0, {}}; }
 
@@ -106,8 +106,6 @@ struct Sum {
   }
 };
 
-}  // namespace
-
 TEST_CASE("steps with the same instructions on different tensors become a group") {
   CHECK(
       grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::exp, line(2, 16), line(3, 16)),
@@ -190,4 +188,5 @@ TEST_CASE("an optimizer's updates and the casts of weights are one launch each o
   CHECK(gpu.take_misuses().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim height("height", 16), width("width", 8);
 
@@ -38,8 +38,6 @@ void one_exchange(const std::vector<CollectiveReport>& moves, int64_t bytes,
 }
 
 constexpr int64_t kRow = 8 * 4;  // bytes of a row of width 8
-
-}  // namespace
 
 TEST_CASE("a shift by a slice sends a slice, and a rotation too", "[interval]") {
   // Of four ranks the first gets nothing.
@@ -165,4 +163,5 @@ TEST_CASE("the mesh may be as large as there is", "[interval]") {
   CHECK(e.functions[0].collectives[0].bytes == 8 * 4);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kLayers("layers", 3), kBatch("batch", 8), kLength("length", 4), kModel("d_model", 8),
     kFf("ff", 16), kExperts("experts", 4), kRouted("routed", 4), kChoices("choices", 2);
@@ -68,8 +68,6 @@ Values train(const Experts& model, const std::string& mesh, const std::string& l
   return values;
 }
 
-}  // namespace
-
 TEST_CASE("backward reads the products of experts that the loop of layers kept") {
   // Three forward. Backward: one for the hidden rows, two for the rows, and no gate and up again.
   CHECK(products(Experts(false)) == 6);
@@ -95,4 +93,5 @@ TEST_CASE("layers of experts in a loop train as copies of them do") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

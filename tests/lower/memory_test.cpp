@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// The bytes of its buffer that a view covers on the rank at `coordinates`: [first, last).
 std::pair<int64_t, int64_t> reach(const View& view, std::span<const int> coordinates,
@@ -139,8 +139,6 @@ void check_plan(const Program& program) {
   CHECK(transient == program.transient_bytes);
 }
 
-}  // namespace
-
 TEST_CASE("the memory plan of gpt is sound and tight", "[memory]") {
   for (const char* layout :
        {"", "batch:a;heads,ff,vocab:b", "length:a;d_model:b", "batch:a+b;@params d_model:a",
@@ -188,4 +186,5 @@ TEST_CASE("the memory that a session reports is that of its plan", "[memory]") {
   CHECK(session.program().transient_bytes() == plan.transient_bytes);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Build = std::function<Tensor(Graph&, int64_t batch)>;
 
@@ -66,8 +66,6 @@ const std::map<std::string, Build>& models() {
   return models;
 }
 
-}  // namespace
-
 TEST_CASE("sums over ranks are as many with 4 microbatches as with 2", "[communication]") {
   for (const auto& [name, build] : models()) {
     const auto sums = [&](int64_t microbatches, const char* layout) {
@@ -120,4 +118,5 @@ TEST_CASE("what stages sum has a reason", "[communication][pipeline]") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

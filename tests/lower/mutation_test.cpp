@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr DType kType = DType::float64;
 
@@ -26,7 +26,7 @@ struct Model {
   std::vector<Tensor> wrt;
   bool updates = false;
   std::string mesh, layout;
-  Values values;
+  Wholes values;
 };
 
 Whole drawn(const Shape& shape, double lo, double hi, bool whole_numbers = false) {
@@ -210,21 +210,21 @@ Program without(const Program& program, const Site& site) {
   return mutant;
 }
 
-Values reference_of(Model& m) {
+Wholes reference_of(Model& m) {
   Reference reference(m.graph);
   for (const auto& [name, value] : m.values) reference.set(m.graph.find(name), value);
   for (const Stored& s : m.graph.stored()) {
     const Value& v = m.graph.value(s.value);
     if (!m.values.count(v.name)) reference.set(Tensor(&m.graph, s.value), drawn(v.shape, 0, 0));
   }
-  Values expected;
+  Wholes expected;
   for (const Tensor& t : m.outputs) expected[t.name()] = reference.value(t);
   for (const Update& u : m.graph.updates())
     expected[m.graph.value(u.stored).name] = reference.value(u.value);
   return expected;
 }
 
-double error_of(const Values& got, const Values& expected) {
+double error_of(const Wholes& got, const Wholes& expected) {
   double error = 0;
   for (const auto& [name, value] : expected)
     error = std::max(error, relative_error(got.at(name), value, 1e-3));
@@ -241,7 +241,7 @@ void mutate(const char* name, void (*build)(Model&), Mutations& total) {
   build(m);
   const Program program =
       lower_for_cpu(m.graph, m.mesh, m.layout, {{"step", m.outputs, m.updates}});
-  const Values expected = reference_of(m);
+  const Wholes expected = reference_of(m);
   const int ranks = Mesh::parse(m.mesh).size();
   Cluster cluster = Cluster::threads(ranks);
   INFO(name);
@@ -261,8 +261,6 @@ void mutate(const char* name, void (*build)(Model&), Mutations& total) {
   }
 }
 
-}  // namespace
-
 TEST_CASE("every collective and every mask is needed", "[mutation][fast]") {
   Mutations total;
   mutate("mlp", mlp, total);
@@ -277,8 +275,6 @@ TEST_CASE("every collective and every mask is needed", "[mutation][fast]") {
   CHECK(total.masks > 4);
   CHECK(total.intervals > 4);
 }
-
-namespace {
 
 void check_golden(const Graph& g, const std::string& mesh, const std::string& layout,
                   const FunctionSpec& function, const std::string& file) {
@@ -297,8 +293,6 @@ void check_golden(const Graph& g, const std::string& mesh, const std::string& la
   INFO("TESSERA_UPDATE_GOLDEN=1 records the new Program");
   CHECK(text == recorded.str());
 }
-
-}  // namespace
 
 TEST_CASE("the Program of an MLP on 2 x 2 ranks is the recorded one", "[golden][fast]") {
   Graph g;
@@ -326,4 +320,5 @@ TEST_CASE("the Program of a convolution split in space is the recorded one", "[g
                "conv_2x2.txt");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

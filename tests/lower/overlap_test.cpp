@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Setting {
   bool scan = false;
@@ -95,8 +95,6 @@ std::vector<std::string> exposed_buckets(const Setting& s) {
   }
   return names;
 }
-
-}  // namespace
 
 TEST_CASE("gradients are reduced while backward runs", "[overlap]") {
   for (const bool scan : {false, true}) {
@@ -206,4 +204,5 @@ TEST_CASE("a session tells what its buckets exposed", "[overlap]") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

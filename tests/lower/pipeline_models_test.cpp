@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kBatch = 12, kLength = 4, kVocab = 11;
 
@@ -125,8 +125,6 @@ Build transformer(nn::TransformerOptions o) {
   };
 }
 
-}  // namespace
-
 TEST_CASE("Llama's blocks train in stages as on one rank", "[pipeline]") {
   check([](int64_t layers) { return transformer(llama_block(layers)); },
         {{4, 4, "pipe:2", "layers:pipe"},
@@ -162,4 +160,5 @@ TEST_CASE("an encoder beside a decoder trains in stages as on one rank", "[pipel
          {8, 6, "pipe:4;model:2", "layers:pipe*2;ff:model"}});
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -18,7 +18,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Build = std::function<std::vector<Tensor>(Graph&)>;
 
@@ -168,8 +168,6 @@ int64_t sent_ahead(const std::string& layout, bool overlap) {
            line.second.find("wait #") == std::string::npos;
   });
 }
-
-}  // namespace
 
 TEST_CASE("layers in stages train as on one rank, with any number of microbatches", "[pipeline]") {
   const std::pair<const char*, const char*> layouts[] = {
@@ -451,4 +449,5 @@ TEST_CASE("a layer that another rule splits over the axis of its stages is an er
   compile("layers:pipe;others:a");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

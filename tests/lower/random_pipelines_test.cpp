@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Random = std::mt19937_64;
 
@@ -186,12 +186,11 @@ void try_one(uint64_t seed) {
   check_equal(one, run(recipe, Mesh::parse(mesh).size(), mesh, layout, schedule));
 }
 
-}  // namespace
-
 TEST_CASE("random layers in stages and chunks train as on one rank", "[pipeline]") {
   const char* more = std::getenv("TESSERA_PIPELINES");
   const uint64_t seeds = more != nullptr ? std::stoull(more) : 60;
   for (uint64_t seed = 0; seed < seeds; ++seed) try_one(seed);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

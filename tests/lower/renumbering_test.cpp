@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Sizes whose product is `elements`, with ones among them.
 std::vector<int64_t> factors_of(int64_t elements, std::mt19937_64& random) {
@@ -40,8 +40,6 @@ Numbering cut(const std::vector<int64_t>& extents, const std::vector<int>& axis_
   return n;
 }
 
-}  // namespace
-
 TEST_CASE("the bytes of an exchange between shapes are those of its elements") {
   std::mt19937_64 random(7);
   const std::vector<int> axis_sizes = {2, 3};
@@ -69,4 +67,5 @@ TEST_CASE("the bytes of an exchange between shapes are those of its elements") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

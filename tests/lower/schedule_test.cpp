@@ -17,12 +17,12 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Training {
   Graph graph;
   std::vector<FunctionSpec> functions;
-  Values values;
+  Wholes values;
 
   Training() {
     nn::GptOptions options;
@@ -114,16 +114,14 @@ const std::vector<std::string> kLayouts = {"batch:a;heads,ff,vocab:b", "batch:a;
                                            "batch:a+b;@params d_model:a",
                                            "batch:a;ff:b;@grads d_model:b;@/*norm*/ length:b"};
 
-}  // namespace
-
 TEST_CASE("combining and overlap change no bit", "[schedule][fast]") {
   for (const std::string& layout : kLayouts) {
     Training t;
     Cluster cluster = Cluster::threads(4);
-    const Values plain = run_program(t.lowered(layout, 0, false), cluster, "train", t.values);
+    const Wholes plain = run_program(t.lowered(layout, 0, false), cluster, "train", t.values);
     for (const int64_t bucket : {int64_t{0}, int64_t{600}, int64_t{1} << 20}) {
       INFO(layout << ", bucket " << bucket);
-      const Values other = run_program(t.lowered(layout, bucket, true), cluster, "train", t.values);
+      const Wholes other = run_program(t.lowered(layout, bucket, true), cluster, "train", t.values);
       REQUIRE(other.size() == plain.size());
       for (const auto& [name, whole] : plain) {
         INFO(name);
@@ -318,4 +316,5 @@ TEST_CASE("explain names every member of a bucket", "[schedule][fast]") {
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -6,7 +6,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kTokens = 32, kIn = 16, kHeads = 2, kHead = 8;
 
@@ -53,8 +53,6 @@ std::vector<Step> taken(std::vector<Step> steps) {
   return program.functions[0].steps;
 }
 
-}  // namespace
-
 TEST_CASE("sums over what a matmul contracts are an output of the matmul") {
   for (const bool first : {false, true}) {
     const auto steps = first ? taken({sums(), product()}) : taken({product(), sums()});
@@ -100,4 +98,5 @@ TEST_CASE("sums over what a matmul contracts are an output of the matmul") {
   CHECK(taken({turned, product()}).size() == 2);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kRanks = 4;
 
@@ -91,8 +91,6 @@ Sent sent(const Setting& s) {
   }
   return result;
 }
-
-}  // namespace
 
 TEST_CASE("ZeRO sends parameters and gradients as often as it has to", "[fitting]") {
   const Sent plain = sent({});
@@ -222,4 +220,5 @@ TEST_CASE("cli: a model of four times a rank's memory trains on eight, and says 
   CHECK(losses.at(3) < losses.at(1));
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

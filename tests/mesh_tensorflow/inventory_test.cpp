@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 std::vector<std::string> words(const std::string& text) {
   std::istringstream in(text);
@@ -49,8 +49,6 @@ std::string document() {
   return text;
 }
 
-}  // namespace
-
 TEST_CASE("the table of Mesh TensorFlow's ops points to tests that exist", "[inventory]") {
   std::set<std::string> cases;
   for (const OpCase& row : op_cases()) cases.insert(row.name);
@@ -78,4 +76,5 @@ TEST_CASE("docs/reference/mesh-tensorflow.md is the table", "[inventory]") {
   CHECK(document() == recorded.str());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Json = nlohmann::json;
 
@@ -244,8 +244,6 @@ Builders all_builders() {
   return builders;
 }
 
-}  // namespace
-
 TEST_CASE("operations have Mesh TensorFlow's values and gradients", "[mtf][fast]") {
   std::ifstream file(TESSERA_SOURCE_DIR "/tests/mesh_tensorflow/ops.json");
   const Json cases = Json::parse(file);
@@ -271,4 +269,5 @@ TEST_CASE("operations have Mesh TensorFlow's values and gradients", "[mtf][fast]
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

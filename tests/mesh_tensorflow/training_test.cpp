@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Rows = std::map<std::string, Optimizer>;
 
@@ -96,8 +96,6 @@ void check_steps(const std::string& name, const Optimizer& optimizer, const std:
     check_mtf(slot, session.fetch("optimizer.p." + slot), values.at(row + "/after/" + slot));
 }
 
-}  // namespace
-
 TEST_CASE("optimizers make the steps that they make in Mesh TensorFlow", "[mtf]") {
   Rows rows = optimizers();
   rows.merge(adafactors());
@@ -135,4 +133,5 @@ TEST_CASE("learning rates are those of Mesh TensorFlow", "[mtf]") {
         {.kind = "linear", .lr = 0.3, .warmup = 5, .steps = 20, .floor = share, .start = share}, 5);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

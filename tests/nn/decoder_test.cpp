@@ -10,7 +10,7 @@ using nn::DecoderOptions;
 using nn::TransformerOptions;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kContext = 12, kVocab = 11;
 
@@ -248,8 +248,6 @@ void check(const TransformerOptions& o, const Case& c, int64_t segment = 3) {
   step(session, d, rows, {0, 1, 1});
 }
 
-}  // namespace
-
 TEST_CASE("a decoder gives the logits of the transformer, under any layout", "[decoder]") {
   for (const Case& c : kCases) {
     check(llama_like(), c);
@@ -433,3 +431,5 @@ TEST_CASE("decoders that cannot be are usage errors", "[decoder][errors]") {
   d.source = 3;
   refused(llama_like(), d, {"[decoder] sources of 3 tokens, for 0 layers of an encoder"});
 }
+
+}  // namespace TESSERA_FILE

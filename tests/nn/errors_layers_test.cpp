@@ -5,7 +5,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kBatch("batch", 3), kLength("length", 4), kMemory("memory_length", 5), kModel("model", 6),
     kDepth("d_head", 2);
@@ -19,8 +19,6 @@ struct Inputs {
   Tensor x = of({kBatch, kLength, kModel});
   Tensor q = of({kBatch, kLength, kDepth}), k = of({kBatch, kMemory, kDepth});
 };
-
-}  // namespace
 
 TEST_CASE("a loss by blocks of examples", "[errors]") {
   Inputs in;
@@ -115,3 +113,5 @@ TEST_CASE("options of layers out of range", "[errors]") {
   expect_usage({"[adafactor] beta2 0.9 and decay 0.5 are both given", kHere},
                [] { adafactor({.beta2 = 0.9, .decay = 0.5}); });
 }
+
+}  // namespace TESSERA_FILE

@@ -6,7 +6,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kA("a", 4), kB("b", 6);
 const char* kHere = "(errors_training_test.cpp:";
@@ -20,8 +20,6 @@ struct Model {
     minimize(loss, lr, optimizer, options);
   }
 };
-
-}  // namespace
 
 TEST_CASE("a loss is floating and depends on a parameter", "[errors]") {
   const Model m;
@@ -189,3 +187,5 @@ TEST_CASE("an overflow is an error for a run that computes anything of where tok
                  [&] { s.run("run"); });
   }
 }
+
+}  // namespace TESSERA_FILE

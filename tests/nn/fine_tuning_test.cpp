@@ -8,7 +8,7 @@
 #include "tessera/tessera.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::expect_usage;
 
@@ -74,8 +74,6 @@ std::set<std::string> changed(const Trained& t) {
   }
   return names;
 }
-
-}  // namespace
 
 TEST_CASE("only parameters that a glob names have gradients, state and activations",
           "[fine_tuning]") {
@@ -388,4 +386,5 @@ TEST_CASE("what LoRA and globs refuse", "[fine_tuning][errors]") {
                [&] { train(small(true), {"*.lora_a"}); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera

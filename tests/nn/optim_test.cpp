@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int kSteps = 4;
 using Values = std::vector<double>;
@@ -148,8 +148,6 @@ void check_upstream(const Optimizer& optimizer, double lr, const Values& want) {
   check_same(train(Upstream(), optimizer, lr, "x:1", "", 1).parameter, want, 1e-6);
   check_same(train(Upstream(), optimizer, lr, "x:2;y:2", "a:x;b:y", 1).parameter, want, 1e-6);
 }
-
-}  // namespace
 
 TEST_CASE("sgd and momentum, step by step") {
   check_steps(sgd(0.01), 0.1, [](const Trial&, Values& p, const Values& g, int) {
@@ -339,8 +337,6 @@ TEST_CASE("vectors decay where all parameters do") {
   }
 }
 
-namespace {
-
 /// x of rows by cols with singular values near 1, by five iterations on the side of the rows.
 Values orthogonalized(Values x, size_t rows, size_t cols) {
   const double norm = std::sqrt(mean_square(x) * static_cast<double>(x.size())) + 1e-7;
@@ -365,8 +361,6 @@ Values orthogonalized(Values x, size_t rows, size_t cols) {
   }
   return x;
 }
-
-}  // namespace
 
 TEST_CASE("muon orthogonalizes matrices, step by step and under every layout") {
   for (const bool nesterov : {true, false}) {
@@ -483,4 +477,5 @@ TEST_CASE("what muon and averages refuse", "[errors]") {
                [&] { with_average(sgd(), 1); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

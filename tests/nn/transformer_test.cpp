@@ -16,7 +16,7 @@ using nn::RotaryScaling;
 using nn::TransformerOptions;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Losses of a few steps, and names and shapes of the parameters.
 template <class Options>
@@ -55,8 +55,6 @@ std::vector<double> values(const Shape& shape, const std::vector<float>& x,
   for (int64_t i = 0; i < y.elements(); ++i) all.push_back(y.at(i));
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("gpt keeps the losses and parameters that it had before it was a transformer",
           "[transformer]") {
@@ -290,8 +288,6 @@ TEST_CASE("a loss by blocks of the length is the same, in less memory", "[transf
   CHECK(bytes[1] < bytes[0] - logits * 3 / 4);  // the gradient takes the logits' place
 }
 
-namespace {
-
 /// The loss and metrics of three steps of training, of packed texts if the options say so.
 std::vector<double> run_ahead(const TransformerOptions& o, const std::string& mesh,
                               const std::string& layout) {
@@ -388,8 +384,6 @@ Tensor chained_by_slices(Graph& g, const TransformerOptions& o) {
   }
   return loss;
 }
-
-}  // namespace
 
 TEST_CASE("modules predict tokens further ahead, under every layout", "[transformer]") {
   using Kind = nn::MultiTokenOptions::Kind;
@@ -588,3 +582,5 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
         nn::rotary(x, "d_head", table);
       });
 }
+
+}  // namespace TESSERA_FILE

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Case {
   int64_t queries, keys, width;
@@ -124,8 +124,6 @@ std::vector<Array> attended(const Case& c, DType dtype, bool by_formula) {
   return values;
 }
 
-}  // namespace
-
 TEST_CASE("attention of many queries, however they lie, has the values of its formula") {
   for (const Case& c : cases()) {
     const std::vector<Array> expected = attended(c, DType::float64, true);
@@ -148,4 +146,5 @@ TEST_CASE("attention of many queries, however they lie, has the values of its fo
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim b("b", 3), m("m", 24), n("n", 17), k("k", 40), j("j", 5);
 
@@ -33,8 +33,6 @@ std::vector<double> product(DType dtype, const Shape& x, const Shape& y, const S
   for (int64_t i = 0; i < result.elements(); ++i) values.push_back(result.at(i));
   return values;
 }
-
-}  // namespace
 
 TEST_CASE("products of bfloat16 in every orientation", "[fast]") {
   const std::vector<Shape> lefts = {{m, k}, {k, m}, {b, m, k}, {m, b, k}, {m, j, k}, {j, k, m}},
@@ -109,3 +107,5 @@ TEST_CASE("softmax of 16-bit types is rounded once", "[fast]") {
     }
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const char* kHere = "(bounded_test.cpp:";
 
@@ -31,8 +31,6 @@ struct Five {
     return whole_of(session.fetch(y.name()));
   }
 };
-
-}  // namespace
 
 TEST_CASE("a renamed dim keeps the size of the run") {
   for (const char* layout : {"", "n:a", "r:a", "n:a;r:b", "m:a"}) {
@@ -384,4 +382,5 @@ TEST_CASE("a bounded dim whose elements would not come first", "[errors]") {
                });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kA("a", 4), kB("b", 6), kC("c", 3);
 const char* kHere = "(errors_names_test.cpp:";
@@ -20,8 +20,6 @@ struct Inputs {
   Tensor ids = g.input("ids", {kA}, DType::int32);
   Tensor tail = g.input("tail", {kA, Dim::bounded("t", 8)}, DType::float32);
 };
-
-}  // namespace
 
 TEST_CASE("an empty tensor is an error of the op that got it", "[errors]") {
   Inputs m;
@@ -286,3 +284,5 @@ TEST_CASE("the line of a front end's caller is that of nodes and errors", "[erro
   expect_usage({"[feed]", "(train.py:7)"},
                [&] { session.feed("nothing", Array(DType::float32, {}, {})); });
 }
+
+}  // namespace TESSERA_FILE

@@ -9,7 +9,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kA("a", 4), kB("b", 6), kC("c", 3);
 const char* kHere = "(errors_ops_test.cpp:";
@@ -20,8 +20,6 @@ struct Inputs {
   Tensor y = g.input("y", {kB, kC}, DType::float32);
   Tensor ids = g.input("ids", {kA}, DType::int32);
 };
-
-}  // namespace
 
 TEST_CASE("shape errors", "[errors]") {
   expect_usage({"dim 'a' occurs twice", "[a=4, a=4]"}, [] { Shape({kA, kA}); });
@@ -488,3 +486,5 @@ TEST_CASE("minimize without parameters, and a model whose sizes do not fit", "[e
   o.heads = 4;
   expect_usage({"gpt: d_model 30 is not a multiple of heads 4"}, [&] { nn::gpt(g, o); });
 }
+
+}  // namespace TESSERA_FILE

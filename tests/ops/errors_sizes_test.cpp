@@ -8,7 +8,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
 const char* kHere = "(errors_sizes_test.cpp:";
@@ -18,8 +18,6 @@ struct Inputs {
   Tensor x = g.input("x", {Dim("n", 3), Dim("b", 6)}, DType::float32);
   Tensor f = g.input("f", {Dim("filter_b", 2)}, DType::float32);
 };
-
-}  // namespace
 
 TEST_CASE("sizes are exact or refused", "[errors]") {
   CHECK(checked_size(Wide{1} << 59, "x") == int64_t{1} << 59);
@@ -112,3 +110,5 @@ TEST_CASE("a tensor of more dims than are supported is refused where it is made"
     einsum({x, y}, dims(0, 12, dims(24, 36).dims()));
   });
 }
+
+}  // namespace TESSERA_FILE

@@ -7,7 +7,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kBatch("batch", 3), kLength("length", 4), kMemory("memory_length", 5), kModel("model", 6),
     kDepth("d_head", 2);
@@ -21,8 +21,6 @@ struct Inputs {
   Tensor x = of({kBatch, kLength, kModel}), ids = of({kBatch, kLength}, DType::int32);
   Tensor q = of({kBatch, kLength, kDepth}), k = of({kBatch, kMemory, kDepth});
 };
-
-}  // namespace
 
 TEST_CASE("a number is one that the dtype holds", "[errors]") {
   Inputs m;
@@ -313,3 +311,5 @@ TEST_CASE("an optimizer that is an empty function", "[errors]") {
   expect_usage({"[with_rates] the optimizer is an empty function", kHere},
                [] { with_rates(Optimizer(), {}); });
 }
+
+}  // namespace TESSERA_FILE

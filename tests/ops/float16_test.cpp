@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// By the definition: sign, 5 bits of exponent, 10 of fraction.
 double value_of(uint16_t bits) {
@@ -74,8 +74,6 @@ Trained train_line(const Setting& s, int steps) {
     result.stored[name] = session.fetch(name);
   return result;
 }
-
-}  // namespace
 
 TEST_CASE("every float16 is the number that its bits say, and comes back") {
   for (uint32_t b = 0; b < 65536; ++b) {
@@ -237,4 +235,5 @@ TEST_CASE("loss scaling: what is wrong", "[scaling]") {
                [&] { UpdateScope scope(g, x); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

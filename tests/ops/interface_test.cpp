@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim a("a", 3), b("b", 4);
 
@@ -25,8 +25,6 @@ std::vector<double> values(Graph& g, Tensor y, const char* layout = "") {
   session.run("f");
   return whole_of(session.fetch(name)).data;
 }
-
-}  // namespace
 
 TEST_CASE("a constant of host data is sliced by the rules, and no feed() is needed", "[fast]") {
   using Values = std::vector<double>;
@@ -146,4 +144,5 @@ TEST_CASE("the k largest along a dim that keeps its name have a gradient", "[fas
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Named {
   const char* name;
@@ -51,8 +51,6 @@ std::vector<Array> first_values(const char* mesh_text, const char* layout) {
   for (const Named& n : initializers()) values.push_back(session.fetch(n.name));
   return values;
 }
-
-}  // namespace
 
 TEST_CASE("initial values have the same bits under every layout, and the variance that they say") {
   const std::vector<Array> one = first_values("x:1", "");
@@ -202,4 +200,5 @@ TEST_CASE("attention layers say what is wrong with their options") {
                [&] { nn::compress_mean(x, "length", 0); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

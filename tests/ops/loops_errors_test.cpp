@@ -5,9 +5,9 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
+
 const Dim kLayers("layers", 3), kModel("model", 6);
-}
 
 TEST_CASE("errors of loops", "[loops][errors]") {
   Graph g;
@@ -93,4 +93,5 @@ TEST_CASE("errors of while_loop and cond", "[loops][errors]") {
   });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

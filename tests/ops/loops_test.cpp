@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Model {
   Graph graph;
@@ -103,8 +103,6 @@ std::vector<Tensor> train_layers(Graph& g, bool unroll) {
   out.insert(out.end(), step.gradients.begin(), step.gradients.end());
   return out;
 }
-
-}  // namespace
 
 TEST_CASE("layers in a loop train as copies of them do, under every layout", "[loops]") {
   const Values plain = run([](Graph& g) { return train_layers(g, true); }, "a:1", "");
@@ -373,4 +371,5 @@ TEST_CASE("an eager graph runs loops iteration by iteration", "[loops]") {
   CHECK(g.fetch(r.carries[0]).at(0) == 27);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using nn::Gating, nn::MoeOptions, nn::Overflow, nn::RoutingOptions;
 using Types = std::vector<ValueType>;
@@ -141,8 +141,6 @@ std::map<std::string, int> collectives(const MoeOptions& moe, const std::string&
   }
   return count;
 }
-
-}  // namespace
 
 TEST_CASE("tokens go to experts and back by two all_to_alls forward and two backward") {
   for (const char* layout : {"batch,experts:x", "experts,batch:x"}) {
@@ -838,4 +836,5 @@ TEST_CASE("routers say what is wrong with their options") {
   });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

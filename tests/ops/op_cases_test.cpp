@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 void collect_ops(const Graph& graph, std::set<std::string>& names) {
   for (const Node& node : graph.nodes()) {
@@ -163,8 +163,6 @@ std::string check_layouts(const OpCase& row, size_t limit, std::mt19937_64& rand
   return errors;
 }
 
-}  // namespace
-
 TEST_CASE("every op is in a row of op_cases", "[op_cases][fast]") {
   std::set<std::string> used, names;
   for (const OpCase& row : op_cases()) {
@@ -211,4 +209,5 @@ TEST_CASE("layouts change no value and no gradient", "[op_cases][fast]") {
   CHECK(count.run > count.refused);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using testing::OpReport;
 using testing::OpTest;
@@ -218,8 +218,6 @@ void run_with(const Op& op) {
   session.run("run");
 }
 
-}  // namespace
-
 TEST_CASE("an op with a host function is split, masked and differentiated", "[own_op][fast]") {
   expect_ok(huber_test(kHuber));
   expect_ok(test_of(kHuber));
@@ -308,4 +306,5 @@ TEST_CASE("what a host function throws names its node and line", "[own_op][error
       [] { run_with(kMakesNothing); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 enum class Outcome { equal, refused, unstable, failed };
 
@@ -27,7 +27,7 @@ struct Report {
 
 /// One run: what it is given, by name, and what it must give.
 struct Round {
-  Values given, expected;
+  Wholes given, expected;
 };
 
 /// The part of an input that a run has.
@@ -80,7 +80,7 @@ std::array<Round, 2> rounds_of(const RandomModel& model, bool& stable) {
   return rounds;
 }
 
-void feed(const RandomModel& model, const Values& values, Session& session) {
+void feed(const RandomModel& model, const Wholes& values, Session& session) {
   for (const auto& [tensor, value] : model.fed) {
     try {
       session.feed(tensor.name(), array_of(values.at(tensor.name()), tensor.dtype()));
@@ -92,7 +92,7 @@ void feed(const RandomModel& model, const Values& values, Session& session) {
 
 /// Through a Session, or on the CPU straight from the Program in poisoned memory: by the parity of
 /// the data's seed.
-std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
+std::vector<Wholes> run(const Recipe& recipe, const RandomModel& model, Cluster& cluster,
                         const std::array<Round, 2>& rounds) {
   const FunctionSpec function{"step", model.outputs, recipe.training >= 2};
   if (recipe.device == "cpu" && model.bounded.empty() && recipe.data_seed % 2) {
@@ -107,13 +107,13 @@ std::vector<Values> run(const Recipe& recipe, const RandomModel& model, Cluster&
   Session session(model.graph, cluster, options);
   for (const auto& [tensor, value] : model.stored)
     session.assign(tensor.name(), array_of(value, tensor.dtype()));
-  std::vector<Values> results;
+  std::vector<Wholes> results;
   for (size_t r : {0, 1}) {
     const Round& round = rounds[r];
     for (const std::string& dim : model.bounded) session.set_size(dim, model.sizes[r].at(dim));
     feed(model, round.given, session);
     session.run("step");
-    Values& values = results.emplace_back();
+    Wholes& values = results.emplace_back();
     for (const auto& [name, value] : round.expected) values[name] = whole_of(session.fetch(name));
   }
   return results;
@@ -132,7 +132,7 @@ Report attempt(const Recipe& recipe, Clusters& clusters) {
       largest = std::max(largest, std::sqrt(brute_einsum({value, value}, Whole({}, {})).data[0]));
   }
   try {
-    const std::vector<Values> results = run(recipe, model, clusters.of(ranks), rounds);
+    const std::vector<Wholes> results = run(recipe, model, clusters.of(ranks), rounds);
     for (size_t r = 0; r < rounds.size(); ++r) {
       for (const auto& [name, value] : rounds[r].expected) {
         const double error = relative_error(results[r].at(name), value, 1e-3 * largest);
@@ -252,8 +252,6 @@ void graphs_equal_the_reference(int first, int graphs, const std::string& device
   CHECK(count[0] * 4 > (n - first) * 3);
 }
 
-}  // namespace
-
 TEST_CASE("random models under random layouts equal the reference", "[random_graphs]") {
   graphs_equal_the_reference(0, 400);
 }
@@ -274,4 +272,5 @@ TEST_CASE("random models under random layouts equal the reference as PTX",
   graphs_equal_the_reference(2000, wanted ? std::atoi(wanted) : 40, "cuda");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -13,7 +13,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Random = std::mt19937_64;
 
@@ -207,8 +207,6 @@ std::string try_one(uint64_t seed, Clusters& clusters, int& refused) {
   return wrong.empty() ? "" : fmt::format("{}: {}\n{}", where, wrong, sums.g.to_string());
 }
 
-}  // namespace
-
 TEST_CASE("attention and running sums in float16 keep what exceeds its range in float32") {
   const Dim a("a", 6), b("b", 5);
   const auto values = [&](const char* mesh, const char* layout) {
@@ -260,4 +258,5 @@ TEST_CASE("random sums in 16 bits overflow under no layout where the result does
   CHECK(refused < graphs);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Sample {
   Shape from, to;
@@ -127,7 +127,7 @@ std::string check_sample(const Sample& s, Clusters& clusters) {
                                      s.to.to_string(), s.mesh, s.layout);
   const int ranks = Mesh::parse(s.mesh).size();
   try {
-    const Values got = run_program(program, clusters.of(ranks), "f", {{"in", in}});
+    const Wholes got = run_program(program, clusters.of(ranks), "f", {{"in", in}});
     if (relative_error(got.at("out"), expected) != 0) return at + "wrong elements";
   } catch (const Error& e) {
     clusters.drop(ranks);
@@ -140,8 +140,6 @@ std::string check_sample(const Sample& s, Clusters& clusters) {
     return at + fmt::format("{} bytes sent, {} must be", traffic.sent, traffic.least);
   return "";
 }
-
-}  // namespace
 
 TEST_CASE("random reshapes between random layouts", "[reshape]") {
   const uint64_t seed = seed_of_run(11);
@@ -156,4 +154,5 @@ TEST_CASE("random reshapes between random layouts", "[reshape]") {
   CHECK(errors == "");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

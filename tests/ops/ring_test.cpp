@@ -16,7 +16,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Sizes {
   int64_t length = 8, memory = 8;
@@ -76,8 +76,8 @@ struct Model {
     functions = {{"run", results, false}};
   }
 
-  Values run(const std::string& mesh, const std::string& layout) const {
-    Values values;
+  Wholes run(const std::string& mesh, const std::string& layout) const {
+    Wholes values;
     for (const Tensor& t : inputs) {
       std::vector<int64_t> sizes;
       for (const Dim& d : t.shape()) sizes.push_back(d.size);
@@ -93,7 +93,7 @@ struct Model {
 };
 
 /// Largest difference over the largest value of all.
-double difference(const Values& a, const Values& b) {
+double difference(const Wholes& a, const Wholes& b) {
   double most = 0, largest = 0;
   for (const auto& [name, x] : a) {
     const Whole& y = b.at(name);
@@ -127,8 +127,6 @@ const char* const kRing = "length,memory_length:a";
 const char* const kBalanced = "length?:a*2";
 const char* const kBalancedRing = "length?,memory_length?:a*2";
 
-}  // namespace
-
 TEST_CASE("ring: attention by slices has the values and gradients of the whole") {
   const std::vector<Sizes> cases = {{8, 8, true, false},
                                     {8, 8, false, false},
@@ -150,7 +148,7 @@ TEST_CASE("ring: attention by slices has the values and gradients of the whole")
                                     {9, 9, true, false, true, true, true, true}};
   for (const Sizes& sizes : cases) {
     const Model model(sizes);
-    const Values whole = model.run("a:1", "");
+    const Wholes whole = model.run("a:1", "");
     for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
              {"a:2", kRing},
              {"a:3", kRing},
@@ -210,8 +208,6 @@ TEST_CASE("balanced: second halves of the queries are sent, and nothing else is 
   CHECK(ring.size() == 1);
 }
 
-namespace {
-
 /// By rank: pairs of queries and keys that a causal structure leaves of `length` in intervals,
 /// after each of so many turns of the keys.
 std::vector<std::vector<int64_t>> visible_pairs(int64_t length, int64_t ranks, bool balanced,
@@ -264,8 +260,6 @@ double spread(const std::vector<std::vector<int64_t>>& pairs, size_t turn) {
   }
   return static_cast<double>(most) / static_cast<double>(least);
 }
-
-}  // namespace
 
 TEST_CASE("balanced: ranks see as many pairs, in each turn of a ring") {
   for (const int64_t ranks : {2, 3, 4}) {
@@ -371,7 +365,7 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
     results.push_back(out);
     Cluster ranks = Cluster::threads(Mesh::parse(mesh).size());
     Session session(g, ranks, {Mesh::parse(mesh), Layout::parse(layout), {{"run", results}}});
-    std::vector<Values> all;
+    std::vector<Wholes> all;
     for (const Run& run : runs) {
       session.set_size("length", run.queries);
       if (!one_length) session.set_size("memory_length", run.keys);
@@ -383,7 +377,7 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
         session.feed(name, array);
       }
       session.run("run");
-      Values& found = all.emplace_back();
+      Wholes& found = all.emplace_back();
       for (const Tensor& t : results) found[t.name()] = whole_of(session.fetch(t.name()));
     }
     return all;
@@ -391,7 +385,7 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
   const std::vector<Run> runs = {{10, 13}, {7, 4}, {1, 1}, {9, 12}, {2, 13}};
   for (const bool one_length : {false, true}) {
     for (const bool causal : {true, false}) {
-      const std::vector<Values> whole = values("a:1", "", causal, one_length, runs);
+      const std::vector<Wholes> whole = values("a:1", "", causal, one_length, runs);
       for (const auto& [mesh, layout] : std::vector<std::pair<const char*, const char*>>{
                {"a:2", kRing},
                {"a:3", kRing},
@@ -403,7 +397,7 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
                {"a:2", kBalancedRing},
                {"a:3", kBalancedRing},
                {"a:2", "memory_length:a"}}) {
-        const std::vector<Values> split = values(mesh, layout, causal, one_length, runs);
+        const std::vector<Wholes> split = values(mesh, layout, causal, one_length, runs);
         for (size_t i = 0; i < runs.size(); ++i) {
           INFO(runs[i].queries << " queries, " << runs[i].keys << " keys, causal " << causal
                                << ", one length " << one_length << ", " << mesh << ", " << layout);
@@ -413,3 +407,5 @@ TEST_CASE("ring: queries and keys of a bounded length go round as well") {
     }
   }
 }
+
+}  // namespace TESSERA_FILE

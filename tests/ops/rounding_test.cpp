@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// All numbers of a format from 0 on, in order: `bits` of fraction, by the definition.
 std::vector<double> numbers_of(Float8 format) {
@@ -133,8 +133,6 @@ double relative_difference(const Array& got, const std::vector<double>& wanted) 
   }
   return worst / size;
 }
-
-}  // namespace
 
 TEST_CASE("numbers of 8 bits are the nearest ones", "[rounding]") {
   for (const Float8 format : {Float8::e4m3, Float8::e5m2}) {
@@ -338,4 +336,5 @@ TEST_CASE("rounding refuses what it cannot do", "[rounding]") {
                [&] { g.store_parameters_as(DType::float32, true); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Case {
   const char *mesh, *layout;
@@ -102,8 +102,6 @@ Moves moves(const std::string& program) {
   return moves;
 }
 
-}  // namespace
-
 TEST_CASE("rows that travel in parts are those of one rank", "[ragged]") {
   for (const Case& c : kCases) {
     const Run one = run({"x:1", "", c.experts, c.rows}, 1);
@@ -136,8 +134,6 @@ TEST_CASE("parts whose bound is exceeded are repeated with larger ones", "[ragge
   check_equal(one, cut);
 }
 
-namespace {
-
 /// The number of all_to_alls of a step on a machine whose links have this bandwidth.
 int count_moves(double bandwidth, int chunks) {
   Machine machine = Machine::load("h100");
@@ -169,8 +165,6 @@ int count_moves(double bandwidth, int chunks) {
   return count;
 }
 
-}  // namespace
-
 TEST_CASE("rows travel in halves where links are slow", "[ragged]") {
   const int whole = count_moves(1e10, 1), cut = count_moves(1e10, 2);
   REQUIRE(cut == 2 * whole);
@@ -178,4 +172,5 @@ TEST_CASE("rows travel in halves where links are slow", "[ragged]") {
   CHECK(count_moves(1e15, 0) == whole);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

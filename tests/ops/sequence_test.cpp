@@ -10,7 +10,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr const char* kTensor = "heads,ff,vocab:model";
 constexpr const char* kSequence = "heads,ff,vocab:model;@/*norm*/ length:model";
@@ -52,8 +52,6 @@ Sent sent(const std::string& layout) {
   return result;
 }
 
-}  // namespace
-
 TEST_CASE("sequence parallelism scatters and gathers what tensor parallelism reduces") {
   const Sent tensor = sent(kTensor), sequence = sent(kSequence);
   INFO(tensor.small << " and " << sequence.small);
@@ -83,3 +81,5 @@ TEST_CASE("sequence parallelism changes no loss") {
   for (size_t i = 0; i < plain.losses.size(); ++i)
     CHECK(split.losses[i] == Approx(plain.losses[i]).epsilon(1e-12));
 }
+
+}  // namespace TESSERA_FILE

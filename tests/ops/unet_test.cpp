@@ -17,7 +17,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr const char* kOneRank = "one:1";
 
@@ -60,7 +60,7 @@ Array filled(const Tensor& t, int64_t below) {
 }
 
 /// What one step gives: gradients, loss, logits, and the stored running statistics.
-Values run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout,
+Wholes run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout,
            const std::string& machine = "") {
   Built built;
   build(unet, built);
@@ -69,7 +69,7 @@ Values run(const nn::UnetOptions& unet, const std::string& mesh, const std::stri
   session.feed("images", filled(built.model.inputs[0], 0));
   session.feed("labels", filled(built.model.inputs[1], unet.classes));
   session.run("step");
-  Values values;
+  Wholes values;
   for (const Tensor& t : built.wanted) values[t.name()] = whole_of(session.fetch(t.name()));
   for (const Update& u : built.graph.updates()) {
     const std::string& name = built.graph.value(u.stored).name;
@@ -90,7 +90,7 @@ nn::UnetOptions small(std::vector<Dim> spatial) {
 
 void compare(const nn::UnetOptions& o, const std::string& mesh, const std::string& layout,
              const std::string& machine = "") {
-  const Values whole = run(o, kOneRank, ""), split = run(o, mesh, layout, machine);
+  const Wholes whole = run(o, kOneRank, ""), split = run(o, mesh, layout, machine);
   INFO(mesh << " " << layout);
   REQUIRE(whole.size() == split.size());
   REQUIRE(whole.size() >= 20);
@@ -101,8 +101,6 @@ void compare(const nn::UnetOptions& o, const std::string& mesh, const std::strin
     CHECK(relative_error(split.at(name), value, 1e-6 * largest) < 1e-5);
   }
 }
-
-}  // namespace
 
 TEST_CASE("a U-Net in three dims, height and depth split, is the whole one", "[unet]") {
   const nn::UnetOptions o = small({{"depth", 4}, {"height", 8}, {"width", 4}});
@@ -286,4 +284,5 @@ TEST_CASE("what is no U-Net is said", "[unet]") {
         [](nn::UnetOptions& o) { o.spatial[0] = Dim("height", 12); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 const double kInf = std::numeric_limits<double>::infinity();
@@ -68,8 +68,6 @@ template <class F>
 Build along(F op) {
   return [op](Graph&, Tensor x) { return op(x, "n"); };
 }
-
-}  // namespace
 
 TEST_CASE("values: NaN and infinity in order, split unevenly", "[fast]") {
   const std::vector<double> x = {3, kNan, 1, kInf, 2}, all_nan = {kNan, kNan, kNan, kNan, kNan};
@@ -367,3 +365,5 @@ TEST_CASE("values: a Session is destroyed after a failure, and others go on", "[
     }
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A step of a few random ops; with a loss, its gradient and an update if `trains`.
 struct SmallStep {
@@ -72,8 +72,6 @@ struct SmallStep {
   }
 };
 
-}  // namespace
-
 TEST_CASE("plan: of small graphs no layouts of single tensors are played faster",
           "[plan][choice][slow]") {
   std::mt19937_64 random(31);
@@ -117,4 +115,5 @@ TEST_CASE("plan: of small graphs no layouts of single tensors are played faster"
   CHECK(split_twice >= 10);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

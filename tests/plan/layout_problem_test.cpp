@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// The time of the steps that lowering makes of a layout, with nothing fused or hidden.
 double lowered_sum(const Graph& graph, const FunctionSpec& function, const Costs& costs,
@@ -105,23 +105,21 @@ bool examine(const Graph& graph, const FunctionSpec& function, const char* mesh,
 
 std::string text_of(const Plan& plan) { return to_string(plan); }
 
-}  // namespace
-
 TEST_CASE("layout problem: its optimum is that of all layouts, lowered", "[plan][choice]") {
-  const auto examine = [](const Graph& graph, const FunctionSpec& function, const char* mesh) {
-    return test::examine(graph, function, mesh, 800);
+  const auto examined = [](const Graph& graph, const FunctionSpec& function, const char* mesh) {
+    return examine(graph, function, mesh, 800);
   };
   for (const char* mesh : {"a:2", "a:8"}) {
     Graph a, b;
-    CHECK(examine(a, residual(a), mesh));
-    CHECK(examine(b, lookup(b), mesh));
+    CHECK(examined(a, residual(a), mesh));
+    CHECK(examined(b, lookup(b), mesh));
   }
   std::mt19937_64 random(7);
   int graphs = 0;
   for (int i = 0; i < 80; ++i) {
     const bool two = i % 4 == 3;
     const RandomStep step(random, two ? 2 : 3, i % 2 == 1);
-    graphs += examine(step.graph, step.function, two ? "a:2;b:4" : "a:8");
+    graphs += examined(step.graph, step.function, two ? "a:2;b:4" : "a:8");
   }
   CHECK(graphs >= 50);
 }
@@ -283,4 +281,5 @@ TEST_CASE("plan: all layouts of single tensors are compared with the plan's", "[
   CHECK(left_out("a:2", "batch:a;vocab:auto") == "every plan keeps the given rule 'batch:a'");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

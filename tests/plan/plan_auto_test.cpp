@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr const char* kModel =
     "gpt --set layers=3 d_model=64 heads=4 ff=256 length=64 vocab=256 batch=16 seed=3 ";
@@ -20,8 +20,6 @@ void has(const std::string& text, const std::string& part) {
   INFO("missing: " << part << " in " << text);
   CHECK(text.find(part) != std::string::npos);
 }
-
-}  // namespace
 
 TEST_CASE("auto: what has to be recomputed to fit is, and trains like the plain job",
           "[plan][cli]") {
@@ -173,4 +171,5 @@ TEST_CASE("auto: dims that claim one axis are a kind of error of their own", "[p
   CHECK_THROWS_AS(price(model, Mesh::parse("a:2"), Layout::parse("bacth:a"), {}, a100()), Error);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

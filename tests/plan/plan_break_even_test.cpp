@@ -4,7 +4,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 Machine with_bandwidth(const Machine& machine, const std::string& link, double bandwidth) {
   Machine m = machine;
@@ -16,8 +16,6 @@ bool is_same(const PricedPlan& a, const PricedPlan& b) {
   return a.layout == b.layout && a.mesh.axes() == b.mesh.axes() &&
          a.build.recompute == b.build.recompute && a.build.microbatches == b.build.microbatches;
 }
-
-}  // namespace
 
 TEST_CASE("break-even: the plan changes where it says", "[plan]") {
   const PlanModel model = gpt_model(2, options_of(512, 128));
@@ -81,4 +79,5 @@ TEST_CASE("break-even: the page, JSON and HTML have it", "[plan][cli]") {
   CHECK(f.read("p.html").find("break-even bandwidths") != std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A gpt whose batch is worked off in parts.
 PlanModel parted_model(int64_t layers) {
@@ -35,8 +35,6 @@ PlanBuild in_parts(int64_t microbatches) {
   build.microbatches = microbatches;
   return build;
 }
-
-}  // namespace
 
 TEST_CASE("layers are dealt to chunks, and what is none to the ends", "[pipeline]") {
   const std::vector<ChunkTime> chunks = deal_layers({1, 2, 1, 2}, {1, 2}, {0.5, 1}, {0.25, 0.75});
@@ -165,4 +163,5 @@ TEST_CASE("simulate: what cannot be a pipeline is refused", "[plan][errors]") {
       [&] { priced(1); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

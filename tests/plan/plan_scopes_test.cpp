@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Tensor parallelism of long sequences: what is between the products is the same on all ranks.
 PlanModel long_model(int64_t layers) {
@@ -38,8 +38,6 @@ std::vector<std::string> texts(const std::vector<SegmentRule>& rules) {
   for (const SegmentRule& rule : rules) all.push_back(rule.text);
   return all;
 }
-
-}  // namespace
 
 TEST_CASE("plan: segments are what shares a word of its names, scopes first", "[plan]") {
   Graph g;
@@ -206,4 +204,5 @@ TEST_CASE("plan: a layout with scoped rules is ready to paste", "[plan][cli]") {
         std::string::npos);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -19,7 +19,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A CPU's rate, on links of 20 Mbit/s.
 Machine slow_links() {
@@ -73,8 +73,6 @@ bool has_stages(const PricedPlan& p) {
   return std::any_of(rules.begin(), rules.end(),
                      [](const LayoutRule& r) { return r.dim == "layers" && !r.axes.empty(); });
 }
-
-}  // namespace
 
 TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was priced is faster",
           "[plan]") {
@@ -498,4 +496,5 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using namespace solver;
 
@@ -84,8 +84,6 @@ std::string program_of(const Problem& p) {
   return sum + rows + binaries + "End\n";
 }
 
-}  // namespace
-
 TEST_CASE("solver: the optimum of wider problems is that of an integer program", "[solver]") {
   if (std::system("glpsol --version > /dev/null 2>&1") != 0) {
     WARN("GLPK's glpsol is not installed: not run");
@@ -120,4 +118,5 @@ TEST_CASE("solver: the optimum of wider problems is that of an integer program",
   CHECK(limited >= 10);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 using namespace solver;
 
@@ -132,8 +132,6 @@ uint64_t problems() {
   const char* text = std::getenv("TESSERA_SOLVER_PROBLEMS");
   return text ? std::strtoull(text, nullptr, 10) : 2000;
 }
-
-}  // namespace
 
 TEST_CASE("solver: the optimum of random problems is that of brute force", "[solver]") {
   int with_plan = 0, without = 0, limited = 0;
@@ -386,4 +384,5 @@ TEST_CASE("solve: the command line prints cost and bound, and names what is wron
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@ namespace tessera::test {
 
 using runs::RunReport, runs::RunsReport, runs::SourceReport, runs::simulate_runs;
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::string kHeader =
     "system,model,params_b,layers,hidden,heads,kv_heads,ffn,seq,vocab,global_batch,micro_batch,"
@@ -49,8 +49,6 @@ void expect_bad(const std::vector<std::string>& words, const std::string& rows) 
     CHECK(report.rows.back().failure.find(word) != std::string::npos);
   }
 }
-
-}  // namespace
 
 TEST_CASE("published runs are predicted", "[runs]") {
   const RunsReport r = simulated(kGpt + kMpt + kLlama);
@@ -194,8 +192,6 @@ TEST_CASE("experts", "[runs]") {
   CHECK(run("", "8").failure.find("'topk' is blank") != std::string::npos);
 }
 
-namespace {
-
 /// A mixture of experts as Megatron-Bridge's summary prints it.
 RunReport bridged(const std::string& row) {
   Folder f;
@@ -217,8 +213,6 @@ std::string gpt_oss(const std::string& release) {
          "64,1,0,none,mxfp8,,,,\"Megatron-Bridge summary, " +
          release + " NeMo Container\",128,4,16,64\n";
 }
-
-}  // namespace
 
 // What a release of Megatron-Bridge does: a graph of the whole step and fused products from 26.06;
 // a token to a rank once from 26.02.01.
@@ -270,8 +264,6 @@ TEST_CASE("experts wait for their host", "[runs]") {
         0.8 * bridged(qwen("B200", "1", "26.06")).predicted);
 }
 
-namespace {
-
 /// As NeMo AutoModel prints a mixture of experts.
 std::string automodel(const std::string& model, const std::string& batch, const std::string& gpus,
                       const std::string& rest) {
@@ -281,8 +273,6 @@ std::string automodel(const std::string& model, const std::string& batch, const 
 
 const std::string kQwen = "Qwen3 30B-A3B,30.5,48,2048,32,4,768,4096,151936";
 const std::string kOss = "GPT OSS 120B,116.8,36,2880,64,8,2880,4096,201088";
-
-}  // namespace
 
 // NeMo AutoModel's gate for benchmarks gives a token neighbours: 8 of 128 experts lie on one of 8
 // ranks, but on two of 32.
@@ -589,4 +579,5 @@ TEST_CASE("the program reports on published runs", "[runs][cli]") {
                  "bench_published_runs");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

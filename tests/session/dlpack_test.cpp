@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 const std::vector<DType> kTypes = {DType::float32, DType::float64, DType::bfloat16, DType::int32,
                                    DType::int64,   DType::uint8,   DType::bool_,    DType::float16};
@@ -50,8 +50,6 @@ struct Foreign {
   DLManagedTensor capsule = {};
   int released = 0;
 };
-
-}  // namespace
 
 TEST_CASE("arrays go through DLPack and back in every type", "[dlpack][fast]") {
   for (DType dtype : kTypes) {
@@ -213,4 +211,5 @@ TEST_CASE("what cannot be read is refused, and let go once", "[dlpack][errors][f
   });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

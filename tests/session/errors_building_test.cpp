@@ -7,7 +7,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 const Dim kA("a", 4), kB("b", 6);
 const char* kHere = "(errors_building_test.cpp:";
@@ -19,8 +19,6 @@ struct Inputs {
 };
 
 using Tensors = std::vector<Tensor>;
-
-}  // namespace
 
 TEST_CASE("nothing has an empty name", "[errors]") {
   Inputs m;
@@ -211,3 +209,5 @@ TEST_CASE("what a function makes that has not run", "[errors]") {
     CHECK(s.fetch("z").at(0) == 1);
   }
 }
+
+}  // namespace TESSERA_FILE

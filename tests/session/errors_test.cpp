@@ -14,7 +14,7 @@ using namespace tessera;
 using test::expect_error;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// relu(x . w), its mean and one update.
 struct Small {
@@ -39,8 +39,6 @@ Array filled(const std::vector<std::string>& dims, const std::vector<int64_t>& s
   for (int64_t i = 0; i < a.elements(); ++i) a.data<float>()[i] = value;
   return a;
 }
-
-}  // namespace
 
 TEST_CASE("layout errors: unknown names", "[errors]") {
   const Small m;
@@ -522,3 +520,5 @@ TEST_CASE("a cluster takes the communicator of this process, or those of all ran
   CHECK_NOTHROW(adopt({1}));
   CHECK_NOTHROW(adopt({0, 1, 2}));
 }
+
+}  // namespace TESSERA_FILE

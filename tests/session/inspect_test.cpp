@@ -15,7 +15,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 const float kNan = std::numeric_limits<float>::quiet_NaN();
 
@@ -52,8 +52,6 @@ Array ramp(float bad, int64_t at) {
   if (at >= 0) x.data<float>()[at] = bad;
   return x;
 }
-
-}  // namespace
 
 TEST_CASE("summaries and differences") {
   const Array x = floats({"a", "b"}, {2, 3}, {1, -2, kNan, 3, INFINITY, 2});
@@ -295,3 +293,5 @@ TEST_CASE("a print callback that throws leaves the step that was stored") {
   CHECK(s.step() == 2);
   CHECK(lines == 2);
 }
+
+}  // namespace TESSERA_FILE

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 struct Run {
   std::string mesh = "data:2", layout = "batch:data", device = "cpu";
@@ -71,8 +71,6 @@ void check_equal(const Outcome& here, const Outcome& there) {
   }
 }
 
-}  // namespace
-
 TEST_CASE("state in memory of the host changes no bit", "[offload]") {
   for (const bool scan : {false, true}) {
     for (const char* layout : {"batch:data", "batch:data;@state d_model,ff:data"}) {
@@ -124,4 +122,5 @@ TEST_CASE("a GPU that gets no memory of the host says so", "[offload][cuda]") {
                [] { train({.mesh = "data:1", .layout = "", .device = "cuda"}); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -11,7 +11,7 @@
 using namespace tessera;
 using namespace tessera::test;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// A device of 1 MFLOP/s.
 constexpr const char* kSlow = R"(
@@ -73,8 +73,6 @@ struct Job {
   CompileOptions options;
 };
 
-}  // namespace
-
 TEST_CASE("TESSERA_PACED: steps take at least their price, and results stay", "[fast]") {
   const Folder folder;
   const std::string path = folder.write("slow.toml", kSlow);
@@ -95,3 +93,5 @@ TEST_CASE("TESSERA_PACED: a machine that is not known is an error", "[fast][erro
   const Paced paced("h10");
   expect_usage({"unknown machine 'h10'", "h100"}, [&] { job.run(seconds); });
 }
+
+}  // namespace TESSERA_FILE

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int64_t kRows = 5, kBatch = 6, kWidth = 4;
 
@@ -140,8 +140,6 @@ std::string play(uint64_t seed) {
   return "";
 }
 
-}  // namespace
-
 TEST_CASE("sessions of one cluster go on after others were stopped or destroyed",
           "[random_sessions]") {
   const uint64_t seed = seed_of_run(1);
@@ -161,4 +159,5 @@ TEST_CASE("sessions of one cluster go on after others were stopped or destroyed"
   }
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

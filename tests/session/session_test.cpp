@@ -45,7 +45,7 @@ TEST_CASE("steps of training are the same with anything split") {
   }
 }
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Losses of a mixture of experts without a router, whose weights and hidden values have two dims
 /// on one axis.
@@ -75,8 +75,6 @@ std::vector<double> losses_of_experts(const char* mesh_text, const char* layout)
   }
   return losses;
 }
-
-}  // namespace
 
 TEST_CASE("a parameter's preference is its initializer's, its gradient's and its state's") {
   const std::vector<double> one = losses_of_experts("one:1", "");
@@ -167,3 +165,5 @@ TEST_CASE("heads that share keys round the sum of their gradients once") {
     CHECK(std::sqrt(error) <= std::sqrt(norm) / 256);
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -11,7 +11,7 @@
 
 using namespace tessera;
 
-namespace {
+namespace TESSERA_FILE {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -54,8 +54,6 @@ struct Job {
   Cluster cluster = Cluster::threads(3);
   std::optional<Session> session;
 };
-
-}  // namespace
 
 TEST_CASE("a thread rank that hangs in a step ends the run within the time-out", "[fast]") {
   for (const bool meets : {true, false}) {
@@ -100,8 +98,6 @@ TEST_CASE("a step that takes nearly the time-out is no hang", "[fast]") {
   stall.milliseconds = 0;
 }
 
-namespace {
-
 /// Runs `program(rank, cluster)` in two threads, each with a Cluster of its own as processes have.
 /// What each of them ended with.
 std::vector<std::string> ends_of_two(const std::function<void(int, Cluster&)>& program) {
@@ -124,8 +120,6 @@ std::vector<std::string> ends_of_two(const std::function<void(int, Cluster&)>& p
   for (std::thread& process : processes) process.join();
   return ends;
 }
-
-}  // namespace
 
 TEST_CASE("an exception in one program makes its peers fail at once", "[fast]") {
   const auto start = std::chrono::steady_clock::now();
@@ -157,3 +151,5 @@ TEST_CASE("an exception that was caught before, and one that all have, tell nobo
       CHECK(end.starts_with("alike: rank 0 has lr = '1', and rank 1 has lr = '2'"));
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -15,7 +15,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 constexpr int kSteps = 3;
 
@@ -64,8 +64,6 @@ void check_lanes(const std::vector<Trace::Event>& events) {
   }
 }
 
-}  // namespace
-
 TEST_CASE("a trace has every step of every rank, in lanes", "[trace]") {
   Cluster cluster = Cluster::threads(2);
   Trace trace;
@@ -109,4 +107,5 @@ TEST_CASE("a trace as a file", "[trace]") {
                [&] { trace.write(cluster, "/proc/none/trace.json"); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

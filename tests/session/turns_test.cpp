@@ -17,7 +17,7 @@
 using namespace tessera;
 using test::expect_usage;
 
-namespace {
+namespace TESSERA_FILE {
 
 /// Keeps the ranks of a Cluster busy by work of another thread.
 class Busy {
@@ -56,8 +56,6 @@ struct Doubled {
   }
   Array ones() const { return Array::of<float>({n}, {1, 1, 1, 1}); }
 };
-
-}  // namespace
 
 TEST_CASE("a second thread at a Cluster is told, and both sides go on", "[errors]") {
   for (const int count : {1, 2}) {
@@ -142,3 +140,5 @@ TEST_CASE("a fork of a process has no Clusters of it", "[errors]") {
     CHECK(s->fetch_scalar("y") == 16);
   }
 }
+
+}  // namespace TESSERA_FILE

@@ -40,7 +40,7 @@ Port all_transient(Program& program) {
 }
 
 void fill(const Program& program, Executor& executor, const std::vector<int>& ports,
-          const Values& values, const std::vector<int64_t>& scalars) {
+          const Wholes& values, const std::vector<int64_t>& scalars) {
   for (int p : ports) {
     const Port& port = program.ports[p];
     const Slice slice = slice_of(program, port, executor, scalars);
@@ -68,8 +68,8 @@ void require_zero_padding(const Program& program, const Port& port, const Execut
 
 }  // namespace
 
-std::vector<Values> run_program(const Program& original, Cluster& cluster,
-                                const std::string& function, const std::vector<Values>& rounds) {
+std::vector<Wholes> run_program(const Program& original, Cluster& cluster,
+                                const std::string& function, const std::vector<Wholes>& rounds) {
   Program program = original;
   const Port poison = all_transient(program);
   const Function& f = program.functions[program.function(function)];
@@ -104,7 +104,7 @@ std::vector<Values> run_program(const Program& original, Cluster& cluster,
       }
     }
   });
-  std::vector<Values> wholes(rounds.size());
+  std::vector<Wholes> wholes(rounds.size());
   for (size_t r = 0; r < rounds.size(); ++r) {
     for (const auto& [name, array] : results[r]) wholes[r][name] = whole_of(array);
   }

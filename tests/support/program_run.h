@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-using Values = std::map<std::string, Whole>;
+using Wholes = std::map<std::string, Whole>;
 
 Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
                       const std::vector<FunctionSpec>& functions);
@@ -20,11 +20,11 @@ Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::st
 /// Runs `function` once for each round, with the inputs and stored tensors of the round (others are
 /// zero) and the memory poisoned again, and returns its outputs and all stored tensors. Throws what
 /// a rank throws.
-std::vector<Values> run_program(const Program& program, Cluster& cluster,
-                                const std::string& function, const std::vector<Values>& rounds);
-inline Values run_program(const Program& program, Cluster& cluster, const std::string& function,
-                          const Values& values) {
-  return run_program(program, cluster, function, std::vector<Values>{values})[0];
+std::vector<Wholes> run_program(const Program& program, Cluster& cluster,
+                                const std::string& function, const std::vector<Wholes>& rounds);
+inline Wholes run_program(const Program& program, Cluster& cluster, const std::string& function,
+                          const Wholes& values) {
+  return run_program(program, cluster, function, std::vector<Wholes>{values})[0];
 }
 
 }  // namespace tessera::test

@@ -7,7 +7,7 @@
 #include "support/io_folder.h"
 
 namespace tessera::test {
-namespace {
+namespace TESSERA_FILE {
 
 using Messages = std::vector<ChatTemplate::Message>;
 
@@ -21,8 +21,6 @@ std::string rendered(const std::string& text, const Messages& messages = kTalk,
 
 /// What a template of one expression writes.
 std::string value(const std::string& expression) { return rendered("{{ " + expression + " }}"); }
-
-}  // namespace
 
 TEST_CASE("templates of SmolLM2, Llama 3, Mistral and Zephyr", "[chat_template]") {
   const std::string smol =
@@ -208,4 +206,5 @@ TEST_CASE("the template of a folder", "[chat_template]") {
         "io [chat template] 'DIR/tokenizer_config.json' is no JSON object");
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -10,7 +10,7 @@
 #include "tessera/build_info.h"
 
 namespace tessera {
-namespace {
+namespace TESSERA_FILE {
 
 using test::Folder;
 
@@ -355,5 +355,5 @@ TEST_CASE("unknown parts of tokenizer.json are refused by name", "[tokenizer][er
   CHECK(with("/pre_tokenizer", 1) == "io: pre_tokenizer: it is no object" + damaged);
 }
 
-}  // namespace
+}  // namespace TESSERA_FILE
 }  // namespace tessera

@@ -15,7 +15,7 @@
 
 namespace tessera::test::rules {
 
-namespace {
+namespace TESSERA_FILE {
 
 using Raw = cudnnBackendDescriptor_t;
 using Sizes = std::vector<int64_t>;
@@ -415,8 +415,6 @@ struct Scaled : TwoGpus {
   }
 };
 
-}  // namespace
-
 TEST_CASE(kInChild, "[.cudnn_library]") {
   using Find = bool (*)(const std::string& name, std::string& where);
   void* cuda = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
@@ -712,4 +710,5 @@ TEST_CASE("cuDNN's convolutions round float32 where that is chosen, and fit into
   CHECK(gpu.take_misuses().empty());
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test::rules

@@ -6,7 +6,7 @@
 
 namespace tessera::test::rules {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// What the stand-in of NVRTC makes of a kernel that does nothing.
 std::string code(const std::string& arch) {
@@ -52,8 +52,6 @@ struct TwoGpus {
     CHECK(rules::cuGraphDestroy(graph) == CUDA_SUCCESS);
   }
 };
-
-}  // namespace
 
 TEST_CASE("rules of the driver: cuInit() first, then a context of the thread", "[cuda]") {
   CudaEmulator gpu;
@@ -331,4 +329,5 @@ TEST_CASE("what the driver refuses is a device error with the call, its cause an
                [&] { gpu.graphs().end_capture(stream); });
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test::rules

@@ -12,7 +12,7 @@
 
 namespace tessera::test::rules {
 
-namespace {
+namespace TESSERA_FILE {
 
 #define NCCL(name) reinterpret_cast<decltype(&::name)>(find_nccl(#name))
 #define LT(name) reinterpret_cast<decltype(&::name)>(find_cublaslt(#name))
@@ -59,8 +59,6 @@ struct TwoRanks {
     CHECK(state(rank) == ncclSuccess);
   }
 };
-
-}  // namespace
 
 TEST_CASE("rules of NCCL: a communicator is polled until it has joined, and after calls",
           "[cuda]") {
@@ -195,4 +193,5 @@ TEST_CASE("rules of cuBLASLt: types, shapes, alignment and workspace", "[cuda]")
   CHECK(multiply(&one, memory, workspace, kWorkspace) == CUBLAS_STATUS_EXECUTION_FAILED);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test::rules

@@ -20,7 +20,7 @@
 
 namespace tessera::test {
 
-namespace {
+namespace TESSERA_FILE {
 
 /// An environment variable for the time of a test.
 class With {
@@ -60,8 +60,6 @@ void expect_refused(CudaEmulator& gpu, int ranks, ErrorKind kind,
                     const std::vector<std::string>& words) {
   expect_error(kind, words, [&] { train(gpu, ranks, 1); });
 }
-
-}  // namespace
 
 TEST_CASE("soft landing: nothing is told where nothing is left out", "[cuda]") {
   CudaEmulator gpus(2);
@@ -357,4 +355,5 @@ TEST_CASE("the stream of transfers goes before that of kernels", "[cuda]") {
   CHECK(streams[1]->is_urgent);
 }
 
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test
