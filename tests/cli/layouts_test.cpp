@@ -1,5 +1,5 @@
-// The layouts that the manual's pages name: verify knows them, and they equal one rank in every
-// dtype.
+// The layouts that the manual's pages name: verify knows them. That they equal one rank in every
+// dtype is in a page of the reference, which scripts/reference checks.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -74,25 +74,6 @@ TEST_CASE("the layouts of the manual's commands are those that verify checks", "
     }
   }
   CHECK(found >= 20);
-}
-
-TEST_CASE("every documented layout equals one rank in every dtype", "[cli][slow]") {
-  const Folder f;
-  const std::vector<std::pair<std::string, std::vector<const char*>>> runs = {
-      {TESSERA_CLI " verify gpt",
-       {"data:2;model:2", "pod:2;data:2", "context:4", "data:2;context:2;model:2"}},
-      {TESSERA_EXPERTS " verify experts", {"data:2;expert:2", "expert:2;model:2"}}};
-  for (const auto& [program, meshes] : runs) {
-    for (const char* dtype : {"float32", "bfloat16", "float16"}) {
-      for (const char* mesh : meshes) {
-        INFO(program << " " << mesh << " " << dtype);
-        expect_success(run_in(f, program,
-                              std::string("--layouts documented --steps 2 --mesh '") + mesh +
-                                  "' --dtype " + dtype + " --json v.json"));
-        for (const auto& row : json_of(f, "v.json")["by_layout"]) CHECK(row["equal"] == true);
-      }
-    }
-  }
 }
 
 TEST_CASE(

@@ -2,91 +2,45 @@
 // change nothing, and every piece of work is ordered by streams and events.
 #include "base/fail.h"
 #include "gpu/emulator.h"
+#include "gpu/rows_on_gpu.h"
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/fed_experts.h"
 #include "support/gpt_run.h"
-#include "support/reference.h"
 
 namespace tessera::test {
 
 namespace TESSERA_FILE {
 
-struct Compiled {
-  std::unique_ptr<BuiltCase> built;
-  std::array<std::vector<Whole>, 2> expected;
-  std::unique_ptr<Session> session;
-};
-
-/// Values of the third of three runs of each round: regions are captured in the second one.
-std::array<std::vector<Whole>, 2> run_again(const BuiltCase& built, Session& session) {
-  std::array<std::vector<Whole>, 2> values;
-  for (int again = 0; again < 3; ++again) {
-    for (size_t r = 0; r < values.size(); ++r) {
-      built.feed(session, built.rounds[r]);
-      session.run("all");
-      values[r].clear();
-      for (const Tensor& t : built.fetched())
-        values[r].push_back(whole_of(session.fetch(t.name())));
-    }
-  }
-  return values;
-}
-
-std::string compare(const Compiled& row, double tolerance) {
-  std::string errors;
-  const auto values = run_again(*row.built, *row.session);
-  const std::vector<Tensor> tensors = row.built->fetched();
-  for (size_t r = 0; r < values.size(); ++r) {
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const bool is_loss = !row.built->loss().empty() && tensors[i].id() == row.built->loss().id();
-      const double error = relative_error(values[r][i], row.expected[r][i], is_loss ? 1.0 : 1e-3);
-      if (!(error <= tolerance)) {
-        errors += fmt::format("\n{} run {}: '{}' is off by {:.3g}", row.built->row().name, r + 1,
-                              tensors[i].name(), error);
-      }
-    }
-  }
-  return errors;
-}
-
-/// All rows are compiled for the GPU before the first one runs: their kernels become one library.
-std::string compare_rows(const std::vector<OpCase>& cases, DType type, double tolerance) {
-  Clusters clusters;
-  std::vector<Compiled> rows;
-  for (const OpCase& row : cases) {
-    Compiled c;
-    c.built = std::make_unique<BuiltCase>(row, type);
-    c.expected = c.built->run(clusters.of(1), Mesh::parse("x:1"), "");
-    c.session = c.built->compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
-    rows.push_back(std::move(c));
-  }
-  std::string errors;
-  for (const Compiled& row : rows) errors += compare(row, tolerance);
-  return errors;
-}
+/// Regions are captured in the second of two runs; then other values are fed.
+constexpr int kRuns = 2;
 
 TEST_CASE("every row of op_cases has the CPU's values on an emulated GPU", "[cuda][slow]") {
   CudaEmulator gpu;
   const WithEmulator here(gpu);
-  CHECK(compare_rows(op_cases(), DType::float32, 2e-5) == "");
+  CHECK(errors_of_rows(op_cases(), DType::float32, kRuns) == "");
   CHECK(gpu.texts().size() > 100);
   CHECK(gpu.graph_launches > 100);
   CHECK(gpu.matmuls > 100);
 }
 
-TEST_CASE("every row has the CPU's values in float64 on an emulated GPU", "[cuda][slow]") {
+// Formulas are those of the CPU, and what is generated for a row differs little: a third of them
+// has every kind of kernel with vectors and partial sums of float64.
+TEST_CASE("rows have the CPU's values in float64 on an emulated GPU", "[cuda][slow]") {
   CudaEmulator gpu;
   const WithEmulator here(gpu);
-  CHECK(compare_rows(op_cases(), DType::float64, 1e-11) == "");
+  const size_t step = std::getenv("TESSERA_LONG") != nullptr ? 1 : 3;
+  std::vector<OpCase> rows = op_cases();
+  std::erase_if(rows, [&, i = size_t{0}](const OpCase&) mutable { return i++ % step != 0; });
+  CHECK(errors_of_rows(rows, DType::float64, kRuns) == "");
 }
 
 TEST_CASE("contractions are right without a library of matmuls", "[cuda][slow]") {
   CudaEmulator gpu;
   gpu.has_matmuls = false;
   const WithEmulator here(gpu);
-  CHECK(compare_rows(product_cases(), DType::float32, 2e-5) == "");
+  CHECK(errors_of_rows(product_cases(), DType::float32, kRuns) == "");
   CHECK(gpu.matmuls == 0);
 }
 

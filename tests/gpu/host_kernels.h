@@ -1,10 +1,14 @@
 // Kernels of a GPU as functions of the host. Either the text that NVRTC gets is compiled as C++,
-// with tests/gpu/cuda_shim.h, once a process for whatever GPU asks for it; or NVRTC compiles it,
-// and its PTX is executed (gpu/ptx): slower, but it is what a GPU would be given, with checks of
-// every access.
+// with tests/gpu/cuda_shim.h, once for all processes that ask for it; or NVRTC compiles it, and its
+// PTX is executed (gpu/ptx): slower, but it is what a GPU would be given, with checks of every
+// access.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,5 +40,39 @@ KernelsAs kernels_by_default();
 void announce_host_kernel(const std::string& text, KernelsAs as = kernels_by_default());
 /// Compiles all announced texts if this one has not been. Throws with the compiler's output.
 const HostKernel& host_kernel(const std::string& text, KernelsAs as = kernels_by_default());
+
+/// Kernels compiled as C++, and kept in a folder that several processes may share. What lies there
+/// is found by a hash of all that decides the code: the kernel, the headers, the compiler and its
+/// flags. What is damaged is compiled again.
+class KeptKernels {
+ public:
+  /// source: where the library's source is.
+  KeptKernels(std::filesystem::path folder, std::filesystem::path source);
+  ~KeptKernels();
+  void announce(const std::string& text);
+  /// Compiles all announced texts that the folder lacks if this is not there yet. Throws with the
+  /// compiler's output.
+  const HostKernel& get(const std::string& text);
+  int compiled() const { return compiled_; }  ///< those that the folder lacked
+
+ private:
+  class Kernel;
+  static constexpr size_t kKernelsOfFile = 8;  ///< else several files are compiled side by side
+  void prepare();
+  void precompile_headers();
+  bool load(Kernel& kernel);
+  void compile_waiting();
+  void compile(const std::vector<Kernel*>& kernels);
+
+  const std::filesystem::path folder_, source_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<Kernel>> kernels_;  ///< by text
+  std::vector<Kernel*> waiting_;
+  std::map<std::string, void*> libraries_;  ///< by name, those that are whole
+  std::string command_;                     ///< the compiler's
+  std::filesystem::path headers_;           ///< one header with all that kernels include
+  uint64_t hash_ = 0;                       ///< of both
+  int compiled_ = 0;
+};
 
 }  // namespace tessera::test

@@ -1,8 +1,10 @@
 // The targets of libFuzzer (tests/fuzz) on inputs of a seeded mutator: no crash, no hang, nothing
-// thrown but Errors. TESSERA_FUZZ says how many inputs a target gets.
+// thrown but Errors. TESSERA_FUZZ says how many inputs a target gets. And those that libFuzzer
+// itself found.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <fstream>
 #include <random>
 
 #include "base/crc32c.h"
@@ -11,6 +13,7 @@
 #include "io/manifest.h"
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
+#include "tokenizer/encoder.h"
 
 using namespace tessera::test;
 
@@ -112,6 +115,24 @@ TEST_CASE("manifests: numbers that are not whole are refused") {
         in + "9223372036854775808" + stands);
   CHECK(answer("[4,6]", "[4,6.5]") == in + "6.5" + stands);
   CHECK(answer("\"bytes\":10", "\"bytes\":[]") == in + "array" + stands);
+}
+
+// An input a line, in base64: those that scripts/fuzz found to run a branch that no other one runs,
+// and those with which it found a fault.
+TEST_CASE("fuzz: what libFuzzer found is read or refused", "[fuzz]") {
+  for (const FuzzTarget& target : fuzz_targets()) {
+    DYNAMIC_SECTION(target.name) {
+      std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tests/fuzz/corpus/") + target.name);
+      int number = 0;
+      for (std::string line; std::getline(file, line);) {
+        INFO("line " << ++number);
+        const auto input = tessera::base64_decoded(line);
+        REQUIRE(input);
+        target.run(*input);
+      }
+      CHECK(number > 0);
+    }
+  }
 }
 
 TEST_CASE("fuzz: hostile files and texts are read or refused", "[fuzz]") {

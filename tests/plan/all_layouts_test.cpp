@@ -76,9 +76,10 @@ TEST_CASE("plan: of small graphs no layouts of single tensors are played faster"
           "[plan][choice][slow]") {
   std::mt19937_64 random(31);
   constexpr double kFewest = 50, kMost = 6600;  // layouts of a graph
+  constexpr int kGraphs = 24;
   int graphs = 0, trained = 0, split_twice = 0;
   double known = 0;
-  for (int i = 0; i < 600 && graphs < 50; ++i) {
+  for (int i = 0; i < 300 && graphs < kGraphs; ++i) {
     const bool two = i % 3 == 2, trains = i % 3 == 1 || i % 12 == 2;
     const SmallStep step(random, static_cast<int>((two || trains ? 1 : 2) + random() % 2), trains);
     const Mesh mesh = Mesh::parse(two ? "a:2;b:2" : "a:4");
@@ -104,15 +105,15 @@ TEST_CASE("plan: of small graphs no layouts of single tensors are played faster"
                                  << to_string(found));
     CHECK(found.best.seconds <= least.seconds * (1 + 1e-9));
     CHECK(found.tensors.floor <= least.seconds * (1 + 1e-9));
-    known += found.tensors.floor / least.seconds / 50;
+    known += found.tensors.floor / least.seconds / kGraphs;
     // What is stored otherwise than it is read is not among all layouts.
     if (found.best.zero == 0) CHECK(found.best.seconds >= least.seconds * (1 - 1e-9));
   }
-  CHECK(graphs == 50);
+  CHECK(graphs == kGraphs);
   INFO("the bound is " << known << " of the least time");
   CHECK(known > 0.5);
-  CHECK(trained >= 10);
-  CHECK(split_twice >= 10);
+  CHECK(trained >= 5);
+  CHECK(split_twice >= 5);
 }
 
 }  // namespace TESSERA_FILE
