@@ -6,6 +6,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/drawn_convs.h"
 #include "program/contract_kinds.h"
+#include "tessera/tessera.h"
 
 namespace tessera::test {
 namespace TESSERA_FILE {
@@ -109,6 +110,47 @@ TEST_CASE("no number of threads changes a bit of a convolution", "[kernels][conv
     const Step step = drawn_convolution(draw);
     INFO("convolution " << i << ", result " << step.attrs.get<int64_t>("result"));
     check_threads(step);
+  }
+}
+
+/// All parameters after some steps of a gpt that is large enough for several threads.
+std::map<std::string, Array> parameters_after_steps(int threads) {
+  nn::GptOptions options;
+  options.layers = 2, options.length = 64, options.batch = 16;
+  Graph g;
+  const nn::Model model = nn::gpt(g, options);
+  Tensor lr = g.input("lr", {}, DType::float32);
+  minimize(model.loss, lr, adam({}), {});
+  Cluster cluster = Cluster::threads(1);
+  Session session(
+      g, cluster,
+      CompileOptions{
+          Mesh::parse("data:1"), Layout::parse(""), {{"train", {model.loss}, true}}, 1, threads});
+  Array rate(DType::float32, {}, {});
+  rate.data<float>()[0] = 1e-3f;
+  session.feed("lr", rate);
+  for (const Tensor& input : model.inputs) {
+    Array tokens(DType::int32, {"batch", "length"}, {options.batch, options.length});
+    for (int64_t i = 0; i < tokens.elements(); ++i)
+      tokens.data<int32_t>()[i] = static_cast<int32_t>(i * 7919 % 251);
+    session.feed(input.name(), tokens);
+  }
+  for (int step = 0; step < 4; ++step) session.run("train");
+  std::map<std::string, Array> parameters;
+  for (const Tensor& p : g.parameters()) parameters.emplace(p.name(), session.fetch(p.name()));
+  return parameters;
+}
+
+TEST_CASE("no number of threads changes a bit of the parameters after some steps", "[kernels]") {
+  const auto one = parameters_after_steps(1);
+  CHECK(one.size() > 10);
+  for (const int threads : {2, 3, 4}) {
+    INFO(threads << " threads");
+    for (const auto& [name, value] : parameters_after_steps(threads)) {
+      INFO(name);
+      const float *got = value.data<float>(), *want = one.at(name).data<float>();
+      CHECK(std::equal(want, want + value.elements(), got));
+    }
   }
 }
 
