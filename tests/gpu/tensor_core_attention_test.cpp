@@ -8,11 +8,11 @@
 #include "base/float16.h"
 #include "gpu/emulator.h"
 #include "gpu/host_kernels.h"
+#include "gpu/rows_on_gpu.h"
 #include "ops/attention_cases.h"
 #include "ops/op_cases_run.h"
 #include "support/catch.h"
 #include "support/gpt_run.h"
-#include "support/reference.h"
 
 namespace tessera::test {
 
@@ -185,25 +185,12 @@ TEST_CASE("attention with biases by distance and dropout has the values of float
 }
 
 TEST_CASE("attention of a Program on tensor cores has the CPU's values", "[cuda][slow]") {
+  std::vector<OpCase> rows = op_cases();
+  std::erase_if(rows, [](const OpCase& row) { return !row.name.starts_with("attention"); });
   for (const DType type : {kBrain, kHalf}) {
     CudaEmulator gpu;
     const WithEmulator here(gpu);
-    Clusters clusters;
-    for (const OpCase& row : op_cases()) {
-      if (!row.name.starts_with("attention")) continue;
-      INFO(row.name << " " << to_string(type));
-      const BuiltCase built(row, type);
-      const auto expected = built.run(clusters.of(1), Mesh::parse("x:1"), "");
-      auto session = built.compile(clusters.of(1), Mesh::parse("x:1"), "", "cuda");
-      built.feed(*session, built.rounds[0]);
-      session->run("all");
-      const std::vector<Tensor> tensors = built.fetched();
-      for (size_t i = 0; i < tensors.size(); ++i) {
-        const double error =
-            relative_error(whole_of(session->fetch(tensors[i].name())), expected[0][i], 1e-2);
-        CHECK(error < (type == kBrain ? 0x1p-6 : 0x1p-8));
-      }
-    }
+    CHECK(errors_of_rows(rows, type) == "");
     const std::vector<std::string> texts = gpu.texts();
     CHECK(std::any_of(texts.begin(), texts.end(), [](const std::string& text) {
       return text.find("tensor_attention_grad_keys") != std::string::npos;

@@ -99,10 +99,10 @@ TEST_CASE("soft landing: train prints what the device tells after it has tried",
   const WithEmulator here(gpu);
   const Folder folder;
   std::vector<std::string> words = {
-      "tessera", "train", "gpt",      "--data",   TESSERA_SOURCE_DIR "/data/moby-dick.txt",
-      "--steps", "3",     "--batch",  "2",        "--device",
-      "cuda",    "--set", "layers=1", "length=8", "d_model=16",
-      "heads=2"};
+      "tessera", "train", "gpt",       "--data",   TESSERA_SOURCE_DIR "/data/moby-dick.txt",
+      "--steps", "3",     "--batch",   "2",        "--device",
+      "cuda",    "--set", "layers=1",  "length=8", "d_model=16",
+      "heads=2", "ff=32", "held_out=0"};
   std::vector<char*> args;
   for (std::string& word : words) args.push_back(word.data());
   const std::string path = folder.dir + "/out.txt";
