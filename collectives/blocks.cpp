@@ -51,9 +51,9 @@ Strided kept_part(const Collective& c, int ranks, int from) {
 
 int64_t counted_elements(const Collective& c, int to) {
   const int64_t rows = c.counts[to];
-  check(rows >= 0 && rows <= c.post / c.row,
-        "[all_to_all] {} rows for rank {} of a block of {} ({})", rows, to, c.post / c.row,
-        c.site.text);
+  TESSERA_CHECK(rows >= 0 && rows <= c.post / c.row,
+                "[all_to_all] {} rows for rank {} of a block of {} ({})", rows, to, c.post / c.row,
+                c.site.text);
   return rows * c.row;
 }
 

@@ -21,13 +21,13 @@ void require_product(const Collective& c, std::initializer_list<int64_t> factors
   int64_t bytes = 1;
   bool zero = false, good = true;
   for (int64_t factor : factors) {
-    require(factor >= 0, "[{}] a count is {}; counts are 0 or more{}", to_string(c.kind), factor,
-            site_of(c));
+    TESSERA_REQUIRE(factor >= 0, "[{}] a count is {}; counts are 0 or more{}", to_string(c.kind),
+                    factor, site_of(c));
     zero = zero || factor == 0;
     if (factor > 0) good = good && !__builtin_mul_overflow(bytes, factor, &bytes);
   }
-  require(zero || good, "[{}] the operand has more than 2^63 bytes; check the counts{}",
-          to_string(c.kind), site_of(c));
+  TESSERA_REQUIRE(zero || good, "[{}] the operand has more than 2^63 bytes; check the counts{}",
+                  to_string(c.kind), site_of(c));
 }
 
 void check_counts(const Collective& c, int size) {
@@ -48,54 +48,59 @@ void check_counts(const Collective& c, int size) {
 
 void check_rows(const Collective& c) {
   if (c.counts == nullptr) return;
-  require(c.kind == CollectiveKind::all_to_all, "[{}] only an all_to_all has counts{}",
-          to_string(c.kind), site_of(c));
-  require(c.pre == 1 && c.s == 1 && c.mid == 1 && c.c == 1 && c.row > 0 && c.post % c.row == 0,
-          "[all_to_all] counts of rows of {} elements in blocks of {} x {} x {} x {} x {}; a block "
-          "consists of whole rows{}",
-          c.row, c.pre, c.s, c.mid, c.c, c.post, site_of(c));
+  TESSERA_REQUIRE(c.kind == CollectiveKind::all_to_all, "[{}] only an all_to_all has counts{}",
+                  to_string(c.kind), site_of(c));
+  TESSERA_REQUIRE(
+      c.pre == 1 && c.s == 1 && c.mid == 1 && c.c == 1 && c.row > 0 && c.post % c.row == 0,
+      "[all_to_all] counts of rows of {} elements in blocks of {} x {} x {} x {} x {}; a block "
+      "consists of whole rows{}",
+      c.row, c.pre, c.s, c.mid, c.c, c.post, site_of(c));
 }
 
 void check_exchange(const Collective& c, int rank, int size) {
   for (const auto* lists : {&c.send, &c.recv}) {
-    require(static_cast<int>(lists->size()) == size,
-            "[exchange] {} lists of runs for {} ranks; give one list, perhaps empty, per rank{}",
-            lists->size(), size, site_of(c));
+    TESSERA_REQUIRE(
+        static_cast<int>(lists->size()) == size,
+        "[exchange] {} lists of runs for {} ranks; give one list, perhaps empty, per rank{}",
+        lists->size(), size, site_of(c));
     for (const auto& runs : *lists) {
       for (const Run& run : runs) {
-        require(run.offset >= 0 && run.length >= 0, "[exchange] a run of {} elements at {}{}",
-                run.length, run.offset, site_of(c));
+        TESSERA_REQUIRE(run.offset >= 0 && run.length >= 0,
+                        "[exchange] a run of {} elements at {}{}", run.length, run.offset,
+                        site_of(c));
       }
     }
   }
-  require(total(c.send[rank]) == total(c.recv[rank]),
-          "[exchange] rank {} sends itself {} elements but expects {}; the totals must be equal{}",
-          rank, total(c.send[rank]), total(c.recv[rank]), site_of(c));
+  TESSERA_REQUIRE(
+      total(c.send[rank]) == total(c.recv[rank]),
+      "[exchange] rank {} sends itself {} elements but expects {}; the totals must be equal{}",
+      rank, total(c.send[rank]), total(c.recv[rank]), site_of(c));
 }
 
 void check_combiner(const Collective& c) {
   const bool logical = c.combiner == Combiner::any || c.combiner == Combiner::all;
   const bool bytes = c.dtype == DType::bool_ || c.dtype == DType::uint8;
-  require(!logical || bytes, "[{}] {} takes bool or uint8, not {}; compare with 0 first{}",
-          to_string(c.kind), to_string(c.combiner), to_string(c.dtype), site_of(c));
+  TESSERA_REQUIRE(!logical || bytes, "[{}] {} takes bool or uint8, not {}; compare with 0 first{}",
+                  to_string(c.kind), to_string(c.combiner), to_string(c.dtype), site_of(c));
   const bool arithmetic = c.combiner == Combiner::sum || c.combiner == Combiner::prod;
-  require(!arithmetic || c.dtype != DType::bool_,
-          "[{}] {} does not take bool; use any or all, or cast to int32{}", to_string(c.kind),
-          to_string(c.combiner), site_of(c));
+  TESSERA_REQUIRE(!arithmetic || c.dtype != DType::bool_,
+                  "[{}] {} does not take bool; use any or all, or cast to int32{}",
+                  to_string(c.kind), to_string(c.combiner), site_of(c));
 }
 
 void check_memory(const Collective& c, int rank, int size) {
   const Extent extent = extent_of(c, size, rank);
   const bool reads_in = c.kind != CollectiveKind::broadcast;
-  require(!reads_in || extent.in == 0 || c.in, "[{}] in is null{}", to_string(c.kind), site_of(c));
-  require(extent.out == 0 || c.out, "[{}] out is null{}", to_string(c.kind), site_of(c));
+  TESSERA_REQUIRE(!reads_in || extent.in == 0 || c.in, "[{}] in is null{}", to_string(c.kind),
+                  site_of(c));
+  TESSERA_REQUIRE(extent.out == 0 || c.out, "[{}] out is null{}", to_string(c.kind), site_of(c));
   if (!reads_in || extent.in == 0 || extent.out == 0) return;
   if (c.kind == CollectiveKind::all_reduce && c.in == c.out) return;
   const auto in = reinterpret_cast<uintptr_t>(c.in), out = reinterpret_cast<uintptr_t>(c.out);
   const auto bytes = static_cast<uintptr_t>(size_of(c.dtype));
-  require(in + extent.in * bytes <= out || out + extent.out * bytes <= in,
-          "[{}] in and out overlap; only all_reduce works in place, with in == out{}",
-          to_string(c.kind), site_of(c));
+  TESSERA_REQUIRE(in + extent.in * bytes <= out || out + extent.out * bytes <= in,
+                  "[{}] in and out overlap; only all_reduce works in place, with in == out{}",
+                  to_string(c.kind), site_of(c));
 }
 
 }  // namespace
@@ -108,9 +113,9 @@ void Communicator::check_operands(const Collective& collective) const {
     check_combiner(collective);
   }
   if (collective.kind == CollectiveKind::broadcast) {
-    require(collective.root >= 0 && collective.root < size_,
-            "[broadcast] root {} is not a rank of a group of {}{}", collective.root, size_,
-            site_of(collective));
+    TESSERA_REQUIRE(collective.root >= 0 && collective.root < size_,
+                    "[broadcast] root {} is not a rank of a group of {}{}", collective.root, size_,
+                    site_of(collective));
   }
   if (collective.kind == CollectiveKind::exchange) check_exchange(collective, rank_, size_);
   check_memory(collective, rank_, size_);
@@ -121,15 +126,15 @@ std::unique_ptr<Operation> Communicator::prepare(const Collective& collective) {
 }
 
 std::unique_ptr<Operation> Communicator::prepare(const std::vector<Collective>& collectives) {
-  require(!collectives.empty(), "[prepare] no collective is given");
+  TESSERA_REQUIRE(!collectives.empty(), "[prepare] no collective is given");
   for (const Collective& c : collectives) {
     check_operands(c);
     const bool alone = c.kind == CollectiveKind::broadcast || c.kind == CollectiveKind::barrier ||
                        c.counts != nullptr;
-    require(!alone || collectives.size() == 1,
-            "[{}]{} cannot be one of {} collectives of an operation; prepare it alone{}",
-            to_string(c.kind), c.counts != nullptr ? " with counts" : "", collectives.size(),
-            site_of(c));
+    TESSERA_REQUIRE(!alone || collectives.size() == 1,
+                    "[{}]{} cannot be one of {} collectives of an operation; prepare it alone{}",
+                    to_string(c.kind), c.counts != nullptr ? " with counts" : "",
+                    collectives.size(), site_of(c));
   }
   return do_prepare(collectives);
 }
@@ -168,12 +173,12 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 }
 
 void* Communicator::allocate(int64_t bytes) {
-  require(bytes >= 0, "[allocate] {} bytes; give 0 or more", bytes);
+  TESSERA_REQUIRE(bytes >= 0, "[allocate] {} bytes; give 0 or more", bytes);
   return do_allocate(bytes);
 }
 
 void Communicator::set_timeout(double seconds) {
-  require(
+  TESSERA_REQUIRE(
       std::isfinite(seconds) && seconds > 0,
       "[set_timeout] a time-out of {} seconds; it is a positive, finite number of seconds, and a "
       "large one, such as 86400, where nothing should end a wait",

@@ -85,7 +85,7 @@ int processors() {
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_local_world(int size) {
-  require(size >= 1, "[make_local_world] {} ranks; give 1 or more", size);
+  TESSERA_REQUIRE(size >= 1, "[make_local_world] {} ranks; give 1 or more", size);
   auto world = std::make_shared<LocalWorld>(size);
   world->crowded = size > processors();
   std::vector<int> ranks;

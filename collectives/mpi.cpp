@@ -54,7 +54,7 @@ std::unique_ptr<Communicator> make_mpi_world(const MpiOptions& options) {
 }
 
 std::unique_ptr<Communicator> adopt_mpi(const void* comm, const MpiOptions& options) {
-  require(comm, "[adopt_mpi] the communicator is null; pass the address of an MPI_Comm");
+  TESSERA_REQUIRE(comm, "[adopt_mpi] the communicator is null; pass the address of an MPI_Comm");
   return make(comm, options, false);
 }
 

@@ -410,7 +410,8 @@ class OpenedMpi final : public MpiApi {
   void ensure() override {
     int initialized = 0, finalized = 0;
     MPI_Finalized(&finalized);
-    require(!finalized, "[make_mpi_world] MPI has been finalized; make the world before that");
+    TESSERA_REQUIRE(!finalized,
+                    "[make_mpi_world] MPI has been finalized; make the world before that");
     MPI_Initialized(&initialized);
     if (initialized) return;
     int provided = 0;

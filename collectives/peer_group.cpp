@@ -180,10 +180,11 @@ Call call_of(const std::vector<Collective>& collectives, bool preparing) {
 }
 
 void check_totals(const Call& call, int sender, int receiver, int64_t sent, int64_t expected) {
-  require(sender < 0,
-          "{}: rank {} sends {} elements to rank {}, which expects {}; the totals of send and recv "
-          "must be equal",
-          describe(call), sender, sent, receiver, expected);
+  TESSERA_REQUIRE(
+      sender < 0,
+      "{}: rank {} sends {} elements to rank {}, which expects {}; the totals of send and recv "
+      "must be equal",
+      describe(call), sender, sent, receiver, expected);
 }
 
 }  // namespace tessera

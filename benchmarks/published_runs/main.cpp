@@ -119,8 +119,8 @@ int report_runs(const std::string& path, const std::string& machine, const std::
   const RunsReport report = simulate_runs(path, one ? &*one : nullptr, leave_out);
   print(report, leave_out);
   write_text_file(json, json.empty() ? "" : to_json(report).dump(2) + "\n");
-  require(report.failed < static_cast<int>(report.rows.size()),
-          "no row of '{}' can be predicted; the first: {}", path, report.rows[0].failure);
+  TESSERA_REQUIRE(report.failed < static_cast<int>(report.rows.size()),
+                  "no row of '{}' can be predicted; the first: {}", path, report.rows[0].failure);
   return 0;
 }
 

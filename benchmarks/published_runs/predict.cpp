@@ -286,10 +286,11 @@ Machine machine_of(const Run& run) {
   for (const char* known : {"h200", "b200", "gb200", "b300", "gb300"}) {
     if (has(known)) name = known;
   }
-  require(!name.empty(),
-          "no machine profile for gpu_kind '{}'; known are a100, h100, h200, b200, gb200, b300 and "
-          "gb300; give one with --machine",
-          run.gpu_kind);
+  TESSERA_REQUIRE(
+      !name.empty(),
+      "no machine profile for gpu_kind '{}'; known are a100, h100, h200, b200, gb200, b300 and "
+      "gb300; give one with --machine",
+      run.gpu_kind);
   Machine machine = Machine::load(name);
   const std::string source = lower(run.source);
   for (const char* unit : {"gbps", " gb/s per node"}) {

@@ -47,7 +47,7 @@ std::vector<std::pair<int, std::vector<std::string>>> records(const std::string&
       if (c == '\n') ++line;
     }
   }
-  require(!quoted, "{}: a quote that opens in line {} is never closed", path, first);
+  TESSERA_REQUIRE(!quoted, "{}: a quote that opens in line {} is never closed", path, first);
   finish();
   return result;
 }
@@ -64,8 +64,9 @@ class Record {
   Record(const std::string& path, int line, const std::map<std::string, size_t>& columns,
          const std::vector<std::string>& fields)
       : path_(path), line_(line), columns_(columns), fields_(fields) {
-    require(fields.size() == columns.size(), "{}, line {}: {} fields; the header has {} columns",
-            path, line, fields.size(), columns.size());
+    TESSERA_REQUIRE(fields.size() == columns.size(),
+                    "{}, line {}: {} fields; the header has {} columns", path, line, fields.size(),
+                    columns.size());
   }
 
   /// "" for a column that the file does not have.
@@ -79,28 +80,29 @@ class Record {
   double number(const std::string& column, double blank, double least) const {
     const std::string& field = text(column);
     if (field.empty()) {
-      require(!std::isnan(blank), "{}, line {}: '{}' is blank", path_, line_, column);
+      TESSERA_REQUIRE(!std::isnan(blank), "{}, line {}: '{}' is blank", path_, line_, column);
       return blank;
     }
     double value = 0;
     const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
-    require(error == std::errc() && end == field.data() + field.size() && value >= least,
-            "{}, line {}: '{}' is '{}', not a number of at least {}", path_, line_, column, field,
-            least);
+    TESSERA_REQUIRE(error == std::errc() && end == field.data() + field.size() && value >= least,
+                    "{}, line {}: '{}' is '{}', not a number of at least {}", path_, line_, column,
+                    field, least);
     return value;
   }
 
   int64_t whole(const std::string& column, double blank) const {
     const double value = number(column, blank, 1);
-    require(value == std::floor(value) && value <= 1e15,
-            "{}, line {}: '{}' is {}, not a whole number of at most 1e15", path_, line_, column,
-            value);
+    TESSERA_REQUIRE(value == std::floor(value) && value <= 1e15,
+                    "{}, line {}: '{}' is {}, not a whole number of at most 1e15", path_, line_,
+                    column, value);
     return static_cast<int64_t>(value);
   }
 
   template <class... Args>
   void need(bool ok, fmt::format_string<Args...> format, Args&&... args) const {
-    require(ok, "{}, line {}: {}", path_, line_, fmt::format(format, std::forward<Args>(args)...));
+    TESSERA_REQUIRE(ok, "{}, line {}: {}", path_, line_,
+                    fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
@@ -250,11 +252,13 @@ double model_flops(const Run& r) {
 
 std::vector<Run> read_runs(const std::string& path) {
   auto all = records(path);
-  require(!all.empty(), "{}: no header; the columns are {}", path, fmt::join(kColumns, ","));
+  TESSERA_REQUIRE(!all.empty(), "{}: no header; the columns are {}", path,
+                  fmt::join(kColumns, ","));
   std::map<std::string, size_t> columns;
   for (size_t c = 0; c < all[0].second.size(); ++c) columns[all[0].second[c]] = c;
   for (const std::string& name : kColumns)
-    require(columns.count(name) > 0, "{}: column '{}' is missing from the header", path, name);
+    TESSERA_REQUIRE(columns.count(name) > 0, "{}: column '{}' is missing from the header", path,
+                    name);
   std::vector<Run> runs;
   for (size_t i = 1; i < all.size(); ++i) {
     Run& run = runs.emplace_back();
@@ -271,7 +275,7 @@ std::vector<Run> read_runs(const std::string& path) {
       run.failure = e.what();
     }
   }
-  require(!runs.empty(), "{}: no runs below the header", path);
+  TESSERA_REQUIRE(!runs.empty(), "{}: no runs below the header", path);
   return runs;
 }
 

@@ -75,14 +75,15 @@ Recompute recompute_of(const std::string& policy) {
     if (word == "selective") continue;  // "selective: core_attn, mlp"
     const auto* module = std::find_if(std::begin(kModules), std::end(kModules),
                                       [&](const Module& m) { return word == m.name; });
-    require(module != std::end(kModules),
-            "recompute '{}' is none of none, full, full:LAYERS, selective, selective:EVERY, "
-            "selective-per-op, or a list of {}{}",
-            policy, fmt::join(known, ", "), word == policy ? "" : "; unknown is '" + word + "'");
+    TESSERA_REQUIRE(
+        module != std::end(kModules),
+        "recompute '{}' is none of none, full, full:LAYERS, selective, selective:EVERY, "
+        "selective-per-op, or a list of {}{}",
+        policy, fmt::join(known, ", "), word == policy ? "" : "; unknown is '" + word + "'");
     (module->is_discarded ? result.discarded : result.scopes).push_back(module->scope);
   }
-  require(!result.scopes.empty() || !result.discarded.empty(), "recompute '{}' names nothing",
-          policy);
+  TESSERA_REQUIRE(!result.scopes.empty() || !result.discarded.empty(),
+                  "recompute '{}' names nothing", policy);
   return result;
 }
 

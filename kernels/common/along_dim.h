@@ -15,14 +15,14 @@ struct AlongDim {
 /// Tensors must agree in all dims but `dim`.
 inline AlongDim along_dim(const std::vector<const TensorArg*>& tensors, int64_t dim) {
   const TensorArg& first = *tensors.at(0);
-  check(dim >= 0 && dim < static_cast<int64_t>(first.sizes.size()), "dim {} of {} dims", dim,
-        first.sizes.size());
+  TESSERA_CHECK(dim >= 0 && dim < static_cast<int64_t>(first.sizes.size()), "dim {} of {} dims",
+                dim, first.sizes.size());
   AlongDim a;
   a.size = first.sizes[dim];
   a.others.strides.resize(tensors.size());
   for (const TensorArg* t : tensors) {
-    check(t->sizes.size() == first.sizes.size(), "tensors of {} and {} dims", first.sizes.size(),
-          t->sizes.size());
+    TESSERA_CHECK(t->sizes.size() == first.sizes.size(), "tensors of {} and {} dims",
+                  first.sizes.size(), t->sizes.size());
     a.stride.push_back(t->strides[dim]);
   }
   for (int64_t d = 0; d < static_cast<int64_t>(first.sizes.size()); ++d) {

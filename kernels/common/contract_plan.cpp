@@ -143,8 +143,8 @@ ContractPlan plan_contract(const std::vector<int64_t>& kinds,
     for (Operand x : {kA, kB, kC}) {
       if (!has(x, kind)) continue;
       const bool first = size == 1;
-      check(first || sizes[x][d] == size || sizes[x][d] == 1, "contract: dim {} is {} and {}", d,
-            size, sizes[x][d]);
+      TESSERA_CHECK(first || sizes[x][d] == size || sizes[x][d] == 1,
+                    "contract: dim {} is {} and {}", d, size, sizes[x][d]);
       size = sizes[x][d] == 1 && !first ? size : sizes[x][d];
       s[x] = strides[x][d];
     }

@@ -7,8 +7,8 @@ OutOfRange out_of_range_rule(const Step& step) {
   const std::string rule = step.attrs.get<std::string>("out_of_range", "error");
   if (rule == "error") return OutOfRange::error;
   if (rule == "clamp") return OutOfRange::clamp;
-  check(rule == "zero" || rule == "drop", "out_of_range '{}' is none of error, zero, drop, clamp",
-        rule);
+  TESSERA_CHECK(rule == "zero" || rule == "drop",
+                "out_of_range '{}' is none of error, zero, drop, clamp", rule);
   return OutOfRange::drop;
 }
 

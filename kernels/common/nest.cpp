@@ -53,12 +53,14 @@ void Nest::merge() {
     sizes[d + 1] *= sizes[d];
     remove_dim(d);
   }
-  check(rank() <= kMaxDims, "a loop nest of {} dims; at most {} are supported", rank(), kMaxDims);
+  TESSERA_CHECK(rank() <= kMaxDims, "a loop nest of {} dims; at most {} are supported", rank(),
+                kMaxDims);
 }
 
 Nest make_nest(const std::vector<int64_t>& sizes, std::vector<std::vector<int64_t>> strides) {
   for (const auto& s : strides) {
-    check(s.size() == sizes.size(), "a kernel got {} strides for {} dims", s.size(), sizes.size());
+    TESSERA_CHECK(s.size() == sizes.size(), "a kernel got {} strides for {} dims", s.size(),
+                  sizes.size());
   }
   return Nest{sizes, std::move(strides)};
 }

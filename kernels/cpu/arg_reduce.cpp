@@ -25,11 +25,13 @@ class ArgReduce final : public Kernel {
         along_(along_dim({&args_.in[0], &args_.out.at(0), &args_.out.at(1)},
                          args.step->attrs.get<int64_t>("dim"))),
         max_(args.step->combiner == Combiner::max) {
-    check(max_ || args.step->combiner == Combiner::min, "arg_reduce by {}",
-          to_string(args.step->combiner));
+    TESSERA_CHECK(max_ || args.step->combiner == Combiner::min, "arg_reduce by {}",
+                  to_string(args.step->combiner));
     const DType index = args.out[1].dtype;
-    check(index == DType::int32 || index == DType::int64, "indices of type {}", to_string(index));
-    check(along_.size > 0 || along_.others.elements() == 0, "arg_reduce along a dim of size 0");
+    TESSERA_CHECK(index == DType::int32 || index == DType::int64, "indices of type {}",
+                  to_string(index));
+    TESSERA_CHECK(along_.size > 0 || along_.others.elements() == 0,
+                  "arg_reduce along a dim of size 0");
   }
 
   void run() override {

@@ -132,7 +132,7 @@ class Attention final : public Kernel {
       std::vector<int64_t> of_operand;
       for (const std::vector<int64_t>& s : loops_.strides) of_operand.push_back(s[d]);
       const int64_t size = loops_.sizes[d];
-      check(of_operand[args_in_ + 2] == 0, "attention shares keys, but not values");
+      TESSERA_CHECK(of_operand[args_in_ + 2] == 0, "attention shares keys, but not values");
       loops_.remove_dim(d);
       loops_.add_dim(size, of_operand);
       sharing_ *= size;
@@ -467,7 +467,7 @@ class Attention final : public Kernel {
                        (first_key_ + first) * step;
     const W scale = static_cast<W>(1 / (1 - plan_.dropout));
     const int64_t limit = AttentionBits::limit(plan_.dropout);
-    check(step == 1, "the random bits of neighbouring keys are {} apart", step);
+    TESSERA_CHECK(step == 1, "the random bits of neighbouring keys are {} apart", step);
     if (keys.size() == 0) return kept;
     const int64_t begin = at + keys.begin, skip = begin & 3;
     ops_.random(words, static_cast<uint64_t>(begin) >> 2, stream_, seed_,

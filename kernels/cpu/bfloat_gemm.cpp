@@ -96,7 +96,8 @@ void BfloatGemm::State::run(const void* x, const void* y, void* z, bool overwrit
       {DNNL_ARG_SRC, a.get()}, {DNNL_ARG_WEIGHTS, b.get()}, {DNNL_ARG_DST, c.get()}};
   const dnnl_status_t status =
       dnnl_primitive_execute((overwrite ? set : add).get(), stream.get(), 3, args);
-  check(status == dnnl_success, "oneDNN ended a matmul with status {}", static_cast<int>(status));
+  TESSERA_CHECK(status == dnnl_success, "oneDNN ended a matmul with status {}",
+                static_cast<int>(status));
   stream.wait();
 }
 

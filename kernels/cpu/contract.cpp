@@ -80,8 +80,8 @@ class ContractGemm final : public Kernel {
     }
     if (adds_ && plan_.packed[kC])
       read_c_ = StridedCopy(plan_.pack_sizes[kC], plan_.pack_to[kC], plan_.pack_from[kC]);
-    check(plan_.workspace == 0 || args.workspace != nullptr, "contract needs {} bytes of workspace",
-          plan_.workspace);
+    TESSERA_CHECK(plan_.workspace == 0 || args.workspace != nullptr,
+                  "contract needs {} bytes of workspace", plan_.workspace);
   }
 
   void run() override {
@@ -353,10 +353,11 @@ Sharing share_contract(const Step& step, int threads) {
 
 std::unique_ptr<Kernel> bind_contract(const KernelArgs& args) {
   const Step& step = *args.step;
-  check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
-        "contract needs operands and a result of one dtype");
+  TESSERA_CHECK(
+      step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
+      "contract needs operands and a result of one dtype");
   const bool adds = !step.pointwise.code.empty();
-  check(!adds || takes_epilogue(step), "contract has an epilogue that the CPU cannot run");
+  TESSERA_CHECK(!adds || takes_epilogue(step), "contract has an epilogue that the CPU cannot run");
   if (empty(step.out[0])) return std::make_unique<Nothing>();
   if (adds && (empty(step.in[0]) || empty(step.in[1]))) return std::make_unique<Nothing>();
   if (empty(step.in[0]) || empty(step.in[1])) return std::make_unique<ContractZero>(args.out[0]);

@@ -92,7 +92,7 @@ class Conv final : public Kernel {
     patch_ = windows_ * sizes_.inputs;
     list_blocks();
     places_.resize(spatial_.size());
-    check(args.workspace != nullptr, "conv needs {} bytes of workspace", sizes_.total());
+    TESSERA_CHECK(args.workspace != nullptr, "conv needs {} bytes of workspace", sizes_.total());
   }
 
   void run() override {
@@ -358,8 +358,9 @@ Sharing share_conv(const Step& step, int threads) {
 
 std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {
   const Step& step = *args.step;
-  check(step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
-        "conv needs operands and a result of one dtype");
+  TESSERA_CHECK(
+      step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
+      "conv needs operands and a result of one dtype");
   if (auto direct = bind_direct_conv(args, DirectPlan(step))) return direct;
   return std::make_unique<Conv>(args);
 }

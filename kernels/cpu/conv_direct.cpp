@@ -72,8 +72,8 @@ struct Call {
     dnnl_exec_arg_t args[4];
     for (int i = 0; i < count; ++i) args[i] = {ids[i], operands[i].get()};
     const dnnl_status_t status = dnnl_primitive_execute(primitive.get(), stream.get(), count, args);
-    check(status == dnnl_success, "oneDNN ends a convolution with status {}",
-          static_cast<int>(status));
+    TESSERA_CHECK(status == dnnl_success, "oneDNN ends a convolution with status {}",
+                  static_cast<int>(status));
   }
 };
 
@@ -139,7 +139,7 @@ class DirectConv final : public Kernel {
   }
 
   void place_workspace() {
-    check(args_.workspace != nullptr, "conv needs {} bytes of workspace", plan_.total());
+    TESSERA_CHECK(args_.workspace != nullptr, "conv needs {} bytes of workspace", plan_.total());
     char* at = static_cast<char*>(args_.workspace);
     const auto take = [&](int64_t bytes) { return std::exchange(at, at + bytes); };
     x_.copy = plan_.x.copied ? take(plan_.x.bytes) : nullptr;

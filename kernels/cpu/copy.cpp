@@ -33,8 +33,8 @@ class Copy final : public Kernel {
  public:
   explicit Copy(const KernelArgs& args)
       : in_(args.in.at(0)), out_(args.out.at(0)), copy_(in_.sizes, out_.strides, in_.strides) {
-    check(in_.sizes == out_.sizes && in_.dtype == out_.dtype,
-          "copy needs two views of one dtype and the same sizes");
+    TESSERA_CHECK(in_.sizes == out_.sizes && in_.dtype == out_.dtype,
+                  "copy needs two views of one dtype and the same sizes");
   }
 
   void run() override {

@@ -23,8 +23,8 @@ class CumSum final : public Kernel {
         exclusive_(args.step->attrs.get<int64_t>("exclusive", 0) != 0),
         reverse_(args.step->attrs.get<int64_t>("reverse", 0) != 0),
         along_(along_dim({&in_, &out_}, args.step->attrs.get<int64_t>("dim"))) {
-    check(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
-          "cumsum needs views of one dtype and size");
+    TESSERA_CHECK(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
+                  "cumsum needs views of one dtype and size");
   }
 
   void run() override {

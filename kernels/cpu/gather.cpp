@@ -23,10 +23,10 @@ class Gather final : public Kernel {
         indices_(args.in.at(1)),
         out_(args.out.at(0)),
         stride_(args.step->attrs.get<int64_t>("stride")) {
-    check(indices_.dtype == DType::int32 || indices_.dtype == DType::int64, "indices of type {}",
-          to_string(indices_.dtype));
-    check(weights_.dtype == out_.dtype, "gather of {} into {}", to_string(weights_.dtype),
-          to_string(out_.dtype));
+    TESSERA_CHECK(indices_.dtype == DType::int32 || indices_.dtype == DType::int64,
+                  "indices of type {}", to_string(indices_.dtype));
+    TESSERA_CHECK(weights_.dtype == out_.dtype, "gather of {} into {}", to_string(weights_.dtype),
+                  to_string(out_.dtype));
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
     const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");

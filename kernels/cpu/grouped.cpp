@@ -73,8 +73,8 @@ class Grouped final : public Kernel {
       }
       round_ = StridedCopy(sizes, z, to);
     }
-    check(args.workspace != nullptr, "a grouped product needs {} bytes of workspace",
-          plan_.at.bytes);
+    TESSERA_CHECK(args.workspace != nullptr, "a grouped product needs {} bytes of workspace",
+                  plan_.at.bytes);
     tasks_.reserve(static_cast<size_t>(plan_.groups + plan_.rows / plan_.chunk + plan_.blocks));
   }
 

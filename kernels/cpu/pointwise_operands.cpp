@@ -44,7 +44,8 @@ class OperandBinder {
   std::vector<std::vector<int64_t>> add_outputs() {
     std::vector<std::vector<int64_t>> strides;
     for (const TensorArg& out : args_.out) {
-      check(out.sizes == args_.out.at(0).sizes, "outputs of a pointwise step differ in size");
+      TESSERA_CHECK(out.sizes == args_.out.at(0).sizes,
+                    "outputs of a pointwise step differ in size");
       strides.push_back(out.strides);
     }
     const std::vector<int>& outputs = step_.pointwise.outputs;
@@ -66,16 +67,16 @@ class OperandBinder {
     const auto& sizes = args_.out.at(0).sizes;
     const Instr& instr = op.instr;
     if (instr.code == Code::load) {
-      check(op.arg->sizes == sizes,
-            "an input of a pointwise step has not the sizes of the outputs");
+      TESSERA_CHECK(op.arg->sizes == sizes,
+                    "an input of a pointwise step has not the sizes of the outputs");
       return op.arg->strides;
     }
     std::vector<int64_t> strides(sizes.size(), 0);
     if (instr.code == Code::random) {
       for (size_t d = 0; d < sizes.size(); ++d) {
         const int e = instr.expr + 3 + 2 * static_cast<int>(d);
-        check(!step_.exprs[e].depends_on_scalars(),
-              "the index strides of random numbers depend on a run-time scalar");
+        TESSERA_CHECK(!step_.exprs[e].depends_on_scalars(),
+                      "the index strides of random numbers depend on a run-time scalar");
         strides[d] = eval(args_, e);
       }
     } else if (instr.slot >= 0) {

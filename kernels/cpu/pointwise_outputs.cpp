@@ -114,9 +114,9 @@ class OutputPlanner {
     out.direct = computed && !out.stream && op.output < 0 && !is_narrow(target.dtype) &&
                  out.strides.dense(plan_.block) && !computed_before(out.reg) &&
                  find_last_read(out, target);
-    check(stored_as(target.dtype) == stored_as(op.instr.dtype),
-          "output {} of a pointwise step is {}, but its register is {}", k, to_string(target.dtype),
-          to_string(op.instr.dtype));
+    TESSERA_CHECK(stored_as(target.dtype) == stored_as(op.instr.dtype),
+                  "output {} of a pointwise step is {}, but its register is {}", k,
+                  to_string(target.dtype), to_string(op.instr.dtype));
     if (!out.direct) return;
     op.output = k;
     const TensorArg* rest = code == Code::where ? plan_.code[op.instr.c].arg : nullptr;

@@ -9,9 +9,9 @@ void choose_loop(BoundInstr& op, const PointwisePlan& plan, const KernelArgs& ar
   const Instr& instr = op.instr;
   if (is_positional(instr.code) || is_still(instr.code)) {
     if (op.arg != nullptr) {
-      check(stored_as(op.arg->dtype) == stored_as(instr.dtype),
-            "a pointwise load of {} from a {} tensor", to_string(instr.dtype),
-            to_string(op.arg->dtype));
+      TESSERA_CHECK(stored_as(op.arg->dtype) == stored_as(instr.dtype),
+                    "a pointwise load of {} from a {} tensor", to_string(instr.dtype),
+                    to_string(op.arg->dtype));
     }
     return;
   }
@@ -26,9 +26,9 @@ void choose_loop(BoundInstr& op, const PointwisePlan& plan, const KernelArgs& ar
   const int typed_by = instr.code == Code::where ? instr.b : instr.a;
   const DType operand = plan.code.at(typed_by).instr.dtype;
   const bool boolean = instr.dtype == DType::bool_;
-  check(converts(instr.code) || boolean || stored_as(operand) == stored_as(instr.dtype),
-        "the pointwise operation {} has operands of {} and a result of {}", to_string(instr.code),
-        to_string(operand), to_string(instr.dtype));
+  TESSERA_CHECK(converts(instr.code) || boolean || stored_as(operand) == stored_as(instr.dtype),
+                "the pointwise operation {} has operands of {} and a result of {}",
+                to_string(instr.code), to_string(operand), to_string(instr.dtype));
   if (op.fn != nullptr) return;
   op.fn = ops.find(instr.code, operand, instr.dtype);
   if (op.fn == nullptr) {

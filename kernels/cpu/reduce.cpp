@@ -58,8 +58,8 @@ class Reduce final : public Kernel {
  public:
   explicit Reduce(const KernelArgs& args)
       : in_(args.in.at(0)), out_(args.out.at(0)), combiner_(args.step->combiner) {
-    check(in_.sizes.size() == out_.sizes.size() && in_.dtype == out_.dtype,
-          "reduce needs two views of one dtype and the same number of dims");
+    TESSERA_CHECK(in_.sizes.size() == out_.sizes.size() && in_.dtype == out_.dtype,
+                  "reduce needs two views of one dtype and the same number of dims");
     kept_.strides.resize(2);
     reduced_.strides.resize(1);
     for (size_t d = 0; d < in_.sizes.size(); ++d) {
@@ -68,8 +68,8 @@ class Reduce final : public Kernel {
       if (out_.sizes[d] == size && !(size != 0 && out_.strides[d] == 0)) {
         kept_.add_dim(size, {in_.strides[d], out_.strides[d]});
       } else {
-        check(out_.sizes[d] == 1 || out_.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d,
-              size, out_.sizes[d]);
+        TESSERA_CHECK(out_.sizes[d] == 1 || out_.strides[d] == 0,
+                      "reduce: dim {} is {} and becomes {}", d, size, out_.sizes[d]);
         reduced_.add_dim(size, {in_.strides[d]});
       }
     }

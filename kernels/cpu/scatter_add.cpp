@@ -28,12 +28,13 @@ class ScatterAdd final : public Kernel {
         updates_(args.in.at(1)),
         out_(args.out.at(0)),
         stride_(args.step->attrs.get<int64_t>("stride")) {
-    check(indices_.dtype == DType::int32 || indices_.dtype == DType::int64, "indices of type {}",
-          to_string(indices_.dtype));
-    check(updates_.dtype == out_.dtype, "scatter_add of {} into {}", to_string(updates_.dtype),
-          to_string(out_.dtype));
-    check(!is_narrow(out_.dtype) || args.workspace != nullptr || elements_of(out_.sizes) == 0,
-          "scatter_add of {} needs a workspace", to_string(out_.dtype));
+    TESSERA_CHECK(indices_.dtype == DType::int32 || indices_.dtype == DType::int64,
+                  "indices of type {}", to_string(indices_.dtype));
+    TESSERA_CHECK(updates_.dtype == out_.dtype, "scatter_add of {} into {}",
+                  to_string(updates_.dtype), to_string(out_.dtype));
+    TESSERA_CHECK(
+        !is_narrow(out_.dtype) || args.workspace != nullptr || elements_of(out_.sizes) == 0,
+        "scatter_add of {} needs a workspace", to_string(out_.dtype));
     dim_.rule = out_of_range_rule(*args.step);
     dim_.size = args.step->attrs.get<int64_t>("size");
     nest_ = make_nest(updates_.sizes, {args.step->attrs.get<std::vector<int64_t>>("strides"),

@@ -36,7 +36,7 @@ class SplitK final : public Kernel {
         pool_(args.pool),
         is_thin_(is_thin(g)),
         adds_(!args.step->pointwise.code.empty()) {
-    check(sums_ != nullptr, "a split-K product needs a workspace");
+    TESSERA_CHECK(sums_ != nullptr, "a split-K product needs a workspace");
   }
 
   void run() override {

@@ -24,10 +24,11 @@ class TopK final : public Kernel {
         k_(args.out[0].sizes.at(static_cast<size_t>(dim_))),
         smallest_(args.step->attrs.get<int64_t>("smallest", 0) != 0) {
     const DType index = args.out[1].dtype;
-    check(index == DType::int32 || index == DType::int64, "indices of type {}", to_string(index));
-    check(args.in[0].dtype == args.out[0].dtype, "top_k of {} into {}", to_string(args.in[0].dtype),
-          to_string(args.out[0].dtype));
-    check(k_ <= along_.size, "the {} largest of {} elements", k_, along_.size);
+    TESSERA_CHECK(index == DType::int32 || index == DType::int64, "indices of type {}",
+                  to_string(index));
+    TESSERA_CHECK(args.in[0].dtype == args.out[0].dtype, "top_k of {} into {}",
+                  to_string(args.in[0].dtype), to_string(args.out[0].dtype));
+    TESSERA_CHECK(k_ <= along_.size, "the {} largest of {} elements", k_, along_.size);
     order_.resize(static_cast<size_t>(along_.size));
   }
 

@@ -159,8 +159,9 @@ std::string Arguments::number(int64_t value) {
 std::string Arguments::expr(int e) {
   const IntExpr& x = args_.step->exprs.at(static_cast<size_t>(e));
   if (!x.depends_on_scalars()) return number(x.eval(args_.coordinates, args_.scalars));
-  check(x.modulus == 0, "expression {} of '{}' has a modulus", e, args_.step->origin.name);
-  check(x.table == nullptr, "expression {} of '{}' has a table", e, args_.step->origin.name);
+  TESSERA_CHECK(x.modulus == 0, "expression {} of '{}' has a modulus", e, args_.step->origin.name);
+  TESSERA_CHECK(x.table == nullptr, "expression {} of '{}' has a table", e,
+                args_.step->origin.name);
   IntExpr fixed = x;
   fixed.scalar = -1;
   fixed.divisor = 1;

@@ -160,7 +160,7 @@ Source generate_arg_reduce(const KernelArgs& args) {
   const Lines lines(args);
   const int64_t size = lines.along.size, count = lines.count();
   if (count == 0) return {};
-  check(size > 0, "arg_reduce along a dim of size 0");
+  TESSERA_CHECK(size > 0, "arg_reduce along a dim of size 0");
   Arguments arguments(args);
   const std::string in = arguments.in(0), value = arguments.out(0), index = arguments.out(1),
                     first = arguments.expr(0);
@@ -185,7 +185,7 @@ Source generate_top_k(const KernelArgs& args) {
   const int64_t size = lines.along.size, count = lines.count();
   const auto dim = static_cast<size_t>(args.step->attrs.get<int64_t>("dim"));
   const int64_t k = args.out.at(0).sizes.at(dim);
-  check(k <= size, "the {} largest of {} elements", k, size);
+  TESSERA_CHECK(k <= size, "the {} largest of {} elements", k, size);
   if (count == 0 || k == 0) return {};
   Arguments arguments(args);
   const std::string in = arguments.in(0), value = arguments.out(0), index = arguments.out(1),

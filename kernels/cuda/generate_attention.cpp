@@ -192,11 +192,11 @@ class AttentionText {
     const size_t dk = args_.in.size() + 1, dv = dk + 1;
     for (const LoopDim& dim : dims_) {
       if (!is_shared(dim)) continue;
-      check(dim.strides[dv] == 0, "attention shares keys, but not values");
-      check(!dim.is_row, "attention shares keys, but not their segments");
+      TESSERA_CHECK(dim.strides[dv] == 0, "attention shares keys, but not values");
+      TESSERA_CHECK(!dim.is_row, "attention shares keys, but not their segments");
       for (size_t x = attention_.starts; x < attention_.starts + attention_.start_inputs; ++x)
-        check(dim.strides[x] == 0,
-              "attention shares keys, but not where they or the queries begin");
+        TESSERA_CHECK(dim.strides[x] == 0,
+                      "attention shares keys, but not where they or the queries begin");
     }
     kernels::Nest kept = nest_of([this](const LoopDim&dim) { return !is_shared(dim); }),
                   shared = nest_of([this](const LoopDim&dim) { return is_shared(dim); });

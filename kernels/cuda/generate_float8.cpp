@@ -28,8 +28,8 @@ bool can_store_float8(const std::vector<int64_t>& sizes, const std::vector<int64
 
 Source generate_float8(const KernelArgs& args, Float8 format) {
   const TensorArg &in = args.in.at(0), &out = args.out.at(0);
-  check(can_store_float8(out.sizes, out.strides, in.strides),
-        "a copy in bytes has rows of no multiple of {}", kBytes);
+  TESSERA_CHECK(can_store_float8(out.sizes, out.strides, in.strides),
+                "a copy in bytes has rows of no multiple of {}", kBytes);
   kernels::Nest nest = nest_of(out.sizes, out.strides, in.strides);
   const int64_t stride = nest.strides[1].back();
   nest.sizes.back() /= kBytes;

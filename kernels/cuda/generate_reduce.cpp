@@ -40,8 +40,8 @@ ReducedDims dims_of(const std::vector<Operand>& in, const Operand& out) {
       strides.push_back(out.strides[d]);
       dims.kept.add_dim(size, strides);
     } else {
-      check(out.sizes[d] == 1 || out.strides[d] == 0, "reduce: dim {} is {} and becomes {}", d,
-            size, out.sizes[d]);
+      TESSERA_CHECK(out.sizes[d] == 1 || out.strides[d] == 0, "reduce: dim {} is {} and becomes {}",
+                    d, size, out.sizes[d]);
       dims.reduced.add_dim(size, strides);
     }
   }
@@ -335,11 +335,11 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
   const PointwiseProgram& program = args.step->pointwise;
   const TensorArg& out = args.out.at(0);
   const DType dtype = reduced_type(program, args.in);
-  check(args.in.at(0).sizes.size() == out.sizes.size() && dtype == out.dtype,
-        "reduce needs two views of one dtype and the same number of dims");
+  TESSERA_CHECK(args.in.at(0).sizes.size() == out.sizes.size() && dtype == out.dtype,
+                "reduce needs two views of one dtype and the same number of dims");
   for (const TensorArg& other : args.out)
-    check(other.dtype == dtype && other.sizes == out.sizes && other.strides == out.strides,
-          "reduce needs results that lie alike");
+    TESSERA_CHECK(other.dtype == dtype && other.sizes == out.sizes && other.strides == out.strides,
+                  "reduce needs results that lie alike");
   const Combiner combiner = args.step->combiner;
   const bool bits = combiner == Combiner::any || combiner == Combiner::all;
   if (bits && is_floating(dtype))

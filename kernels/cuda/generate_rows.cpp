@@ -189,7 +189,7 @@ class RowsText {
       const bool fits = std::count(strides.begin(), strides.end(), 0) == 1 && strides[last] == 0 &&
                         walk_.inner_stride(static_cast<int>(k)) == 1 &&
                         args_.out[k].dtype == DType::float32;
-      check(!is_sum(k) || (fits && !plan_.streams), "rows cannot be summed in parts so");
+      TESSERA_CHECK(!is_sum(k) || (fits && !plan_.streams), "rows cannot be summed in parts so");
     }
     plan_.part = outer_.sizes[last];
     while (plan_.rows > plan_.part) plan_.rows /= 2;

@@ -33,16 +33,16 @@ std::vector<int64_t> strides_of(const Instr& instr, const KernelArgs& args) {
   const size_t rank = args.out.at(0).sizes.size();
   if (instr.code == Code::load) {
     const TensorArg& in = args.in.at(static_cast<size_t>(instr.slot));
-    check(in.sizes == args.out[0].sizes,
-          "an input of a pointwise step has not the sizes of the outputs");
+    TESSERA_CHECK(in.sizes == args.out[0].sizes,
+                  "an input of a pointwise step has not the sizes of the outputs");
     return in.strides;
   }
   std::vector<int64_t> strides(rank, 0);
   if (instr.code == Code::random) {
     for (size_t d = 0; d < rank; ++d) {
       const auto e = static_cast<int>(static_cast<size_t>(instr.expr) + 3 + 2 * d);
-      check(!args.step->exprs.at(static_cast<size_t>(e)).depends_on_scalars(),
-            "the index strides of random numbers depend on a run-time scalar");
+      TESSERA_CHECK(!args.step->exprs.at(static_cast<size_t>(e)).depends_on_scalars(),
+                    "the index strides of random numbers depend on a run-time scalar");
       strides[d] = kernels::eval(args, e);
     }
   } else if (instr.slot >= 0) {
@@ -95,7 +95,7 @@ Walk make_walk(const KernelArgs& args) {
   const auto& sizes = args.out.at(0).sizes;
   std::vector<std::vector<int64_t>> strides;
   for (const TensorArg& out : args.out) {
-    check(out.sizes == sizes, "outputs of a pointwise step differ in size");
+    TESSERA_CHECK(out.sizes == sizes, "outputs of a pointwise step differ in size");
     strides.push_back(out.strides);
   }
   for (const Instr& instr : walk.program.code) {

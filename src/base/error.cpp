@@ -27,6 +27,10 @@ const char* to_string(ErrorKind kind) {
   return "unknown";
 }
 
+void fail_formatted(ErrorKind kind, fmt::string_view text, fmt::format_args args) {
+  throw Error(kind, fmt::vformat(text, args));
+}
+
 std::string where(const std::source_location& at) {
   if (const CallerScope* caller = CallerScope::current())
     return fmt::format("{}:{}", caller->file(), caller->line());

@@ -14,23 +14,23 @@
 
 namespace tessera {
 
+/// Throws Error(kind, fmt::vformat(text, args)).
+[[noreturn]] void fail_formatted(ErrorKind kind, fmt::string_view text, fmt::format_args args);
+
 /// Throws Error(kind, formatted message).
 template <class... Args>
 [[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> text, Args&&... args) {
-  throw Error(kind, fmt::format(text, std::forward<Args>(args)...));
+  fail_formatted(kind, text, fmt::make_format_args(args...));
 }
 
-/// Throws a usage error unless `ok`.
-template <class... Args>
-void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
-  if (!ok) throw Error(ErrorKind::usage, fmt::format(text, std::forward<Args>(args)...));
-}
+/// TESSERA_REQUIRE(ok, text, args...): throws a usage error with the formatted message unless `ok`.
+/// Macros, so that the arguments of the message are evaluated only then.
+#define TESSERA_REQUIRE(ok, ...) \
+  ((ok) ? static_cast<void>(0) : ::tessera::fail(::tessera::ErrorKind::usage, __VA_ARGS__))
 
-/// Throws an internal error unless `ok`: an invariant of Tessera is broken.
-template <class... Args>
-void check(bool ok, fmt::format_string<Args...> text, Args&&... args) {
-  if (!ok) throw Error(ErrorKind::internal, fmt::format(text, std::forward<Args>(args)...));
-}
+/// The same for an internal error: an invariant of Tessera is broken.
+#define TESSERA_CHECK(ok, ...) \
+  ((ok) ? static_cast<void>(0) : ::tessera::fail(::tessera::ErrorKind::internal, __VA_ARGS__))
 
 /// A source line as text: "model.cpp:41".
 std::string where(const std::source_location& at);

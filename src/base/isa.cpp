@@ -27,9 +27,10 @@ Isa wanted() {
   if (name.empty()) return most;
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (name != kNames[i]) continue;
-    require(static_cast<Isa>(i) <= most,
-            "TESSERA_ISA is {}, but this processor has at most {}; unset it or name that one", name,
-            to_string(most));
+    TESSERA_REQUIRE(
+        static_cast<Isa>(i) <= most,
+        "TESSERA_ISA is {}, but this processor has at most {}; unset it or name that one", name,
+        to_string(most));
     return static_cast<Isa>(i);
   }
   fail(ErrorKind::usage, "TESSERA_ISA is '{}'; it may be {}", name, fmt::join(kNames, ", "));

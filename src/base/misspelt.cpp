@@ -24,11 +24,11 @@ std::optional<std::pair<Dim, Dim>> misspelt_pair(const Shape& a, const Shape& b,
 
 void require_no_misspelling(const Shape& a, const Shape& b, const std::vector<std::string>& meant) {
   const auto pair = misspelt_pair(a, b, meant);
-  require(!pair,
-          "the operands {} and {} have dims '{}' and '{}', and the result would have both; give "
-          "them one name, or broadcast() an operand if it is meant",
-          a.to_string(), b.to_string(), pair ? pair->first.name : "",
-          pair ? pair->second.name : "");
+  TESSERA_REQUIRE(
+      !pair,
+      "the operands {} and {} have dims '{}' and '{}', and the result would have both; give "
+      "them one name, or broadcast() an operand if it is meant",
+      a.to_string(), b.to_string(), pair ? pair->first.name : "", pair ? pair->second.name : "");
 }
 
 }  // namespace tessera

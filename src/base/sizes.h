@@ -17,8 +17,8 @@ inline constexpr int64_t kMostElements = (int64_t{1} << 60) - 1;
 /// Returns `n`, which `what` describes. Throws a usage error if its magnitude is above
 /// kMostElements.
 inline int64_t checked_size(Wide n, const std::string& what) {
-  require(n <= kMostElements && n >= -kMostElements,
-          "{} comes to {:.4g}; at most 2^60 can be counted", what, static_cast<double>(n));
+  TESSERA_REQUIRE(n <= kMostElements && n >= -kMostElements,
+                  "{} comes to {:.4g}; at most 2^60 can be counted", what, static_cast<double>(n));
   return static_cast<int64_t>(n);
 }
 

@@ -72,13 +72,13 @@ tessera_status call(const char* name, const Work& work) {
 }
 
 const char* given(const char* text, const char* what) {
-  require(text != nullptr, "{} is NULL", what);
+  TESSERA_REQUIRE(text != nullptr, "{} is NULL", what);
   return text;
 }
 
 template <class Handle>
 Handle* given(Handle* handle, const char* what) {
-  require(handle != nullptr, "{} is NULL", what);
+  TESSERA_REQUIRE(handle != nullptr, "{} is NULL", what);
   return handle;
 }
 
@@ -146,9 +146,9 @@ tessera_status tessera_open(const char* model, const char* const* settings, size
     given(opened, "opened");
     cli::Arguments args;
     args.model = given(model, "model");
-    require(settings != nullptr || count == 0,
-            "settings is NULL and count is {}; give as many texts key=value, or the count 0",
-            count);
+    TESSERA_REQUIRE(
+        settings != nullptr || count == 0,
+        "settings is NULL and count is {}; give as many texts key=value, or the count 0", count);
     for (size_t i = 0; i < count; ++i) args.sets.emplace_back(given(settings[i], "a setting"));
     *opened = new tessera_model{cli::resolve_without_plan(args, builtin_models())};
   });
@@ -161,10 +161,10 @@ tessera_status tessera_compile(const tessera_model* model, tessera_purpose purpo
                                tessera_session** compiled) {
   return call("tessera_compile", [&] {
     given(compiled, "compiled");
-    require(purpose == TESSERA_TRAIN || purpose == TESSERA_EVAL,
-            "the purpose is {}; give TESSERA_TRAIN ({}) or TESSERA_EVAL ({})",
-            static_cast<int>(purpose), static_cast<int>(TESSERA_TRAIN),
-            static_cast<int>(TESSERA_EVAL));
+    TESSERA_REQUIRE(purpose == TESSERA_TRAIN || purpose == TESSERA_EVAL,
+                    "the purpose is {}; give TESSERA_TRAIN ({}) or TESSERA_EVAL ({})",
+                    static_cast<int>(purpose), static_cast<int>(TESSERA_TRAIN),
+                    static_cast<int>(TESSERA_EVAL));
     cli::Job job = given(model, "model")->job;
     job.device = given(device, "device");
     if (mesh != nullptr) job.mesh = Mesh::parse(mesh);
@@ -196,10 +196,11 @@ tessera_status tessera_names(const tessera_session* session, tessera_role role,
   return call("tessera_names", [&] {
     given(session, "session");
     const int number = static_cast<int>(role);
-    require(number >= TESSERA_INPUTS && number <= TESSERA_STORED,
-            "the role is {}; give TESSERA_INPUTS ({}), TESSERA_OUTPUTS ({}) or TESSERA_STORED ({})",
-            number, static_cast<int>(TESSERA_INPUTS), static_cast<int>(TESSERA_OUTPUTS),
-            static_cast<int>(TESSERA_STORED));
+    TESSERA_REQUIRE(
+        number >= TESSERA_INPUTS && number <= TESSERA_STORED,
+        "the role is {}; give TESSERA_INPUTS ({}), TESSERA_OUTPUTS ({}) or TESSERA_STORED ({})",
+        number, static_cast<int>(TESSERA_INPUTS), static_cast<int>(TESSERA_OUTPUTS),
+        static_cast<int>(TESSERA_STORED));
     const std::vector<const char*>& all = session->names[static_cast<size_t>(number)];
     *given(names, "names") = all.data();
     *given(count, "count") = all.size();
@@ -209,8 +210,8 @@ tessera_status tessera_names(const tessera_session* session, tessera_role role,
 tessera_status tessera_type_of(tessera_session* session, const char* name, tessera_type* type) {
   return call("tessera_type_of", [&] {
     const Array shape = given(session, "session")->session->shape_of(given(name, "name"));
-    require(shape.sizes.size() <= TESSERA_MOST_DIMS, "'{}' has {} dims, more than {}", name,
-            shape.sizes.size(), TESSERA_MOST_DIMS);
+    TESSERA_REQUIRE(shape.sizes.size() <= TESSERA_MOST_DIMS, "'{}' has {} dims, more than {}", name,
+                    shape.sizes.size(), TESSERA_MOST_DIMS);
     *given(type, "type") = {};
     type->dtype = dlpack_detail::type_of(shape.dtype);
     type->ndim = static_cast<int32_t>(shape.sizes.size());

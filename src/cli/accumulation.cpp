@@ -37,8 +37,8 @@ void set_microbatch_size(const std::string& text, Job& job) {
   if (text == kAuto) return job.config.set("train.microbatches", kAuto);
   int64_t size = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  require(error == std::errc() && end == text.data() + text.size() && size >= 1,
-          "--microbatch-size '{}' is neither a number of examples nor auto", text);
+  TESSERA_REQUIRE(error == std::errc() && end == text.data() + text.size() && size >= 1,
+                  "--microbatch-size '{}' is neither a number of examples nor auto", text);
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
   const int64_t at_once = size * ranks;
   if (batch % at_once != 0 || batch == 0) {
@@ -50,10 +50,11 @@ void set_microbatch_size(const std::string& text, Job& job) {
          below > 0 ? fmt::format("batches are {} and", below) : "batch is", below + at_once);
   }
   const int64_t count = batch / at_once;
-  require(before == "1" || before == fmt::format("{}", count),
-          "--microbatch-size {} makes of train.batch {} = {}, but train.microbatches is {}; give "
-          "one of the two",
-          size, batch, factors(size, ranks, count), before);
+  TESSERA_REQUIRE(
+      before == "1" || before == fmt::format("{}", count),
+      "--microbatch-size {} makes of train.batch {} = {}, but train.microbatches is {}; give "
+      "one of the two",
+      size, batch, factors(size, ranks, count), before);
   job.config.set("train.microbatches", fmt::format("{}", count));
 }
 

@@ -28,7 +28,7 @@ std::string name_of(PipelineSchedule schedule) {
 bool has_key(const Job& job, const char* what, const std::string& name) {
   if (name.empty()) return false;
   const std::vector<ConfigKey>& keys = job.spec->keys;
-  require(
+  TESSERA_REQUIRE(
       std::any_of(keys.begin(), keys.end(), [&](const ConfigKey& key) { return key.name == name; }),
       "ModelSpec::{} of model '{}' is '{}', which is none of its keys", what, job.spec->name, name);
   return true;
@@ -126,8 +126,8 @@ PlanModel model_of(const Job& job) {
 PlanOptions options_of(const Arguments& args, const Job& job) {
   PlanOptions options;
   options.layout = job.layout;
-  require(!args.seconds || *args.seconds > 0, "--plan-time is {} s; it must be more than 0",
-          args.seconds.value_or(0));
+  TESSERA_REQUIRE(!args.seconds || *args.seconds > 0, "--plan-time is {} s; it must be more than 0",
+                  args.seconds.value_or(0));
   if (args.seconds) options.seconds = *args.seconds;
   if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
   return options;

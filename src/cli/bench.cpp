@@ -117,8 +117,8 @@ class Bench {
     mesh_ = Mesh::parse(args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks()))
                                           : args.mesh);
     dtype_ = parse_dtype(args.dtype.c_str());
-    require(is_floating(dtype_), "--dtype {}: bench knows float32, float64, bfloat16 and float16",
-            args.dtype);
+    TESSERA_REQUIRE(is_floating(dtype_),
+                    "--dtype {}: bench knows float32, float64, bfloat16 and float16", args.dtype);
     report_ = {{"what", kind}, {"steps", repeats_}, {"results", nlohmann::json::array()}};
   }
 
@@ -206,7 +206,7 @@ class Bench {
   }
 
   void matmul(Cluster& cluster, int64_t size) {
-    require(size > 0, "--size {}: a matrix has at least one row", size);
+    TESSERA_REQUIRE(size > 0, "--size {}: a matrix has at least one row", size);
     Work work;
     build_matmul(work, mesh_, size, dtype_, args_.layout);
     Session session(work.graph, cluster, options_of(work));
@@ -221,10 +221,11 @@ class Bench {
 
   void collective(Cluster& cluster, int64_t size) {
     const int64_t ranks = mesh_.size();
-    require(ranks > 1, "{} on mesh '{}' of one rank sends nothing; give a --mesh of several", kind_,
-            mesh_.to_string());
-    require(size >= ranks * ranks, "--size {}: {} ranks need {} elements or more", size, ranks,
-            ranks * ranks);
+    TESSERA_REQUIRE(ranks > 1,
+                    "{} on mesh '{}' of one rank sends nothing; give a --mesh of several", kind_,
+                    mesh_.to_string());
+    TESSERA_REQUIRE(size >= ranks * ranks, "--size {}: {} ranks need {} elements or more", size,
+                    ranks, ranks * ranks);
     Work work;
     const CollectiveKind kind = find_collective(kind_).value();
     build_collective(work, mesh_, kind, size, dtype_);
@@ -257,16 +258,17 @@ class Bench {
 int bench(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   const std::string& kind = args.words[0];
-  require(std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end(),
-          "bench cannot measure '{}'{}", kind, suggestion(kind, kKinds));
-  require(kind == "train" || args.words.size() == 1,
-          "bench {} takes no '{}'; only train has a model", kind, args.words.back());
+  TESSERA_REQUIRE(std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end(),
+                  "bench cannot measure '{}'{}", kind, suggestion(kind, kKinds));
+  TESSERA_REQUIRE(kind == "train" || args.words.size() == 1,
+                  "bench {} takes no '{}'; only train has a model", kind, args.words.back());
   const bool trains = kind == "train";
-  require(!trains || args.sizes.empty(), "bench train takes no --size; its sizes are in --set");
-  require(trains || args.sets.empty(), "bench {} takes no --set; only train has a configuration",
-          kind);
-  require(trains || kind == "matmul" || args.layout.empty(),
-          "bench {} takes no --layout: it is what makes the collective", kind);
+  TESSERA_REQUIRE(!trains || args.sizes.empty(),
+                  "bench train takes no --size; its sizes are in --set");
+  TESSERA_REQUIRE(trains || args.sets.empty(),
+                  "bench {} takes no --set; only train has a configuration", kind);
+  TESSERA_REQUIRE(trains || kind == "matmul" || args.layout.empty(),
+                  "bench {} takes no --layout: it is what makes the collective", kind);
   Bench b(args, kind);
   if (kind == "train") {
     b.train(models);

@@ -27,19 +27,21 @@ bool computes_in(const Graph& graph, const Tensor& loss, DType dtype) {
 }
 
 void require_loss(const std::string& name, const nn::Model& model) {
-  require(!model.loss.empty(), "the build of model '{}' gives no loss; set nn::Model::loss", name);
-  require(model.loss.shape().rank() == 0,
-          "the loss of model '{}' is {}; it must be a scalar, as mean_all() makes", name,
-          model.loss.shape().to_string());
+  TESSERA_REQUIRE(!model.loss.empty(), "the build of model '{}' gives no loss; set nn::Model::loss",
+                  name);
+  TESSERA_REQUIRE(model.loss.shape().rank() == 0,
+                  "the loss of model '{}' is {}; it must be a scalar, as mean_all() makes", name,
+                  model.loss.shape().to_string());
 }
 
 void require_inputs(const std::string& name, const nn::Model& model, int64_t batch, bool partial) {
   for (const Tensor& input : model.inputs) {
     const int d = input.shape().find("batch");
-    require(d >= 0 && input.shape()[d].size == batch && input.shape()[d].is_bounded == partial,
-            "input '{}' of model '{}' is {}, without the dim nn::batch_dim({}, {}) that its build "
-            "was asked for",
-            input.name(), name, input.shape().to_string(), batch, partial);
+    TESSERA_REQUIRE(
+        d >= 0 && input.shape()[d].size == batch && input.shape()[d].is_bounded == partial,
+        "input '{}' of model '{}' is {}, without the dim nn::batch_dim({}, {}) that its build "
+        "was asked for",
+        input.name(), name, input.shape().to_string(), batch, partial);
   }
 }
 
@@ -61,8 +63,8 @@ DType activations_of(const Config& c) {
 }
 
 nn::Model build_model(const Job& job, Graph& graph, int64_t batch, bool partial) {
-  require(job.spec->build != nullptr, "model '{}' cannot be built; set ModelSpec::build",
-          job.spec->name);
+  TESSERA_REQUIRE(job.spec->build != nullptr, "model '{}' cannot be built; set ModelSpec::build",
+                  job.spec->name);
   nn::Model model =
       of_program(job, "build", [&] { return job.spec->build(graph, job.config, batch, partial); });
   require_loss(job.spec->name, model);

@@ -138,11 +138,11 @@ class Calibration {
     for (const auto& [step, time] : step_times(session, "run")) {
       if (step.kernel != "contract" || next == samples.size()) continue;
       ProductSample& sample = samples[next++];
-      check(step.flops == 2 * sample.m * sample.n * sample.k, "calibrate: matmul {} is not {}",
-            step.name, outputs[next - 1].name());
+      TESSERA_CHECK(step.flops == 2 * sample.m * sample.n * sample.k,
+                    "calibrate: matmul {} is not {}", step.name, outputs[next - 1].name());
       sample.seconds = std::max(time - machine_.launch, 1e-9);
     }
-    check(next == samples.size(), "calibrate: {} of {} matmuls ran", next, samples.size());
+    TESSERA_CHECK(next == samples.size(), "calibrate: {} of {} matmuls ran", next, samples.size());
     fit_matmuls(std::move(samples));
   }
 
@@ -351,8 +351,8 @@ class Calibration {
 int calibrate(const Arguments& args) {
   std::string path = args.out;
   if (path.empty()) {
-    require(!cache_folder().empty(),
-            "there is no cache folder to keep the profile in; give --out FILE");
+    TESSERA_REQUIRE(!cache_folder().empty(),
+                    "there is no cache folder to keep the profile in; give --out FILE");
     std::filesystem::create_directories(cache_folder());
     path = cache_folder() + "/machine.toml";
   }

@@ -17,7 +17,7 @@ std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std:
   std::vector<std::pair<std::string, std::string>> rules;
   for (const std::string& text : texts) {
     const size_t at = text.find('=');
-    require(at != std::string::npos, "--rename '{}' is not OLD=NEW", text);
+    TESSERA_REQUIRE(at != std::string::npos, "--rename '{}' is not OLD=NEW", text);
     rules.emplace_back(text.substr(0, at), text.substr(at + 1));
   }
   return rules;
@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std:
 /// The checkpoint at `path`, or the newest one in the directory `path`.
 std::string checkpoint_in(const std::string& path) {
   const std::optional<Checkpoint> latest = find_latest(path);
-  require(latest.has_value(), "'{}' holds no checkpoint", path);
+  TESSERA_REQUIRE(latest.has_value(), "'{}' holds no checkpoint", path);
   return latest->path;
 }
 
@@ -45,7 +45,7 @@ nn::LoraOptions stored_lora(const Arguments& args) {
   // The weights of such a model may have the same sizes.
   const std::string &was = stored.text("model.config"),
                     is = default_config(*spec).text("model.config");
-  require(
+  TESSERA_REQUIRE(
       was == is,
       "[export] '{}' is not a checkpoint of the model of '{}': their config.json have the hashes "
       "{} and {}; give the folder that it was trained from",
@@ -57,14 +57,15 @@ nn::LoraOptions stored_lora(const Arguments& args) {
 
 int checkpoint(const Arguments& args) {
   const std::string &what = args.words[0], &path = args.words[1];
-  require(what == "show" || what == "verify", "checkpoint '{}': it is show or verify", what);
+  TESSERA_REQUIRE(what == "show" || what == "verify", "checkpoint '{}': it is show or verify",
+                  what);
   if (!std::filesystem::is_directory(path)) {
     say("{}", what == "show" ? describe_checkpoint(path)
                              : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
     return 0;
   }
   const std::vector<std::string> all = checkpoint_paths(path);
-  require(!all.empty(), "'{}' holds no checkpoint", path);
+  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", path);
   std::vector<std::string> bad;
   for (const std::string& c : all) {
     try {

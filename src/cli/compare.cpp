@@ -48,11 +48,12 @@ class Comparison {
 
   /// Returns false if the pair differs.
   bool see(const Pair& p) {
-    require(p.a.dtype == p.b.dtype && p.a.dims == p.b.dims && p.a.sizes == p.b.sizes,
-            "'{}' is {} [{}] of sizes [{}] in A but {} [{}] of sizes [{}] in B; only runs of one "
-            "configuration can be compared",
-            p.name, to_string(p.a.dtype), fmt::join(p.a.dims, ", "), fmt::join(p.a.sizes, ", "),
-            to_string(p.b.dtype), fmt::join(p.b.dims, ", "), fmt::join(p.b.sizes, ", "));
+    TESSERA_REQUIRE(
+        p.a.dtype == p.b.dtype && p.a.dims == p.b.dims && p.a.sizes == p.b.sizes,
+        "'{}' is {} [{}] of sizes [{}] in A but {} [{}] of sizes [{}] in B; only runs of one "
+        "configuration can be compared",
+        p.name, to_string(p.a.dtype), fmt::join(p.a.dims, ", "), fmt::join(p.a.sizes, ", "),
+        to_string(p.b.dtype), fmt::join(p.b.dims, ", "), fmt::join(p.b.sizes, ", "));
     const bool is_coarse = narrow_ && is_floating(p.a.dtype);
     const double tolerance = tolerance_ >= 0 ? tolerance_
                              : !is_coarse    ? default_tolerance(p.a.dtype)
@@ -187,8 +188,8 @@ std::map<std::string, std::string> dumps_in(const std::string& path) {
     if (name.starts_with("dump-") && name.ends_with(".safetensors"))
       files[name] = entry.path().string();
   }
-  require(!files.empty(), "'{}' holds no dump-*.safetensors; write some by train --dump GLOB",
-          path);
+  TESSERA_REQUIRE(!files.empty(),
+                  "'{}' holds no dump-*.safetensors; write some by train --dump GLOB", path);
   return files;
 }
 
@@ -226,15 +227,16 @@ bool compare_files(const std::string& path_a, const std::string& path_b, Compari
                          read_named(a, dims_a, info.name), read_named(b, dims_b, info.name)}))
       return false;
   }
-  require(common > 0, "'{}' and '{}' have no tensor in common", path_a, path_b);
+  TESSERA_REQUIRE(common > 0, "'{}' and '{}' have no tensor in common", path_a, path_b);
   lonely += static_cast<int64_t>(a.tensors().size() + b.tensors().size() - 2 * common);
   return true;
 }
 
 int compare_dumps(const Arguments& args) {
   for (const std::string& path : args.words) {
-    require(std::filesystem::exists(path),
-            "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B", path);
+    TESSERA_REQUIRE(std::filesystem::exists(path),
+                    "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B",
+                    path);
   }
   const auto a = dumps_in(args.words[0]), b = dumps_in(args.words[1]);
   const bool single = a.size() == 1 && b.size() == 1;
@@ -246,7 +248,8 @@ int compare_dumps(const Arguments& args) {
     ++files;
     if (!compare_files(path, other->second, comparison, lonely)) break;
   }
-  require(files > 0, "'{}' and '{}' have no dump of one step", args.words[0], args.words[1]);
+  TESSERA_REQUIRE(files > 0, "'{}' and '{}' have no dump of one step", args.words[0],
+                  args.words[1]);
   say("A  {}\nB  {}\n", args.words[0], args.words[1]);
   if (lonely > 0) say("{} tensors are in one of them only\n", lonely);
   return comparison.finish(args, true);
@@ -256,8 +259,8 @@ int compare_dumps(const Arguments& args) {
 
 int compare(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
-  require(args.words.size() == 2 || args.words.size() == 3,
-          "compare needs MODEL and two layouts, or two dumps");
+  TESSERA_REQUIRE(args.words.size() == 2 || args.words.size() == 3,
+                  "compare needs MODEL and two layouts, or two dumps");
   return args.words.size() == 3 ? compare_layouts(args, models) : compare_dumps(args);
 }
 

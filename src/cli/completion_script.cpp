@@ -128,8 +128,8 @@ std::string fish_script(const std::vector<CompletedCommand>& commands) {
 
 std::string completion_script(const std::string& shell, const CLI::App& app,
                               const std::vector<std::string>& models) {
-  require(shell == "bash" || shell == "zsh" || shell == "fish",
-          "there is no completion for '{}'; the shell is bash, zsh or fish", shell);
+  TESSERA_REQUIRE(shell == "bash" || shell == "zsh" || shell == "fish",
+                  "there is no completion for '{}'; the shell is bash, zsh or fish", shell);
   const std::vector<CompletedCommand> commands = commands_of(app, models);
   if (shell == "bash") return bash_script(commands);
   return shell == "zsh" ? zsh_script(commands) : fish_script(commands);

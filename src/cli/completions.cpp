@@ -23,8 +23,8 @@ std::string shown(const Json& value) {
 double number(const Json& body, const char* field, double usual, double least, double most) {
   const Json value = body.value(field, Json());
   if (value.is_null()) return usual;
-  require(value.is_number() && value.get<double>() >= least && value.get<double>() <= most,
-          "'{}' is {}; it is a number from {} to {}", field, shown(value), least, most);
+  TESSERA_REQUIRE(value.is_number() && value.get<double>() >= least && value.get<double>() <= most,
+                  "'{}' is {}; it is a number from {} to {}", field, shown(value), least, most);
   return value.get<double>();
 }
 
@@ -33,23 +33,25 @@ int64_t whole(const Json& body, const char* field, int64_t usual, int64_t least,
   if (value.is_null()) return usual;
   const bool fits = value.is_number_integer() &&
                     (!value.is_number_unsigned() || value.get<uint64_t>() <= uint64_t{INT64_MAX});
-  require(fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most,
-          "'{}' is {}; it is a whole number from {} to {}", field, shown(value), least, most);
+  TESSERA_REQUIRE(fits && value.get<int64_t>() >= least && value.get<int64_t>() <= most,
+                  "'{}' is {}; it is a whole number from {} to {}", field, shown(value), least,
+                  most);
   return value.get<int64_t>();
 }
 
 bool flag(const Json& body, const char* field) {
   const Json value = body.value(field, Json());
-  require(value.is_null() || value.is_boolean(), "'{}' is {}; it is true or false", field,
-          shown(value));
+  TESSERA_REQUIRE(value.is_null() || value.is_boolean(), "'{}' is {}; it is true or false", field,
+                  shown(value));
   return value.is_boolean() && value.get<bool>();
 }
 
 /// Throws unless the field is absent, null, or says that a feature is not wanted.
 void require_unused(const Json& body, const char* field, const std::vector<Json>& unused) {
   const Json value = body.value(field, Json());
-  require(value.is_null() || std::find(unused.begin(), unused.end(), value) != unused.end(),
-          "'{}' is {}, and this server does not have it; leave it out", field, shown(value));
+  TESSERA_REQUIRE(value.is_null() || std::find(unused.begin(), unused.end(), value) != unused.end(),
+                  "'{}' is {}, and this server does not have it; leave it out", field,
+                  shown(value));
 }
 
 constexpr int64_t kMostRequests = 2048, kMostStops = 16;
@@ -101,18 +103,19 @@ Completion::Completion(const std::string& text, const ServedModel& model, uint64
                                               "repetition_penalty",
                                               "frequency_penalty"};
   const Json body = Json::parse(text, nullptr, false);
-  require(body.is_object(), "the body is not a JSON object, as {{\"prompt\": \"Call me\"}} is");
+  TESSERA_REQUIRE(body.is_object(),
+                  "the body is not a JSON object, as {{\"prompt\": \"Call me\"}} is");
   for (const auto& [field, value] : body.items())
-    require(known.contains(field), "'{}' is no field of a completion that this server knows",
-            printable(field));
+    TESSERA_REQUIRE(known.contains(field),
+                    "'{}' is no field of a completion that this server knows", printable(field));
   const Json name = body.value("model", Json());
-  require(name.is_null() || name.is_string(), "'model' is {}; it is a text", shown(name));
+  TESSERA_REQUIRE(name.is_null() || name.is_string(), "'model' is {}; it is a text", shown(name));
   name_ = name.is_string() ? name.get<std::string>() : model.name;
   sampling_.seed = seed;
   read_rest(body);
-  require(body.contains("prompt"),
-          "'prompt' is missing: a text, a list of tokens, or a list of "
-          "these");
+  TESSERA_REQUIRE(body.contains("prompt"),
+                  "'prompt' is missing: a text, a list of tokens, or a list of "
+                  "these");
   read_prompts(body["prompt"]);
   require_fits();
 }
@@ -128,10 +131,11 @@ void Completion::read_rest(const Json& body) {
   n_ = whole(body, "n", 1, 1, 128);
   log_probs_ = whole(body, "logprobs", -1, 0, model_.choices);
   echo_ = flag(body, "echo");
-  require(!model_.end || (!echo_ && log_probs_ < 0),
-          "'{}' is given, and an encoder reads the prompts of this model: its answers do not have "
-          "them, and their tokens have no scores; leave it out",
-          echo_ ? "echo" : "logprobs");
+  TESSERA_REQUIRE(
+      !model_.end || (!echo_ && log_probs_ < 0),
+      "'{}' is given, and an encoder reads the prompts of this model: its answers do not have "
+      "them, and their tokens have no scores; leave it out",
+      echo_ ? "echo" : "logprobs");
   sampling_.temperature = number(body, "temperature", 1, 0, 100);
   sampling_.top_p = number(body, "top_p", 1, 1e-9, 1);
   sampling_.top_k = std::max<int64_t>(0, whole(body, "top_k", 0, -1, INT32_MAX));
@@ -141,12 +145,13 @@ void Completion::read_rest(const Json& body) {
       whole(body, "seed", static_cast<int64_t>(sampling_.seed), INT64_MIN, INT64_MAX));
   const Json stop = body.value("stop", Json());
   for (const Json& one : stop.is_array() ? stop : stop.is_null() ? Json::array() : Json{stop}) {
-    require(one.is_string() && !one.get<std::string>().empty(),
-            "'stop' is {}; it is a text that is not empty, or a list of these", shown(stop));
+    TESSERA_REQUIRE(one.is_string() && !one.get<std::string>().empty(),
+                    "'stop' is {}; it is a text that is not empty, or a list of these",
+                    shown(stop));
     stops_.push_back(one.get<std::string>());
   }
-  require(std::ssize(stops_) <= kMostStops, "'stop' has {} texts; {} are allowed", stops_.size(),
-          kMostStops);
+  TESSERA_REQUIRE(std::ssize(stops_) <= kMostStops, "'stop' has {} texts; {} are allowed",
+                  stops_.size(), kMostStops);
 }
 
 void Completion::read_prompts(const Json& prompt) {
@@ -157,21 +162,22 @@ void Completion::read_prompts(const Json& prompt) {
   const std::vector<Json> all = prompt.is_array() && !is_tokens(prompt)
                                     ? prompt.get<std::vector<Json>>()
                                     : std::vector<Json>{prompt};
-  require(!all.empty(), "'prompt' is an empty list");
-  require(std::ssize(all) * n_ <= kMostRequests, "{} prompts and n = {}; {} texts are allowed",
-          all.size(), n_, kMostRequests);
+  TESSERA_REQUIRE(!all.empty(), "'prompt' is an empty list");
+  TESSERA_REQUIRE(std::ssize(all) * n_ <= kMostRequests,
+                  "{} prompts and n = {}; {} texts are allowed", all.size(), n_, kMostRequests);
   for (const Json& one : all) {
     if (one.is_string()) {
       prompts_.push_back(model_.vocabulary.of_prompt(one.get<std::string>()));
       continue;
     }
-    require(is_tokens(one), "'prompt' is {}; it is a text, a list of tokens, or a list of these",
-            shown(prompt));
+    TESSERA_REQUIRE(is_tokens(one),
+                    "'prompt' is {}; it is a text, a list of tokens, or a list of these",
+                    shown(prompt));
     std::vector<int32_t> tokens;
     for (const Json& token : one) {
-      require(token.is_number_integer() && token >= 0 && token < model_.model_vocabulary,
-              "the token {} of a prompt is not one of the {} of the model", shown(token),
-              model_.model_vocabulary);
+      TESSERA_REQUIRE(token.is_number_integer() && token >= 0 && token < model_.model_vocabulary,
+                      "the token {} of a prompt is not one of the {} of the model", shown(token),
+                      model_.model_vocabulary);
       tokens.push_back(token.get<int32_t>());
     }
     prompts_.push_back(std::move(tokens));
@@ -186,20 +192,22 @@ void Completion::require_fits() const {
   int64_t all = 0;
   for (const auto& prompt : prompts_) {
     const int64_t size = std::ssize(prompt);
-    require(
+    TESSERA_REQUIRE(
         !model_.end || std::max(size, max_tokens_ + 1) <= model_.context,
         "the prompt has {} tokens, and max_tokens is {}; the prompt, or max_tokens and the token "
         "that starts an answer, are more than the model's length of {}",
         size, max_tokens_, model_.context);
-    require(model_.end || size + max_tokens_ <= model_.context,
-            "the prompt has {} tokens, and max_tokens is {}; together they are more than the "
-            "model's length of {}",
-            size, max_tokens_, model_.context);
+    TESSERA_REQUIRE(
+        model_.end || size + max_tokens_ <= model_.context,
+        "the prompt has {} tokens, and max_tokens is {}; together they are more than the "
+        "model's length of {}",
+        size, max_tokens_, model_.context);
     all += n_ * (size + max_tokens_);
   }
-  require(all <= model_.most_tokens,
-          "the request has {} tokens, prompts and new ones; this server takes {} (--most-tokens)",
-          all, model_.most_tokens);
+  TESSERA_REQUIRE(
+      all <= model_.most_tokens,
+      "the request has {} tokens, prompts and new ones; this server takes {} (--most-tokens)", all,
+      model_.most_tokens);
 }
 
 std::vector<GenerationRequest> Completion::requests(const std::atomic<bool>& stopping) {

@@ -50,16 +50,17 @@ size_t Config::find(const std::string& key) const {
     names.push_back(k.name);
     if (key.find('.') == std::string::npos) names.push_back(last);
   }
-  require(matches.size() < 2, "key '{}' is ambiguous: {}", key, fmt::join(matches, ", "));
+  TESSERA_REQUIRE(matches.size() < 2, "key '{}' is ambiguous: {}", key, fmt::join(matches, ", "));
   const std::string now = name_now(key);
-  require(found < keys_.size() || now.empty(), "unknown key '{}'; it is called {} now", key, now);
+  TESSERA_REQUIRE(found < keys_.size() || now.empty(), "unknown key '{}'; it is called {} now", key,
+                  now);
   std::string hint = suggestion(key, names);
   if (hint.starts_with("; known")) {  // none is near: list all keys
     std::vector<std::string> all;
     for (const ConfigKey& k : keys_) all.push_back(k.name);
     hint = fmt::format("; known: {}", fmt::join(all, ", "));
   }
-  require(found < keys_.size(), "unknown key '{}'{}", key, hint);
+  TESSERA_REQUIRE(found < keys_.size(), "unknown key '{}'{}", key, hint);
   return found;
 }
 
@@ -99,8 +100,8 @@ template <class T>
 T parse(const std::string& key, const std::string& text, const char* what) {
   T value{};
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require(error == std::errc() && end == text.data() + text.size(),
-          "key '{}' is '{}', which is not {}", key, text, what);
+  TESSERA_REQUIRE(error == std::errc() && end == text.data() + text.size(),
+                  "key '{}' is '{}', which is not {}", key, text, what);
   return value;
 }
 
@@ -126,8 +127,8 @@ double Config::number(const std::string& key) const {
 bool Config::flag(const std::string& key) const {
   const std::string& value = text(key);
   at_place_of(key, [&] {
-    require(value == "true" || value == "false", "key '{}' is '{}', which is not true or false",
-            key, value);
+    TESSERA_REQUIRE(value == "true" || value == "false",
+                    "key '{}' is '{}', which is not true or false", key, value);
   });
   return value == "true";
 }
@@ -151,16 +152,16 @@ void Config::require_range(const ConfigKey& k) const {
   const bool is_word = std::find(r.words.begin(), r.words.end(), k.value) != r.words.end();
   if (r.kind == KeyRange::Kind::any || is_word) return;
   const std::string now = name_now(k.name, k.value);
-  require(now.empty(), "key '{}' is '{}'; that is called {} now", k.name, k.value, now);
+  TESSERA_REQUIRE(now.empty(), "key '{}' is '{}'; that is called {} now", k.name, k.value, now);
   const bool is_switch = r.kind == KeyRange::Kind::word && r.words.size() == 2;
-  require(!is_switch, "key '{}' is '{}'; it is {}", k.name, k.value, cli::range_text(r));
-  require(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}", k.name.substr(k.name.find('.') + 1),
-          k.value, suggestion(k.value, r.words));
+  TESSERA_REQUIRE(!is_switch, "key '{}' is '{}'; it is {}", k.name, k.value, cli::range_text(r));
+  TESSERA_REQUIRE(r.kind != KeyRange::Kind::word, "unknown {} '{}'{}",
+                  k.name.substr(k.name.find('.') + 1), k.value, suggestion(k.value, r.words));
   const double value = r.kind == KeyRange::Kind::whole
                            ? static_cast<double>(parse<int64_t>(k.name, k.value, "a whole number"))
                            : parse<double>(k.name, k.value, "a number");
-  require(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name, k.value,
-          cli::range_text(r));
+  TESSERA_REQUIRE(value >= r.least && value <= r.most, "key '{}' is {}; it must be {}", k.name,
+                  k.value, cli::range_text(r));
 }
 
 namespace {
@@ -181,21 +182,22 @@ std::string blend_text(const toml::table& table) {
   std::string text;
   for (const auto& [path, weight] : table) {
     const std::string name(path.str());
-    require(weight.is_number() && name.find(',') == name.npos,
-            "data.path '{}' = {} is no weight of a file; write \"FILE\" = 0.7, and no comma in its "
-            "name",
-            name, text_of(weight, "data.path"));
+    TESSERA_REQUIRE(
+        weight.is_number() && name.find(',') == name.npos,
+        "data.path '{}' = {} is no weight of a file; write \"FILE\" = 0.7, and no comma in its "
+        "name",
+        name, text_of(weight, "data.path"));
     text += fmt::format("{}{}:{}", text.empty() ? "" : ",", *weight.value<double>(), name);
   }
-  require(!text.empty(), "the table data.path is empty; write \"FILE\" = weight into it");
+  TESSERA_REQUIRE(!text.empty(), "the table data.path is empty; write \"FILE\" = weight into it");
   return text;
 }
 
 /// The clause of a TOML key and its axes: "batch" = "data", "d_model@state" = "data", "@/*norm*/
 /// length" = "model".
 std::string clause_of(const std::string& key, const std::string& axes) {
-  require(axes.find(':') == std::string::npos, "unknown key 'layout.{}'{}", key,
-          suggestion(key, {"mesh", "rules"}));
+  TESSERA_REQUIRE(axes.find(':') == std::string::npos, "unknown key 'layout.{}'{}", key,
+                  suggestion(key, {"mesh", "rules"}));
   const size_t at = key.find('@');
   const std::string purpose = at == std::string::npos || at == 0 ? "" : key.substr(at) + " ";
   const std::string names = purpose.empty() ? key : key.substr(0, at);
@@ -234,9 +236,9 @@ void Config::load_toml(const std::string& path) { load_toml_text(read_text(path)
 
 void Config::load_stored(const std::string& text, const std::string& path) {
   const auto model = parse_toml(text, path)["model"]["name"].value<std::string>();
-  require(!model || *model == this->text("model.name"),
-          "it holds a checkpoint of the model '{}', not of '{}'", model.value_or(""),
-          this->text("model.name"));
+  TESSERA_REQUIRE(!model || *model == this->text("model.name"),
+                  "it holds a checkpoint of the model '{}', not of '{}'", model.value_or(""),
+                  this->text("model.name"));
   Config all = *this;
   for (const Renamed& r : kRenamed) {
     if (*r.value == 0) all.keys_.push_back({r.key, "", ""});
@@ -264,11 +266,13 @@ void Config::load_toml_text(const std::string& text, const std::string& path) {
     }
     const toml::table* table = node.as_table();
     at_place(place, [&] {
-      require(table != nullptr,
-              "key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
-              name);
-      require(name == "model" || name == "train" || name == "data" || name == "layout",
-              "unknown table [{}]{}", name, suggestion(name, {"model", "train", "data", "layout"}));
+      TESSERA_REQUIRE(
+          table != nullptr,
+          "key '{}' stands outside a table; put it under [model], [train], [data] or [layout]",
+          name);
+      TESSERA_REQUIRE(name == "model" || name == "train" || name == "data" || name == "layout",
+                      "unknown table [{}]{}", name,
+                      suggestion(name, {"model", "train", "data", "layout"}));
     });
     std::string rules;
     Place of_rules = place;

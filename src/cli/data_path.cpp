@@ -36,15 +36,16 @@ std::vector<WeightedPath> parse_data_path(const std::string& text) {
     start = end + 1;
   }
   if (parts.empty()) return {{1, text}};
-  require(without.empty(),
-          "'{}' of the blend '{}' has no weight; every element is weight:path, as in "
-          "0.7:a.idx,0.3:b.idx",
-          without, text);
+  TESSERA_REQUIRE(without.empty(),
+                  "'{}' of the blend '{}' has no weight; every element is weight:path, as in "
+                  "0.7:a.idx,0.3:b.idx",
+                  without, text);
   for (const WeightedPath& part : parts)
-    require(part.weight > 0 && std::isfinite(part.weight),
-            "'{}' has weight {} in the blend '{}'; a weight is a number above 0 (leave out what is "
-            "not wanted)",
-            part.path, part.weight, text);
+    TESSERA_REQUIRE(
+        part.weight > 0 && std::isfinite(part.weight),
+        "'{}' has weight {} in the blend '{}'; a weight is a number above 0 (leave out what is "
+        "not wanted)",
+        part.path, part.weight, text);
   return parts;
 }
 

@@ -86,13 +86,14 @@ int32_t token_of(const Config& c, const std::string& key, const ModelFolder& fol
                  const SpecialTokens& tokens, const char* name) {
   if (c.text(key) != "auto") {
     const int64_t token = c.integer(key);
-    require(token < folder.options().vocab, "{} is {}, and '{}' has a vocabulary of {}", key, token,
-            folder.path(), folder.options().vocab);
+    TESSERA_REQUIRE(token < folder.options().vocab, "{} is {}, and '{}' has a vocabulary of {}",
+                    key, token, folder.path(), folder.options().vocab);
     return static_cast<int32_t>(token);
   }
   const std::optional<int32_t> token = tokens.find(name);
-  require(token.has_value(), "no {} in '{}' has the token {}; give its number with --set {}=N",
-          tokens.file().empty() ? "file" : tokens.file(), folder.path(), name, key);
+  TESSERA_REQUIRE(token.has_value(),
+                  "no {} in '{}' has the token {}; give its number with --set {}=N",
+                  tokens.file().empty() ? "file" : tokens.file(), folder.path(), name, key);
   return *token;
 }
 

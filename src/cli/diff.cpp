@@ -205,10 +205,11 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   const std::optional<Machine> machine = find_machine(args);
-  require(machine.has_value(),
-          "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
-          "tessera calibrate",
-          fmt::join(Machine::names(), ", "));
+  TESSERA_REQUIRE(
+      machine.has_value(),
+      "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
+      "tessera calibrate",
+      fmt::join(Machine::names(), ", "));
   const auto [a, files] = simulate_layout(args, models, args.words[1], *machine);
   const Simulation b = simulate_layout(args, models, args.words[2], *machine).step;
   std::map<std::pair<std::string, std::string>, Line> lines;

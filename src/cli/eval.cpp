@@ -11,20 +11,21 @@ namespace tessera::cli {
 int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   Job job = resolve(args, models, false);
-  require(!args.checkpoint.empty() || job.folder,
-          "eval needs --checkpoint DIR; only a folder with weights goes without");
+  TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
+                  "eval needs --checkpoint DIR; only a folder with weights goes without");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   std::vector<Checkpoint> all;
-  require(!args.average || !args.checkpoint.empty(),
-          "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
+  TESSERA_REQUIRE(!args.average || !args.checkpoint.empty(),
+                  "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
   if (!args.checkpoint.empty()) {
     all = checkpoints_of(args);
     take_stored_model(job, all[0]);
     take_stored_data(job, all[0]);
   }
   Evaluator evaluator(job, cluster);
-  require(evaluator.has_data(), "there is no held-out data; give a share: --set held_out=0.1");
+  TESSERA_REQUIRE(evaluator.has_data(),
+                  "there is no held-out data; give a share: --set held_out=0.1");
   Checkpoint loaded{args.model, 0, {}, ""};
   if (all.empty()) {
     start_parameters(job, evaluator.session());

@@ -198,8 +198,8 @@ void show_tensors(const std::string& glob, const Placement& placement) {
     if (++matching > kMost) continue;
     say("{}{}", shown++ > 0 ? "\n" : "", sketch(t, placement.mesh));
   }
-  require(matching > 0, "--show {}: no tensor of the step is called like that{}", glob,
-          suggestion(glob, names));
+  TESSERA_REQUIRE(matching > 0, "--show {}: no tensor of the step is called like that{}", glob,
+                  suggestion(glob, names));
   if (matching > kMost) say("\nand {} more; give a narrower name to --show\n", matching - kMost);
 }
 
@@ -245,15 +245,16 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   Explanation e = explain_on(args, machine, t.graph, options, after);
   std::vector<std::string> notes;
   if (!e.machine.empty()) notes = price_microbatches(job, *machine, e);
-  require(!args.kernels || !e.machine.empty(),
-          "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
-          "tessera calibrate",
-          fmt::join(Machine::names(), ", "));
+  TESSERA_REQUIRE(
+      !args.kernels || !e.machine.empty(),
+      "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
+      "tessera calibrate",
+      fmt::join(Machine::names(), ", "));
   const std::string now = pass_now(args.print_after);
-  require(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
-          args.print_after,
-          now.empty() ? suggestion(args.print_after, passes)
-                      : fmt::format("; it is called {} now", now));
+  TESSERA_REQUIRE(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
+                  args.print_after,
+                  now.empty() ? suggestion(args.print_after, passes)
+                              : fmt::format("; it is called {} now", now));
   if (!printed) {
     say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
         job.mesh.size(), job.layout.to_string(), batch_text(job));

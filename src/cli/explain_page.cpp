@@ -192,7 +192,7 @@ std::string explain_page(const std::string& title, const std::string& subtitle,
   Page page(title, subtitle);
   const auto train = std::find_if(e.functions.begin(), e.functions.end(),
                                   [](const FunctionReport& f) { return f.name == "train"; });
-  check(train != e.functions.end(), "explain: no function 'train'");
+  TESSERA_CHECK(train != e.functions.end(), "explain: no function 'train'");
   const int64_t memory = e.memory.params + e.memory.state + e.memory.inputs + e.memory.transient;
   std::vector<std::pair<std::string, std::string>> cards;
   if (simulation != nullptr)

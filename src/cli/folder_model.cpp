@@ -69,10 +69,11 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
 }
 
 nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
-  require(c.text("model.config") == folder.config_hash(),
-          "'{}' is another model than the one of the checkpoint: their config.json have the hashes "
-          "{} and {}",
-          folder.path(), folder.config_hash(), c.text("model.config"));
+  TESSERA_REQUIRE(
+      c.text("model.config") == folder.config_hash(),
+      "'{}' is another model than the one of the checkpoint: their config.json have the hashes "
+      "{} and {}",
+      folder.path(), folder.config_hash(), c.text("model.config"));
   nn::TransformerOptions o = folder.options();
   if (!reads_images(folder)) {
     o.length = c.integer("model.length");
@@ -82,9 +83,10 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
   if (o.encoder_layers > 0 && is_of_samples(c)) {
     o.target_length = c.integer("data.answer_length");
   } else if (o.encoder_layers > 0) {
-    require(!o.packed,
-            "data.packed is for models without an encoder; '{}' has one, and packs FILE.jsonl only",
-            folder.path());
+    TESSERA_REQUIRE(
+        !o.packed,
+        "data.packed is for models without an encoder; '{}' has one, and packs FILE.jsonl only",
+        folder.path());
     const CorruptedLengths lengths = corrupted_lengths(o, c);
     o.length = lengths.inputs, o.target_length = lengths.targets;
   }
@@ -120,19 +122,21 @@ std::unique_ptr<DataSource> images_of(const ModelFolder& folder, const Config& c
   std::vector<int64_t> sizes = {image.channels, image.rows, image.cols}, found;
   if (image.channels == 1) sizes.erase(sizes.begin());
   for (const Dim& d : images->fields()[0].dims) found.push_back(d.size);
-  require(found == sizes,
-          "the images in '{}' are {}, and '{}' reads {} (channels, rows, columns); write them in "
-          "that size, images with channels as IDX files of four dims",
-          c.text("data.path"), fmt::join(found, " x "), folder.path(), fmt::join(sizes, " x "));
+  TESSERA_REQUIRE(
+      found == sizes,
+      "the images in '{}' are {}, and '{}' reads {} (channels, rows, columns); write them in "
+      "that size, images with channels as IDX files of four dims",
+      c.text("data.path"), fmt::join(found, " x "), folder.path(), fmt::join(sizes, " x "));
   return images;
 }
 
 void start(const ModelFolder& folder, Session& session, const Config& c) {
   if (c.text("model.init") == "random") return;
-  require(folder.has_weights(),
-          "'{}' holds no weights, neither model.safetensors nor its index; --init random starts "
-          "with random ones",
-          folder.path());
+  TESSERA_REQUIRE(
+      folder.has_weights(),
+      "'{}' holds no weights, neither model.safetensors nor its index; --init random starts "
+      "with random ones",
+      folder.path());
   session.cluster().require_same({{"the weights", folder.weights_hash()}});
   folder.load(session, options_of(folder, c));
 }
@@ -142,10 +146,11 @@ void start(const ModelFolder& folder, Session& session, const Config& c) {
 bool is_folder_model(const std::string& model) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(model, ignored)) return false;
-  require(ModelFolder::is_one(model),
-          "'{}' is a folder without config.json; a model is a name, a TOML file or a folder of "
-          "Hugging Face",
-          model);
+  TESSERA_REQUIRE(
+      ModelFolder::is_one(model),
+      "'{}' is a folder without config.json; a model is a name, a TOML file or a folder of "
+      "Hugging Face",
+      model);
   return true;
 }
 

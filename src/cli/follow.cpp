@@ -124,7 +124,7 @@ int report(const Arguments& args) {
   std::string out = args.out;
   if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
   for (const std::string& log : args.words)
-    require(out != log, "the page would replace the log '{}'; choose another --out", log);
+    TESSERA_REQUIRE(out != log, "the page would replace the log '{}'; choose another --out", log);
   require_place_for(out);
   if (args.follow) return follow(args.words, out);
   std::vector<LogText> logs;

@@ -29,17 +29,19 @@ struct Language {
 
 /// Throws a usage error unless the model is a language model as nn::Model::tokens says.
 Language language_of(const std::string& name, const nn::Model& model) {
-  require(!model.tokens.empty() && !model.logits.empty(),
-          "generate needs a language model, and '{}' is not one: its build sets no nn::Model::{}",
-          name, model.tokens.empty() ? "tokens" : "logits");
+  TESSERA_REQUIRE(
+      !model.tokens.empty() && !model.logits.empty(),
+      "generate needs a language model, and '{}' is not one: its build sets no nn::Model::{}", name,
+      model.tokens.empty() ? "tokens" : "logits");
   const Shape &tokens = model.tokens.shape(), &logits = model.logits.shape();
   const bool fits = model.tokens.dtype() == DType::int32 && tokens.rank() == 2 &&
                     logits.rank() == 3 && tokens[0].name == "batch" && logits[0] == tokens[0] &&
                     logits[1] == tokens[1];
-  require(fits,
-          "generate: the tokens of model '{}' are {} {} and its logits {}; they must be int32 "
-          "[batch, p] and [batch, p, v], in this order",
-          name, to_string(model.tokens.dtype()), tokens.to_string(), logits.to_string());
+  TESSERA_REQUIRE(
+      fits,
+      "generate: the tokens of model '{}' are {} {} and its logits {}; they must be int32 "
+      "[batch, p] and [batch, p, v], in this order",
+      name, to_string(model.tokens.dtype()), tokens.to_string(), logits.to_string());
   return {model.tokens, model.logits, tokens[1].name, tokens[1].size, logits[2].size};
 }
 
@@ -59,17 +61,17 @@ struct Transformer {
 
 Transformer transformer_of(const Arguments& args, const Job& job) {
   const nn::TransformerOptions o = job.spec->transformer(job.config);
-  require(
+  TESSERA_REQUIRE(
       o.causal,
       "generate writes texts, and '{}' is an encoder, which fills in tokens of them; train or eval "
       "takes it",
       job.spec->name);
   const std::optional<int32_t> end = end_of_prompts(o);
   if (!end) return {o.vocab, args.no_cache ? 0 : o.length, {}};
-  require(!args.no_cache,
-          "--no-cache reads the whole text for every token, and '{}' has an "
-          "encoder, whose result is kept; leave it out",
-          job.spec->name);
+  TESSERA_REQUIRE(!args.no_cache,
+                  "--no-cache reads the whole text for every token, and '{}' has an "
+                  "encoder, whose result is kept; leave it out",
+                  job.spec->name);
   return {o.vocab, INT64_MAX, end};
 }
 
@@ -210,14 +212,15 @@ void require_beams(const Arguments& args) {
   const Sampling& s = args.sampling;
   const bool samples = s.top_k != 0 || s.top_p != 1 || s.min_p != 0 || s.repetition_penalty != 1;
   if (args.beams > 0) {
-    require(!samples && !args.no_cache,
-            "--beams finds the likeliest text and draws nothing: leave out --top-k, --top-p, "
-            "--min-p, --repetition-penalty and --no-cache");
-    require(args.samples <= args.beams, "--samples {} of --beams {}; take as many beams",
-            args.samples, args.beams);
+    TESSERA_REQUIRE(
+        !samples && !args.no_cache,
+        "--beams finds the likeliest text and draws nothing: leave out --top-k, --top-p, "
+        "--min-p, --repetition-penalty and --no-cache");
+    TESSERA_REQUIRE(args.samples <= args.beams, "--samples {} of --beams {}; take as many beams",
+                    args.samples, args.beams);
   } else {
-    require(args.length_penalty == 1 && !args.early_stopping,
-            "--length-penalty and --early-stopping are about a beam search; add --beams N");
+    TESSERA_REQUIRE(args.length_penalty == 1 && !args.early_stopping,
+                    "--length-penalty and --early-stopping are about a beam search; add --beams N");
   }
 }
 
@@ -251,7 +254,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_beams(args);
   for (const std::string& stop : args.stops)
-    require(!stop.empty(), "--stop is empty; give the text at which to stop");
+    TESSERA_REQUIRE(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_write_with("generate", args, job);
   Cluster cluster = make_cluster(job, args);
@@ -299,10 +302,11 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
     }
     for (size_t i = 0; i < texts.size(); ++i) printer.complete(i);
   } else {
-    require(args.beams == 0,
-            "--beams needs a model that keeps keys and values, and texts of at most its length: "
-            "they have {} tokens of {}",
-            context, model.length);
+    TESSERA_REQUIRE(
+        args.beams == 0,
+        "--beams needs a model that keeps keys and values, and texts of at most its length: "
+        "they have {} tokens of {}",
+        context, model.length);
     if (!recomputing) recomputing = std::make_unique<Recomputing>(job, cluster);
     loaded = recomputing->load(args, all);
     begin = std::chrono::steady_clock::now();

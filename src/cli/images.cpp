@@ -23,8 +23,8 @@ void require_images(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored) || has_images(path)) return;
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    require(!has_images(entry.path()), "'{}' has no train-{}, but '{}' has; use --data {}", path,
-            kGray, entry.path().string(), entry.path().string());
+    TESSERA_REQUIRE(!has_images(entry.path()), "'{}' has no train-{}, but '{}' has; use --data {}",
+                    path, kGray, entry.path().string(), entry.path().string());
   }
 }
 
@@ -32,7 +32,7 @@ void require_images(const std::string& path) {
 
 std::unique_ptr<DataSource> open_images(const Config& config, bool held_out) {
   const std::string& path = config.text("data.path");
-  require(!path.empty(), "no data is given; use --data PATH");
+  TESSERA_REQUIRE(!path.empty(), "no data is given; use --data PATH");
   require_images(path);
   const std::string base = path + (held_out ? "/test-" : "/train-");
   std::error_code ignored;

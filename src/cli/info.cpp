@@ -16,8 +16,8 @@ namespace {
 /// none needs to be started.
 std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
   if (launched_ranks() > 0) {
-    require(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
-            mesh.to_string(), mesh.size(), launched_ranks());
+    TESSERA_REQUIRE(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
+                    mesh.to_string(), mesh.size(), launched_ranks());
     Cluster cluster = Cluster::from_environment(mesh.size());
     is_root = cluster.is_root();
     return cluster.hosts();

@@ -23,7 +23,7 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
     if (m.name == name) return m;
     names.push_back(m.name);
   }
-  require(
+  TESSERA_REQUIRE(
       name.find('/') == std::string::npos,
       "{}there is no model in '{}': a model is a built-in one (gpt, mlp, cnn), a .toml file that "
       "is there, or a folder with a config.json",
@@ -35,11 +35,13 @@ bool is_file(const std::string& model) { return model.size() > 5 && model.ends_w
 
 /// Adds the rules of --zero STAGE --over AXIS or --fsdp AXIS to the layout.
 void add_storage_rules(const Arguments& args, Job& job) {
-  require(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3", args.over);
-  require(args.zero == 0 || !args.over.empty(), "--zero {} needs --over AXIS, an axis of mesh '{}'",
-          args.zero, job.mesh.to_string());
-  require(args.zero == 0 || args.fsdp.empty(),
-          "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
+  TESSERA_REQUIRE(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3",
+                  args.over);
+  TESSERA_REQUIRE(args.zero == 0 || !args.over.empty(),
+                  "--zero {} needs --over AXIS, an axis of mesh '{}'", args.zero,
+                  job.mesh.to_string());
+  TESSERA_REQUIRE(args.zero == 0 || args.fsdp.empty(),
+                  "--fsdp {} is --zero 3 --over {}; give one of the two", args.fsdp, args.fsdp);
   Graph graph;
   build_model(job, graph, job.config.integer("train.batch"), false);
   std::string given;  // without automatic rules
@@ -93,8 +95,9 @@ std::string device_of(const Arguments& args) {
 }
 
 Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
-  require(!args.model.empty(),
-          "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
+  TESSERA_REQUIRE(
+      !args.model.empty(),
+      "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
   const bool from_file = is_file(args.model);
   const std::string name = from_file ? toml_model_name(args.model) : args.model;
   const bool is_known =
@@ -109,9 +112,10 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   if (from_file) job.config.load_toml(args.model);
   job.config.set("model.name", spec.name);  // a file may name a folder
   if (!args.init.empty()) {
-    require(spec.start != nullptr,
-            "--init {} is for a folder with config.json; '{}' always starts with random values",
-            args.init, name);
+    TESSERA_REQUIRE(
+        spec.start != nullptr,
+        "--init {} is for a folder with config.json; '{}' always starts with random values",
+        args.init, name);
     job.config.set("model.init", args.init);
   }
   for (const std::string& glob : args.trainable) {
@@ -120,7 +124,7 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   }
   for (const std::string& s : args.sets) {
     const size_t eq = s.find('=');
-    require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
+    TESSERA_REQUIRE(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
     job.config.set(s.substr(0, eq), s.substr(eq + 1));
   }
   if (!args.data.empty()) job.config.set("data.path", args.data);
@@ -175,10 +179,11 @@ void take_stored_model(Job& job, const Checkpoint& checkpoint) {
     if (k.name.rfind("model.", 0) != 0 && k.name != "train.parameters") continue;
     const bool is_given = job.given.contains(k.name);
     if (is_given && is_of_training(k.name)) continue;
-    require(!is_given || same_value(job.config.text(k.name), k.value),
-            "{} is given as '{}', but the checkpoint '{}' has '{}'; leave it out, or train a model "
-            "with it",
-            k.name, job.config.text(k.name), checkpoint.path, k.value);
+    TESSERA_REQUIRE(
+        !is_given || same_value(job.config.text(k.name), k.value),
+        "{} is given as '{}', but the checkpoint '{}' has '{}'; leave it out, or train a model "
+        "with it",
+        k.name, job.config.text(k.name), checkpoint.path, k.value);
     job.config.set(k.name, k.value);
   }
 }
@@ -281,14 +286,15 @@ int64_t tokens_of_example(const Job& job) {
 }
 
 std::unique_ptr<DataSource> open_data(const Job& job, bool held_out) {
-  require(job.spec->data != nullptr, "model '{}' gives no data; set ModelSpec::data",
-          job.spec->name);
+  TESSERA_REQUIRE(job.spec->data != nullptr, "model '{}' gives no data; set ModelSpec::data",
+                  job.spec->name);
   std::unique_ptr<DataSource> source =
       of_program(job, "data", [&] { return job.spec->data(job.config, held_out); });
-  require(source || held_out,
-          "the data of model '{}' gives no training data; ModelSpec::data may return nullptr for "
-          "held-out data only",
-          job.spec->name);
+  TESSERA_REQUIRE(
+      source || held_out,
+      "the data of model '{}' gives no training data; ModelSpec::data may return nullptr for "
+      "held-out data only",
+      job.spec->name);
   return source;
 }
 
@@ -296,8 +302,8 @@ double learning_rate(const Job& job, int64_t step) {
   const Config& c = job.config;
   if (job.spec->learning_rate) {
     const double rate = job.spec->learning_rate(c, step);
-    require(std::isfinite(rate), "the learning_rate of model '{}' gives {} for step {}",
-            job.spec->name, rate, step + 1);
+    TESSERA_REQUIRE(std::isfinite(rate), "the learning_rate of model '{}' gives {} for step {}",
+                    job.spec->name, rate, step + 1);
     return rate;
   }
   const Schedule schedule = {.kind = c.text("train.schedule"),
@@ -322,8 +328,8 @@ std::vector<Rate> rates_of(const std::string& text) {
     const size_t eq = item.rfind('=');
     char* stop = nullptr;
     const double factor = eq == std::string::npos ? 0 : std::strtod(&item[eq + 1], &stop);
-    require(stop != nullptr && stop != &item[eq + 1] && *stop == 0 && eq > 0 && factor >= 0,
-            "key 'train.rates': '{}' is not glob=factor, like '*.bias=2'", item);
+    TESSERA_REQUIRE(stop != nullptr && stop != &item[eq + 1] && *stop == 0 && eq > 0 && factor >= 0,
+                    "key 'train.rates': '{}' is not glob=factor, like '*.bias=2'", item);
     rates.push_back({item.substr(0, eq), factor});
     at = end + 1;
   }
@@ -341,9 +347,9 @@ Optimizer optimizer_of(const std::string& name, double decay) {
   if (name == "lion") return lion({.weight_decay = decay});
   if (name == "momentum") return momentum(0.9, decay);
   if (name == "muon") return muon({.weight_decay = decay}, adam({.weight_decay = decay}));
-  require(name == "sgd", "unknown optimizer '{}'{}", name,
-          suggestion(name, {"adamw", "adam", "adam_uncorrected", "adafactor", "lamb", "lion",
-                            "momentum", "sgd", "muon"}));
+  TESSERA_REQUIRE(name == "sgd", "unknown optimizer '{}'{}", name,
+                  suggestion(name, {"adamw", "adam", "adam_uncorrected", "adafactor", "lamb",
+                                    "lion", "momentum", "sgd", "muon"}));
   return sgd(decay);
 }
 
@@ -356,10 +362,11 @@ std::vector<std::string> trainable_of(const Config& c) {
 Optimizer averaged(const Config& c, const Optimizer& optimizer) {
   const double decay = c.number("train.ema");
   if (decay == 0) return optimizer;
-  require(c.text("train.parameters") == "float32",
-          "train.ema={} with train.parameters={}; an average of parameters is evaluated in their "
-          "place, and 16 bits cannot hold it: store them in float32",
-          decay, c.text("train.parameters"));
+  TESSERA_REQUIRE(
+      c.text("train.parameters") == "float32",
+      "train.ema={} with train.parameters={}; an average of parameters is evaluated in their "
+      "place, and 16 bits cannot hold it: store them in float32",
+      decay, c.text("train.parameters"));
   return with_average(optimizer, decay);
 }
 
@@ -380,8 +387,8 @@ void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const O
                        const MinimizeOptions& options) {
   const Config& c = job.config;
   const int64_t batch = c.integer("train.batch");
-  require(microbatches >= 1 && batch % microbatches == 0,
-          "train.batch {} is not a multiple of train.microbatches {}", batch, microbatches);
+  TESSERA_REQUIRE(microbatches >= 1 && batch % microbatches == 0,
+                  "train.batch {} is not a multiple of train.microbatches {}", batch, microbatches);
   t.lr = add_learning_rate(t.graph, c.text("train.dtype") == "float64");
   const auto build = [&] {
     t.model = build_model(job, t.graph, batch / microbatches, false);
@@ -402,7 +409,7 @@ double first_loss_scale(const Config& c) {
   const std::string text = c.text("train.loss_scale");
   if (text == "none" || (text == "auto" && c.text("train.dtype") != "float16")) return 0;
   const double first = text == "auto" ? 65536 : c.number("train.loss_scale");
-  require(first > 0, "train.loss_scale {} must be positive; none is without", text);
+  TESSERA_REQUIRE(first > 0, "train.loss_scale {} must be positive; none is without", text);
   return first;
 }
 
@@ -416,10 +423,11 @@ void require_layers_in_loop(const Job& job, const Graph& graph) {
     const bool is_known = std::any_of(graph.values().begin(), graph.values().end(),
                                       [&](const Value& v) { return v.shape.has(rule.dim); });
     if (is_known || rule.optional || rule.automatic || rule.dim != layers) continue;
-    require(can_loop,
-            "layout rule '{}': the layers of '{}' are of several kinds that take turns, so they "
-            "cannot be a loop, and only a loop is divided into stages; leave the rule out",
-            rule.text, spec.name);
+    TESSERA_REQUIRE(
+        can_loop,
+        "layout rule '{}': the layers of '{}' are of several kinds that take turns, so they "
+        "cannot be a loop, and only a loop is divided into stages; leave the rule out",
+        rule.text, spec.name);
     fail(ErrorKind::usage,
          "layout rule '{}': the layers of '{}' are built one by one and have no dim '{}'; "
          "--set {}=true makes them a loop, which a rule divides into stages",

@@ -137,9 +137,9 @@ Config default_config(const ModelSpec& spec) {
   keys.insert(keys.end(), spec.keys.begin(), spec.keys.end());
   for (ConfigKey& k : common_keys()) {
     for (const ConfigKey& own : spec.keys) {
-      require(own.name != k.name,
-              "model '{}' has a key '{}', as all models have; give its own another name", spec.name,
-              k.name);
+      TESSERA_REQUIRE(own.name != k.name,
+                      "model '{}' has a key '{}', as all models have; give its own another name",
+                      spec.name, k.name);
     }
     keys.push_back(std::move(k));
   }

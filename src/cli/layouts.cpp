@@ -22,8 +22,9 @@ std::string layout_rules(const std::string& text) {
          path);
   std::string rules = read_text_file("layout file", path);
   rules.erase(rules.find_last_not_of(" \t\r\n") + 1);
-  require(rules == "auto" || !Layout::parse(rules).rules().empty(),
-          "layout file '{}' has no rule; a layout that splits nothing is --layout ';'", path);
+  TESSERA_REQUIRE(rules == "auto" || !Layout::parse(rules).rules().empty(),
+                  "layout file '{}' has no rule; a layout that splits nothing is --layout ';'",
+                  path);
   return rules;
 }
 
@@ -37,7 +38,7 @@ std::vector<std::string> layouts_in(const std::string& path) {
     if (!line.empty() && line[0] != '#') lines.push_back(std::move(line));
     start = end + 1;
   }
-  require(!lines.empty(), "'{}' has no layouts, one a line", path);
+  TESSERA_REQUIRE(!lines.empty(), "'{}' has no layouts, one a line", path);
   return lines;
 }
 
@@ -65,12 +66,13 @@ void require_purposes(const Graph& graph, const Layout& layout) {
       matches = matches || (is_named && v->shape.has(rule.dim));
       for (const Dim& d : v->shape) dims.insert(d.name);
     }
-    require(matches,
-            "layout rule '{}': no tensor of '@{}'{} has a dim '{}' (write '{}?' if it may be "
-            "absent){}",
-            rule.text, to_string(rule.purpose),
-            rule.scope.empty() ? "" : " named like '" + rule.scope + "'", rule.dim, rule.dim,
-            dims.contains(rule.dim) ? "" : suggestion(rule.dim, {dims.begin(), dims.end()}));
+    TESSERA_REQUIRE(
+        matches,
+        "layout rule '{}': no tensor of '@{}'{} has a dim '{}' (write '{}?' if it may be "
+        "absent){}",
+        rule.text, to_string(rule.purpose),
+        rule.scope.empty() ? "" : " named like '" + rule.scope + "'", rule.dim, rule.dim,
+        dims.contains(rule.dim) ? "" : suggestion(rule.dim, {dims.begin(), dims.end()}));
   }
 }
 

@@ -193,13 +193,14 @@ int64_t parse_bytes(const char* flag, const std::string& text) {
     if (unit == fmt::format("{}iB", prefix == 'k' ? 'K' : prefix)) factor = std::pow(1024.0, power);
   }
   if (unit.empty() || unit == "B") factor = 1;
-  require(end > 0 && factor > 0 && number > 0,
-          "{} '{}' is not a number of bytes; write 16GB, 512MiB or 2e9: units are B, kB, MB, GB, "
-          "TB, KiB, MiB, GiB and TiB",
-          flag, text);
-  require(number * factor < 1e18, "{} '{}' is {:g} bytes; at most 1e18 are counted", flag, text,
-          number * factor);
-  require(number * factor >= 1, "{} '{}' is less than a byte", flag, text);
+  TESSERA_REQUIRE(
+      end > 0 && factor > 0 && number > 0,
+      "{} '{}' is not a number of bytes; write 16GB, 512MiB or 2e9: units are B, kB, MB, GB, "
+      "TB, KiB, MiB, GiB and TiB",
+      flag, text);
+  TESSERA_REQUIRE(number * factor < 1e18, "{} '{}' is {:g} bytes; at most 1e18 are counted", flag,
+                  text, number * factor);
+  TESSERA_REQUIRE(number * factor >= 1, "{} '{}' is less than a byte", flag, text);
   return static_cast<int64_t>(number * factor);
 }
 
@@ -213,8 +214,8 @@ void fit_memory(const Arguments& args, Job& job) {
   const bool any_count = job.config.text("train.microbatches") == "auto";
   for (const auto& [automatic, key] :
        {std::pair{any_policy, "train.recompute"}, std::pair{any_count, "train.microbatches"}}) {
-    require(!automatic || !args.memory.empty(), "{} 'auto' needs --memory LIMIT, such as 16GB",
-            key);
+    TESSERA_REQUIRE(!automatic || !args.memory.empty(),
+                    "{} 'auto' needs --memory LIMIT, such as 16GB", key);
   }
   if (args.memory.empty()) return;
   const int64_t limit = parse_bytes("--memory", args.memory);

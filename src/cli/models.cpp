@@ -59,8 +59,8 @@ nn::Model build_mlp(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.hidden = c.integer("model.hidden");
   o.batch = batch;
   o.partial_batch = partial;
-  require(dtype_of(c) == DType::float32, "mlp trains in float32; train.dtype is '{}'",
-          c.text("train.dtype"));
+  TESSERA_REQUIRE(dtype_of(c) == DType::float32, "mlp trains in float32; train.dtype is '{}'",
+                  c.text("train.dtype"));
   return nn::mlp(g, o);
 }
 
@@ -71,8 +71,8 @@ nn::Model build_cnn(Graph& g, const Config& c, int64_t batch, bool partial) {
   o.hidden = c.integer("model.hidden");
   o.batch = batch;
   o.partial_batch = partial;
-  require(dtype_of(c) == DType::float32, "cnn trains in float32; train.dtype is '{}'",
-          c.text("train.dtype"));
+  TESSERA_REQUIRE(dtype_of(c) == DType::float32, "cnn trains in float32; train.dtype is '{}'",
+                  c.text("train.dtype"));
   return nn::cnn(g, o);
 }
 

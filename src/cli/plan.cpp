@@ -244,19 +244,20 @@ Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
 int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
-  require(args.devices == 0 || args.mesh.empty(),
-          "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
-  require(args.microbatch_size.empty() || args.microbatch_size == "auto",
-          "--microbatch-size {}: the planner chooses that; leave it out, or give "
-          "--set microbatches=N",
-          args.microbatch_size);
-  require(args.why_not_mesh.empty() || !args.why_not.empty(),
-          "--why-not-mesh '{}' is the mesh of a --why-not layout; give that too",
-          args.why_not_mesh);
+  TESSERA_REQUIRE(args.devices == 0 || args.mesh.empty(),
+                  "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
+  TESSERA_REQUIRE(args.microbatch_size.empty() || args.microbatch_size == "auto",
+                  "--microbatch-size {}: the planner chooses that; leave it out, or give "
+                  "--set microbatches=N",
+                  args.microbatch_size);
+  TESSERA_REQUIRE(args.why_not_mesh.empty() || !args.why_not.empty(),
+                  "--why-not-mesh '{}' is the mesh of a --why-not layout; give that too",
+                  args.why_not_mesh);
   const Layout beside = Layout::parse(layout_rules(args.why_not));
   for (const LayoutRule& rule : beside.rules())
-    require(!rule.automatic, "--why-not '{}' is priced as it stands, and '{}' leaves it open",
-            args.why_not, rule.text);
+    TESSERA_REQUIRE(!rule.automatic,
+                    "--why-not '{}' is priced as it stands, and '{}' leaves it open", args.why_not,
+                    rule.text);
   const Job job = job_to_plan(args, models);
   const Machine machine = machine_for_plans(args);
   const PlanModel model = model_of(job);

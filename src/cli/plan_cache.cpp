@@ -26,7 +26,7 @@ nlohmann::json to_json(const std::vector<AutoPlan>& plans) {
 }
 
 std::vector<AutoPlan> plans_of(const nlohmann::json& json) {
-  require(json.is_array(), "it holds no list of plans");
+  TESSERA_REQUIRE(json.is_array(), "it holds no list of plans");
   std::vector<AutoPlan> plans;
   try {
     for (const nlohmann::json& plan : json)
@@ -48,10 +48,11 @@ std::vector<AutoPlan> parse_plans(const std::string& text) { return plans_of(par
 void require_in(const PlanSpace& space, const AutoPlan& plan) {
   const Layout layout = Layout::parse(plan.layout);
   for (const LayoutRule& rule : layout.rules()) {
-    require(!rule.automatic, "rule '{}' leaves a split open", rule.text);
+    TESSERA_REQUIRE(!rule.automatic, "rule '{}' leaves a split open", rule.text);
     for (const std::string& axis : rule.axes)
-      require(space.mesh.find(axis) >= 0, "rule '{}' names axis '{}', which mesh '{}' has not",
-              rule.text, axis, space.mesh.to_string());
+      TESSERA_REQUIRE(space.mesh.find(axis) >= 0,
+                      "rule '{}' names axis '{}', which mesh '{}' has not", rule.text, axis,
+                      space.mesh.to_string());
   }
   for (const std::string& set : plan.sets) {
     const size_t eq = std::min(set.find('='), set.size());
@@ -61,9 +62,9 @@ void require_in(const PlanSpace& space, const AutoPlan& plan) {
       for (const auto& [key, values] : space.sets) keys.push_back(key);
       fail(ErrorKind::usage, "it sets '{}'; a plan may set only {}", set, fmt::join(keys, ", "));
     }
-    require(eq < set.size() && allowed->second.contains(set.substr(eq + 1)),
-            "it sets '{}'; for this job the planner chooses {} among {}", set, allowed->first,
-            fmt::join(allowed->second, ", "));
+    TESSERA_REQUIRE(eq < set.size() && allowed->second.contains(set.substr(eq + 1)),
+                    "it sets '{}'; for this job the planner chooses {} among {}", set,
+                    allowed->first, fmt::join(allowed->second, ", "));
   }
 }
 
@@ -76,14 +77,14 @@ std::string plans_file(const std::string& question, const std::vector<AutoPlan>&
 std::vector<AutoPlan> parse_plans_file(const std::string& text, const std::string& question,
                                        size_t most) {
   const nlohmann::json file = parse_json(text);
-  require(file.is_object() && file.contains("format") && file["format"] == kFormat,
-          "it is not in the format '{}'", kFormat);
-  require(file.contains("question") && file["question"] == question,
-          "it answers another question, of which the hash is the same");
-  require(file.contains("plans"), "it holds no list of plans");
+  TESSERA_REQUIRE(file.is_object() && file.contains("format") && file["format"] == kFormat,
+                  "it is not in the format '{}'", kFormat);
+  TESSERA_REQUIRE(file.contains("question") && file["question"] == question,
+                  "it answers another question, of which the hash is the same");
+  TESSERA_REQUIRE(file.contains("plans"), "it holds no list of plans");
   std::vector<AutoPlan> plans = plans_of(file["plans"]);
-  require(!plans.empty() && plans.size() <= most, "it holds {} plans instead of 1 to {}",
-          plans.size(), most);
+  TESSERA_REQUIRE(!plans.empty() && plans.size() <= most, "it holds {} plans instead of 1 to {}",
+                  plans.size(), most);
   return plans;
 }
 

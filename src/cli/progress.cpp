@@ -69,7 +69,7 @@ StepRecord record_of(const std::vector<std::string>& metrics) {
   for (const auto& [name, value] : numbers_of({})) fields.push_back(name);
   StepRecord record;
   for (const std::string& name : metrics) {
-    require(
+    TESSERA_REQUIRE(
         !name.empty() && std::find(fields.begin(), fields.end(), name) == fields.end(),
         "the model has a metric '{}', which is a field of the log already; give it another name",
         name);

@@ -71,7 +71,7 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
   const std::string data = stored(checkpoint, "data_fingerprint"), &now = t.data_fingerprint;
   if (!data.empty() && data != now) differs("the data", data, now);
   if (different.empty()) return;
-  require(
+  TESSERA_REQUIRE(
       t.args.allow_changes,
       "'{}' was saved by another job: {}; continue with what it had, choose another --checkpoint "
       "directory, or add {}",
@@ -100,9 +100,10 @@ void require_stored_model(const Job& job, const Checkpoint& checkpoint,
     different += fmt::format("{}{} was '{}' and is '{}'", different.empty() ? "" : ", ", key.name,
                              key.value, now);
   }
-  require(different.empty(),
-          "'{}' was saved by another model: {}; open the model with what the checkpoint had",
-          checkpoint.path, different);
+  TESSERA_REQUIRE(
+      different.empty(),
+      "'{}' was saved by another model: {}; open the model with what the checkpoint had",
+      checkpoint.path, different);
 }
 
 std::string numerics_key(Training& t) {
@@ -119,7 +120,7 @@ std::optional<Checkpoint> open_checkpoints(Training& t) {
       t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging));
   std::optional<Checkpoint> latest = t.checkpoints->latest();
   if (!t.args.resume) {
-    require(
+    TESSERA_REQUIRE(
         !latest,
         "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to continue "
         "from it, or choose another --checkpoint directory",
@@ -160,7 +161,7 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
 
 std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
   std::vector<Checkpoint> all = find_checkpoints(args.checkpoint);
-  require(!all.empty(), "'{}' holds no checkpoint", args.checkpoint);
+  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", args.checkpoint);
   return all;
 }
 

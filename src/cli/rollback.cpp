@@ -92,7 +92,7 @@ int64_t roll_back(Training& t, int64_t step) {
   const int64_t to = read_checkpoint(path).step;
   s.rollbacks = to == s.rolled_back_to ? s.rollbacks + 1 : 1;
   s.rolled_back_to = to;
-  require(
+  TESSERA_REQUIRE(
       s.rollbacks <= kMostToOneStep,
       "the loss or gradient spikes again after {} rollbacks to step {}, each with other batches: "
       "{} (step {}); lower train.lr or train.clip, or set train.on_spike=warn",

@@ -30,9 +30,10 @@ Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
     if (end_) request.prompt.push_back(*end_);
     // What an encoder reads takes no room of the text, but the token that starts it does.
     const int64_t size = std::ssize(request.prompt), left = length - (end_ ? 1 : size);
-    require(left >= 1 && size <= length,
-            "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it",
-            prompt, request.prompt.size(), length);
+    TESSERA_REQUIRE(
+        left >= 1 && size <= length,
+        "the --sample-prompt '{}' has {} tokens, and the model's length is {}; shorten it", prompt,
+        request.prompt.size(), length);
     request.max_tokens = std::min(args.tokens.value_or(kSampleTokens), left);
     request.sampling = args.sampling;
     request.sampling.seed = static_cast<uint64_t>(job.config.integer("train.seed"));

@@ -9,13 +9,14 @@ namespace tessera::cli {
 void store_parameters(const Config& c, Graph& graph) {
   const DType dtype = parse_dtype(c.text("train.parameters").c_str());
   const bool stochastic = c.text("train.rounding") == "stochastic";
-  require(dtype == DType::float32 || is_narrow(dtype),
-          "key 'train.parameters' is '{}'; it is float32, bfloat16 or float16",
-          c.text("train.parameters"));
-  require(!stochastic || is_narrow(dtype),
-          "train.rounding=stochastic is for parameters in 16 bits, and train.parameters is {}; say "
-          "train.parameters=bfloat16",
-          c.text("train.parameters"));
+  TESSERA_REQUIRE(dtype == DType::float32 || is_narrow(dtype),
+                  "key 'train.parameters' is '{}'; it is float32, bfloat16 or float16",
+                  c.text("train.parameters"));
+  TESSERA_REQUIRE(
+      !stochastic || is_narrow(dtype),
+      "train.rounding=stochastic is for parameters in 16 bits, and train.parameters is {}; say "
+      "train.parameters=bfloat16",
+      c.text("train.parameters"));
   graph.store_parameters_as(dtype, stochastic);
 }
 
@@ -25,10 +26,11 @@ PipelineSchedule pipeline_schedule_of(const Job& job) {
   const std::vector<LayoutRule>& rules = job.layout.rules();
   const bool has_chunks = std::any_of(rules.begin(), rules.end(),
                                       [](const LayoutRule& rule) { return rule.intervals > 1; });
-  require(name != "interleaved" || has_chunks,
-          "train.pipeline_schedule=interleaved is 1f1b with several chunks of layers a stage, and "
-          "layout '{}' has one; write layers:AXIS*2 for two, or pipeline_schedule=1f1b",
-          job.layout.to_string());
+  TESSERA_REQUIRE(
+      name != "interleaved" || has_chunks,
+      "train.pipeline_schedule=interleaved is 1f1b with several chunks of layers a stage, and "
+      "layout '{}' has one; write layers:AXIS*2 for two, or pipeline_schedule=1f1b",
+      job.layout.to_string());
   return name == "gpipe" ? PipelineSchedule::gpipe : PipelineSchedule::one_forward_one_backward;
 }
 }  // namespace
@@ -44,8 +46,8 @@ void set_schedule(const Job& job, CompileOptions& options) {
   options.machine = job.machine;
   const bool is_auto = job.config.text("train.chunks") == "auto";
   options.chunks = is_auto ? 0 : static_cast<int>(job.config.integer("train.chunks"));
-  require(is_auto || options.chunks >= 1, "key 'train.chunks' is {}; it is auto, or at least 1",
-          options.chunks);
+  TESSERA_REQUIRE(is_auto || options.chunks >= 1,
+                  "key 'train.chunks' is {}; it is auto, or at least 1", options.chunks);
 }
 
 CompileOptions options_of(const Job& job, const Trainer& trainer) {

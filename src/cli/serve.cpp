@@ -53,7 +53,7 @@ class Waiting {
     std::future<std::vector<Generation> > results = call.results.get_future();
     {
       const std::lock_guard lock(mutex_);
-      require(!closed_, "the server ends");
+      TESSERA_REQUIRE(!closed_, "the server ends");
       calls_.push_back(&call);
     }
     arrived_.notify_one();
@@ -172,7 +172,7 @@ class HttpServer {
       Completion completion(request.body, model_, static_cast<uint64_t>(number));
       try {
         const std::vector<Generation> results = waiting_.run(completion.requests(stopping_));
-        require(!stopping_, "the server ends");
+        TESSERA_REQUIRE(!stopping_, "the server ends");
         answer(response, 200, completion.answer(results, number));
       } catch (const std::exception& e) {
         answer(response, 503, error_body(e.what(), kServer));
@@ -197,10 +197,11 @@ class HttpServer {
 std::string http_library() { return "cpp-httplib " CPPHTTPLIB_VERSION; }
 
 int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(launched_ranks() <= 1,
-          "serve runs in one process, whose ranks are threads; this one is one of {}, so start it "
-          "without a launcher",
-          launched_ranks());
+  TESSERA_REQUIRE(
+      launched_ranks() <= 1,
+      "serve runs in one process, whose ranks are threads; this one is one of {}, so start it "
+      "without a launcher",
+      launched_ranks());
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args, job);
   const nn::TransformerOptions options = writing_model(job, "serve");

@@ -58,42 +58,46 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
 std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
                                int64_t microbatches) {
   constexpr int64_t kMost = 8;
-  require(args.schedule.empty() || args.schedule == "1f1b" || args.schedule == "interleaved",
-          "--schedule '{}' is neither 1f1b nor interleaved", args.schedule);
-  require(args.schedule != "1f1b" || args.interleave <= 1,
-          "--schedule 1f1b has one chunk of layers on a stage, and --interleave is {}; leave one "
-          "of the two out",
-          args.interleave);
+  TESSERA_REQUIRE(
+      args.schedule.empty() || args.schedule == "1f1b" || args.schedule == "interleaved",
+      "--schedule '{}' is neither 1f1b nor interleaved", args.schedule);
+  TESSERA_REQUIRE(
+      args.schedule != "1f1b" || args.interleave <= 1,
+      "--schedule 1f1b has one chunk of layers on a stage, and --interleave is {}; leave one "
+      "of the two out",
+      args.interleave);
   if (args.interleave > 0) return {args.interleave};
   if (args.schedule != "interleaved") return {1};
   std::vector<int64_t> all;
   for (int64_t v = 2; v <= kMost; ++v) {
     if (model.layers % (args.stages * v) == 0) all.push_back(v);
   }
-  require(!all.empty() && microbatches % args.stages == 0,
-          "--schedule interleaved deals {} layers to {} stages in 2 to {} chunks each, all alike, "
-          "and {} microbatches to these in turn; give other --stages, layers or microbatches",
-          model.layers, args.stages, kMost, microbatches);
+  TESSERA_REQUIRE(
+      !all.empty() && microbatches % args.stages == 0,
+      "--schedule interleaved deals {} layers to {} stages in 2 to {} chunks each, all alike, "
+      "and {} microbatches to these in turn; give other --stages, layers or microbatches",
+      model.layers, args.stages, kMost, microbatches);
   return all;
 }
 
 Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
                            const SimulateOptions& how) {
   const int64_t microbatches = job.config.integer("train.microbatches");
-  require(
+  TESSERA_REQUIRE(
       !job.spec->layers_key.empty(),
       "--stages {} needs a model with a key for its number of layers, and '{}' has none; for "
       "layers that are a loop write a rule instead: --mesh \"pipe:{}\" --layout \"layers:pipe\"",
       args.stages, job.spec->name, args.stages);
   const std::string layers = short_name(job.spec->layers_key);
   for (const LayoutRule& rule : job.layout.rules())
-    require(rule.dim != layers || rule.axes.empty(),
-            "layout rule '{}' and --stages {} both divide the layers; leave one of the two out",
-            rule.text, args.stages);
-  require(microbatches >= 2,
-          "--stages {} needs microbatches, and train.microbatches is {}; add --set "
-          "microbatches={} or more",
-          args.stages, microbatches, std::max<int64_t>(2, args.stages));
+    TESSERA_REQUIRE(
+        rule.dim != layers || rule.axes.empty(),
+        "layout rule '{}' and --stages {} both divide the layers; leave one of the two out",
+        rule.text, args.stages);
+  TESSERA_REQUIRE(microbatches >= 2,
+                  "--stages {} needs microbatches, and train.microbatches is {}; add --set "
+                  "microbatches={} or more",
+                  args.stages, microbatches, std::max<int64_t>(2, args.stages));
   PlanModel model = model_of(job);
   model.microbatches = {1};  // the cost of a layer is derived with one microbatch
   const PlanBuild build{model.layers, job.config.text("train.recompute"),
@@ -192,17 +196,19 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   require_place_for(args.trace);
-  require(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
-          "--schedule and --interleave belong to a pipeline; add --stages N");
+  TESSERA_REQUIRE(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
+                  "--schedule and --interleave belong to a pipeline; add --stages N");
   const std::optional<Machine> machine = find_machine(args);
-  require(machine.has_value(),
-          "simulate needs --machine, a profile ({}) or a TOML file; or measure this machine with "
-          "tessera calibrate",
-          fmt::join(Machine::names(), ", "));
-  require(args.stages <= 1 || !is_automatic(resolve_without_plan(args, models).layout),
-          "--stages {} with a layout that is left to the planner; give the layout of a stage, or "
-          "leave --stages out: a plan may have stages of its own",
-          args.stages);
+  TESSERA_REQUIRE(
+      machine.has_value(),
+      "simulate needs --machine, a profile ({}) or a TOML file; or measure this machine with "
+      "tessera calibrate",
+      fmt::join(Machine::names(), ", "));
+  TESSERA_REQUIRE(
+      args.stages <= 1 || !is_automatic(resolve_without_plan(args, models).layout),
+      "--stages {} with a layout that is left to the planner; give the layout of a stage, or "
+      "leave --stages out: a plan may have stages of its own",
+      args.stages);
   const Job job = resolve(args, models, false);
   SimulateOptions how;
   how.stragglers = args.stragglers;

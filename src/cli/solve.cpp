@@ -8,8 +8,8 @@
 namespace tessera::cli {
 
 int solve(const Arguments& args) {
-  require(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
-          *args.seconds);
+  TESSERA_REQUIRE(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
+                  *args.seconds);
   require_place_for(args.json);
   const solver::Problem problem = solver::read_problem(args.model);
   solver::Options options;

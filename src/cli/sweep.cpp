@@ -31,8 +31,8 @@ double parse_budget(const std::string& text) {
   const double value = std::strtod(text.c_str(), &end);
   const std::string unit = end;
   const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
-  require(end != text.c_str() && factor > 0 && value > 0,
-          "--budget '{}' is not a time; write 90s, 20m or 2h", text);
+  TESSERA_REQUIRE(end != text.c_str() && factor > 0 && value > 0,
+                  "--budget '{}' is not a time; write 90s, 20m or 2h", text);
   return value * factor;
 }
 
@@ -301,12 +301,13 @@ class Sweep {
 }  // namespace
 
 Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(args.tune >= 2, "--tune {}: it compares plans, at least 2", args.tune);
+  TESSERA_REQUIRE(args.tune >= 2, "--tune {}: it compares plans, at least 2", args.tune);
   const Job job = resolve_without_plan(args, models);
-  require(is_automatic(job.layout),
-          "--tune {} tries what the planner finds, but layout '{}' leaves it nothing; write "
-          "--layout auto",
-          args.tune, job.layout.to_string());
+  TESSERA_REQUIRE(
+      is_automatic(job.layout),
+      "--tune {} tries what the planner finds, but layout '{}' leaves it nothing; write "
+      "--layout auto",
+      args.tune, job.layout.to_string());
   Arguments with = args;
   with.out.clear();
   with.mesh = job.mesh.to_string();
@@ -332,7 +333,7 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
 int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   Arguments with = args;
   if (with.out.empty()) with.out = "sweep.csv";
-  require(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
+  TESSERA_REQUIRE(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
   require_place_for(with.out);
   Sweep sweep(with, models);
   sweep.find();
@@ -342,9 +343,9 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
   write_sweep_report(with.out, with.model, rows);
   say("{}{} and {}.html\n", sweep_table(rows), with.out, with.out.substr(0, with.out.size() - 4));
   const auto failed = [](const SweepRow& row) { return !row.failure.empty(); };
-  require(rows.empty() || !std::all_of(rows.begin(), rows.end(), failed),
-          "none of {} layouts ran; {} says why, the first: {}", rows.size(), with.out,
-          rows.empty() ? "" : rows[0].failure);
+  TESSERA_REQUIRE(rows.empty() || !std::all_of(rows.begin(), rows.end(), failed),
+                  "none of {} layouts ran; {} says why, the first: {}", rows.size(), with.out,
+                  rows.empty() ? "" : rows[0].failure);
   return 0;
 }
 

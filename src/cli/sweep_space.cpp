@@ -23,7 +23,7 @@ std::vector<std::vector<std::string>> combinations(const std::vector<std::string
   std::vector<std::vector<std::string>> result = {{}};
   for (const std::string& set : sets) {
     const size_t eq = set.find('=');
-    require(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", set);
+    TESSERA_REQUIRE(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", set);
     std::vector<std::string> values;
     for (size_t at = eq + 1; at <= set.size();) {
       const size_t end =
@@ -61,10 +61,10 @@ void factor(int ranks, int most, const std::string& mesh, char axis,
 
 std::vector<std::string> meshes_of(const Arguments& args) {
   const int launched = launched_ranks();
-  require(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
-          args.meshes);
-  require(args.mesh.empty() || (args.devices == 0 && args.meshes.empty()),
-          "--mesh '{}' and --devices or --meshes: give one of them", args.mesh);
+  TESSERA_REQUIRE(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
+                  args.meshes);
+  TESSERA_REQUIRE(args.mesh.empty() || (args.devices == 0 && args.meshes.empty()),
+                  "--mesh '{}' and --devices or --meshes: give one of them", args.mesh);
   if (!args.mesh.empty()) return {args.mesh};
   const int ranks = args.devices > 0 ? static_cast<int>(args.devices) : std::max(1, launched);
   if (ranks == 1) return {"a:1"};

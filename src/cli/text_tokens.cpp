@@ -21,19 +21,20 @@ TextTokens::TextTokens(const Arguments& args, const Job& job, int64_t vocabulary
 
 TextTokens::TextTokens(const Arguments& args, int64_t vocabulary) : count_(vocabulary) {
   if (args.tokenizer.empty()) {
-    require(args.pattern.empty() && args.special.empty(),
-            "--tokenizer-pattern and --special-token need --tokenizer PATH");
-    require(vocabulary <= kBytes,
-            "the model has a vocabulary of {}, so its tokens are no bytes; say which with "
-            "--tokenizer PATH",
-            vocabulary);
+    TESSERA_REQUIRE(args.pattern.empty() && args.special.empty(),
+                    "--tokenizer-pattern and --special-token need --tokenizer PATH");
+    TESSERA_REQUIRE(vocabulary <= kBytes,
+                    "the model has a vocabulary of {}, so its tokens are no bytes; say which with "
+                    "--tokenizer PATH",
+                    vocabulary);
     return;
   }
   tokenizer_.emplace(load_tokenizer(args));
-  require(tokenizer_->vocab_size() <= vocabulary,
-          "'{}' ({}) does not fit the model, whose vocabulary has {}; give the tokenizer that its "
-          "corpus was made with",
-          args.tokenizer, tokenizer_->description(), vocabulary);
+  TESSERA_REQUIRE(
+      tokenizer_->vocab_size() <= vocabulary,
+      "'{}' ({}) does not fit the model, whose vocabulary has {}; give the tokenizer that its "
+      "corpus was made with",
+      args.tokenizer, tokenizer_->description(), vocabulary);
   count_ = tokenizer_->vocab_size();
 }
 
@@ -42,8 +43,8 @@ std::vector<int32_t> TextTokens::of_prompt(const std::string& prompt) const {
   const std::string text = prompt.empty() ? "\n" : prompt;
   if (!tokenizer_) {
     for (const unsigned char c : text) {
-      require(c < count_, "the prompt has byte {}, beyond the model's vocabulary of {}", int{c},
-              count_);
+      TESSERA_REQUIRE(c < count_, "the prompt has byte {}, beyond the model's vocabulary of {}",
+                      int{c}, count_);
       tokens.push_back(c);
     }
     return tokens;
@@ -51,8 +52,8 @@ std::vector<int32_t> TextTokens::of_prompt(const std::string& prompt) const {
   const auto start = tokenizer_->bos() ? tokenizer_->bos() : tokenizer_->eos();
   if (prompt.empty() && start) return {*start};
   tokens = tokenizer_->encode(text);
-  require(!tokens.empty(), "the prompt '{}' has no tokens in '{}'", prompt,
-          tokenizer_->description());
+  TESSERA_REQUIRE(!tokens.empty(), "the prompt '{}' has no tokens in '{}'", prompt,
+                  tokenizer_->description());
   return tokens;
 }
 

@@ -146,10 +146,11 @@ void resume(CorpusWriter& corpus, DocumentReader& reader, const std::string& job
             const std::string& prefix) {
   if (corpus.note().empty()) return;
   const nlohmann::json note = parse_json(corpus.note());
-  require(note.is_object() && note.value("job", "") == job,
-          "'{}.part.json' is of a run with other files or flags; repeat the first command, or "
-          "remove '{}*.part*' to begin again",
-          prefix, prefix);
+  TESSERA_REQUIRE(
+      note.is_object() && note.value("job", "") == job,
+      "'{}.part.json' is of a run with other files or flags; repeat the first command, or "
+      "remove '{}*.part*' to begin again",
+      prefix, prefix);
   reader.seek({note["file"].get<size_t>(), note["offset"].get<int64_t>()});
   say("goes on at {:.1f} % of the text: {} documents, {} tokens are there\n",
       100.0 * static_cast<double>(reader.bytes_read()) /
@@ -188,8 +189,8 @@ DocumentKind kind_of(const std::string& name) {
   if (name.empty()) return DocumentKind::by_name;
   if (name == "jsonl") return DocumentKind::jsonl;
   if (name == "file") return DocumentKind::file;
-  require(name == "blank-lines", "unknown --documents '{}'{}", name,
-          suggestion(name, {"jsonl", "file", "blank-lines"}));
+  TESSERA_REQUIRE(name == "blank-lines", "unknown --documents '{}'{}", name,
+                  suggestion(name, {"jsonl", "file", "blank-lines"}));
   return DocumentKind::blank_lines;
 }
 
@@ -236,13 +237,13 @@ Tokenizer load_tokenizer(const Arguments& args) {
 
 int tokenize(const Arguments& args) {
   require_place_for(args.json);
-  require(!args.words.empty(), "no file of text is given");
+  TESSERA_REQUIRE(!args.words.empty(), "no file of text is given");
   DocumentReader reader(args.words, kind_of(args.documents));
   const Tokenizer tokenizer = load_tokenizer(args);
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};
   if (args.append_eod) {
     job.end_token = tokenizer.eos();
-    require(
+    TESSERA_REQUIRE(
         job.end_token.has_value(),
         "'{}' ({}) names no token for the end of a text, which --append-eod needs: {}, or leave "
         "--append-eod out",
@@ -260,7 +261,8 @@ int tokenize(const Arguments& args) {
   const Clock::time_point start = Clock::now();
   const int64_t skipped = run(job, reader, corpus, name, threads);
   const double seconds = seconds_since(start);
-  require(corpus.documents() > 0, "there is no document in '{}'", fmt::join(args.words, "', '"));
+  TESSERA_REQUIRE(corpus.documents() > 0, "there is no document in '{}'",
+                  fmt::join(args.words, "', '"));
   const auto bytes = static_cast<double>(reader.bytes() - before);
   corpus.commit(note_of(name, reader.place()));
   corpus.finish();

@@ -188,7 +188,7 @@ void count_skip(Training& t, StepRecord& r) {
   }
   ++t.skipped;
   t.progress->note(fmt::format("step {} is skipped ({} so far): {}", r.step, t.skipped, why));
-  require(
+  TESSERA_REQUIRE(
       ++t.skipped_in_a_row < kMostInARow,
       "{} steps in a row were left out, the last one at step {}: {}; lower train.lr, or go back "
       "to an earlier checkpoint",
@@ -476,7 +476,7 @@ int run_training(Training& t, StartClock& clock) {
   t.progress->inform(banner(t));
   if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->inform("no held-out data: nothing is evaluated");
-  require(
+  TESSERA_REQUIRE(
       t.evaluator->has_data() || (!args.keep_best && t.job.config.integer("train.patience") == 0),
       "train.patience and --keep-best need held-out data; give a share: --set held_out=0.1");
   if (args.resume) resume(t, latest);
@@ -507,19 +507,21 @@ int run_training(Training& t, StartClock& clock) {
 }  // namespace
 
 int train(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require(!args.checkpoint.empty() || (!args.resume && args.save_every == 0),
-          "--resume and --save-every need --checkpoint DIR");
-  require(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
-          args.save_every);
-  require(args.sample_every > 0 || args.prompts.empty(),
-          "--sample-prompt needs --sample-every N, the steps between samples");
-  require(args.save_retry >= 0 && args.save_retry <= 86400,
-          "--save-retry {} is not between 0 and 86400 seconds", args.save_retry);
-  require(args.check_replicas.value_or(0) >= 0, "--check-replicas {} is negative; 0 never compares",
-          args.check_replicas.value_or(0));
-  require(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",
-          "--on-nonfinite '{}' is neither skip nor stop", args.on_nonfinite);
-  require(!args.keep_best || !args.checkpoint.empty(), "--keep-best needs --checkpoint DIR");
+  TESSERA_REQUIRE(!args.checkpoint.empty() || (!args.resume && args.save_every == 0),
+                  "--resume and --save-every need --checkpoint DIR");
+  TESSERA_REQUIRE(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
+                  args.save_every);
+  TESSERA_REQUIRE(args.sample_every > 0 || args.prompts.empty(),
+                  "--sample-prompt needs --sample-every N, the steps between samples");
+  TESSERA_REQUIRE(args.save_retry >= 0 && args.save_retry <= 86400,
+                  "--save-retry {} is not between 0 and 86400 seconds", args.save_retry);
+  TESSERA_REQUIRE(args.check_replicas.value_or(0) >= 0,
+                  "--check-replicas {} is negative; 0 never compares",
+                  args.check_replicas.value_or(0));
+  TESSERA_REQUIRE(args.on_nonfinite == "skip" || args.on_nonfinite == "stop",
+                  "--on-nonfinite '{}' is neither skip nor stop", args.on_nonfinite);
+  TESSERA_REQUIRE(!args.keep_best || !args.checkpoint.empty(),
+                  "--keep-best needs --checkpoint DIR");
   require_place_for(args.json);
   require_place_for(args.trace);
   if (read_environment().rank <= 0 && !args.quiet) {
@@ -528,14 +530,15 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   Watch watch(args);
   Job job = resolve(args.tune != 0 ? tuned(args, models) : args, models, false);
-  require(
+  TESSERA_REQUIRE(
       job.config.text("train.on_spike") != "rollback" ||
           (!args.checkpoint.empty() && args.save_every > 0),
       "train.on_spike=rollback goes back to a checkpoint; add --checkpoint DIR and --save-every N");
-  require(job.config.integer("train.patience") == 0 || job.config.integer("train.eval_every") > 0,
-          "train.patience={} counts evaluations; say how many steps lie between them with "
-          "train.eval_every",
-          job.config.integer("train.patience"));
+  TESSERA_REQUIRE(
+      job.config.integer("train.patience") == 0 || job.config.integer("train.eval_every") > 0,
+      "train.patience={} counts evaluations; say how many steps lie between them with "
+      "train.eval_every",
+      job.config.integer("train.patience"));
   fit_memory(args, job);
   nlohmann::json startup;
   StartClock clock(startup);

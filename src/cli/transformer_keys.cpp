@@ -16,10 +16,10 @@ bool is_jsonl(const std::string& path) { return path.ends_with(".jsonl"); }
 const std::string& tokenizer_of(const Config& c, const std::string& path,
                                 const std::string& usual) {
   const std::string& given = c.text("data.tokenizer");
-  require(!given.empty() || !usual.empty(),
-          "'{}' holds text, and the model has no tokenizer; give one with --set "
-          "data.tokenizer=PATH",
-          path);
+  TESSERA_REQUIRE(!given.empty() || !usual.empty(),
+                  "'{}' holds text, and the model has no tokenizer; give one with --set "
+                  "data.tokenizer=PATH",
+                  path);
   return given.empty() ? usual : given;
 }
 
@@ -137,10 +137,11 @@ std::unique_ptr<DataSource> open_pairs(const Config& c, bool held_out,
   o.end = model.end_token;
   o.too_long = too_long_of(c);
   return open_data(c.text("data.path"), held_out, [&](const std::string& path) {
-    require(is_jsonl(path),
-            "'{}' is no FILE.jsonl, and other data are; a model with an encoder reads samples of "
-            "prompts and completions, or texts to repair, and no blend of both",
-            path);
+    TESSERA_REQUIRE(
+        is_jsonl(path),
+        "'{}' is no FILE.jsonl, and other data are; a model with an encoder reads samples of "
+        "prompts and completions, or texts to repair, and no blend of both",
+        path);
     return std::make_unique<PairData>(path, tokenizer_of(c, path, tokenizer), o);
   });
 }
@@ -148,7 +149,7 @@ std::unique_ptr<DataSource> open_pairs(const Config& c, bool held_out,
 std::unique_ptr<DataSource> open_tokens(const Config& c, bool held_out, TextOptions o,
                                         const std::string& tokenizer) {
   const std::string& path = c.text("data.path");
-  require(!path.empty(), "no data is given; use --data PATH");
+  TESSERA_REQUIRE(!path.empty(), "no data is given; use --data PATH");
   const double share = c.number("data.held_out"), split = 1 - share;
   if (held_out && share == 0) return nullptr;
   (held_out ? o.first : o.last) = split;

@@ -292,11 +292,12 @@ std::vector<Written> layouts_of(const Arguments& args, const Job& job) {
   if (args.layouts == "documented") {
     result = documented_layouts(job);
     const auto& documented = job.spec->documented;
-    require(!result.empty(), "the documentation of {} names no layout for the axes of mesh '{}'{}",
-            job.spec->name, job.mesh.to_string(),
-            documented.empty() ? ""
-                               : fmt::format("; it names '{}', so name the axes of --mesh so",
-                                             fmt::join(documented, "', '")));
+    TESSERA_REQUIRE(
+        !result.empty(), "the documentation of {} names no layout for the axes of mesh '{}'{}",
+        job.spec->name, job.mesh.to_string(),
+        documented.empty() ? ""
+                           : fmt::format("; it names '{}', so name the axes of --mesh so",
+                                         fmt::join(documented, "', '")));
     return result;
   }
   for (const std::string& line : layouts_in(args.layouts))
@@ -335,11 +336,12 @@ double default_tolerance(const Config& config) {
 void require_gradients(const Outcome& reference, const Job& job) {
   for (const Array& g : reference.first_gradients) {
     for (int64_t i = 0; i < g.elements(); ++i)
-      require(std::isfinite(g.at(i)),
-              "the gradients of the first step overflow on one rank (train.dtype {}, "
-              "train.loss_scale {}): there is nothing to compare; give a smaller scale, as --set "
-              "loss_scale=1024",
-              job.config.text("train.dtype"), job.config.text("train.loss_scale"));
+      TESSERA_REQUIRE(
+          std::isfinite(g.at(i)),
+          "the gradients of the first step overflow on one rank (train.dtype {}, "
+          "train.loss_scale {}): there is nothing to compare; give a smaller scale, as --set "
+          "loss_scale=1024",
+          job.config.text("train.dtype"), job.config.text("train.loss_scale"));
   }
 }
 
@@ -404,10 +406,11 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
   const std::string& dtype = job.config.text("train.dtype");
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(job.config);
   const std::vector<Written> layouts = layouts_of(args, job);
-  require(job.mesh.size() > 1 || job.device != "cpu",
-          "mesh '{}' has one rank, so there is nothing to compare with one rank on the CPU; give "
-          "more ranks, as --mesh \"data:2;model:2\"",
-          job.mesh.to_string());
+  TESSERA_REQUIRE(
+      job.mesh.size() > 1 || job.device != "cpu",
+      "mesh '{}' has one rank, so there is nothing to compare with one rank on the CPU; give "
+      "more ranks, as --mesh \"data:2;model:2\"",
+      job.mesh.to_string());
   Cluster single = Cluster::threads(1);
   const Outcome reference =
       run(reference_of(args, models, job), Mesh::parse("one:1"), Layout(), steps, "cpu", single);

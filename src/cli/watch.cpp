@@ -10,9 +10,10 @@
 namespace tessera::cli {
 
 Watch::Watch(const Arguments& args) : args_(args) {
-  require(args.dump.empty() == args.dump_dir.empty(),
-          "--dump GLOB and --dump-dir DIR need each other");
-  require(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more", args.dump_every);
+  TESSERA_REQUIRE(args.dump.empty() == args.dump_dir.empty(),
+                  "--dump GLOB and --dump-dir DIR need each other");
+  TESSERA_REQUIRE(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more",
+                  args.dump_every);
   if (args.dump_dir.empty()) return;
   std::error_code error;
   std::filesystem::create_directories(args.dump_dir, error);

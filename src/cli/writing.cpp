@@ -5,11 +5,11 @@
 namespace tessera::cli {
 
 nn::TransformerOptions writing_model(const Job& job, const char* what) {
-  require(static_cast<bool>(job.spec->transformer),
-          "{} needs a language model, and '{}' has no ModelSpec::transformer", what,
-          job.spec->name);
+  TESSERA_REQUIRE(static_cast<bool>(job.spec->transformer),
+                  "{} needs a language model, and '{}' has no ModelSpec::transformer", what,
+                  job.spec->name);
   nn::TransformerOptions o = job.spec->transformer(job.config);
-  require(
+  TESSERA_REQUIRE(
       o.causal,
       "{} needs a model that writes texts, and '{}' is an encoder, which fills in tokens of them",
       what, job.spec->name);
@@ -46,8 +46,8 @@ Checkpoint load_parameters(const Job& job, const Arguments& args,
 
 std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const Arguments& args,
                                                   Job& job) {
-  require(!args.checkpoint.empty() || job.folder,
-          "{} needs --checkpoint DIR; only a folder with weights goes without", command);
+  TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
+                  "{} needs --checkpoint DIR; only a folder with weights goes without", command);
   std::vector<Checkpoint> all;
   if (args.checkpoint.empty()) return all;
   all = checkpoints_of(args);

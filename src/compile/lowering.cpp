@@ -35,9 +35,9 @@ std::function<double(const Program&)> seconds_of(const Machine& machine, const M
 }
 
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
-  require(options.chunks >= 0,
-          "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
-          options.chunks);
+  TESSERA_REQUIRE(options.chunks >= 0,
+                  "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
+                  options.chunks);
   LowerOptions lowering{
       options.mesh, options.layout, std::move(functions), composite_kernels(), {}, {}};
   lowering.overlap = options.overlap;

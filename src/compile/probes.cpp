@@ -56,14 +56,14 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
     for (size_t v = 0; v < known.size() && !any && !in_loop; ++v)
       in_loop = graph.producer(static_cast<int>(v)).loop >= 0 &&
                 glob_match(glob, graph.value(static_cast<int>(v)).name);
-    require(
+    TESSERA_REQUIRE(
         any || !in_loop,
         "'{}' is only computed in a loop: it has a value in each layer and microbatch, and none "
         "outside; without loops (--set scan=false microbatches=1) each layer has names of its "
         "own, such as block0",
         glob);
-    require(any, "no tensor that the model computes or stores matches '{}'{}", glob,
-            suggestion(plain_part(glob), names_and_scopes(graph, known)));
+    TESSERA_REQUIRE(any, "no tensor that the model computes or stores matches '{}'{}", glob,
+                    suggestion(plain_part(glob), names_and_scopes(graph, known)));
   }
 }
 
@@ -71,16 +71,19 @@ void require_matches(const Graph& graph, const std::vector<std::string>& globs,
 void require_distinct(const Graph& graph, const std::vector<FunctionSpec>& functions) {
   std::set<std::string> names;
   for (const FunctionSpec& f : functions) {
-    require(!f.name.empty(), "a function has an empty name; it is run by its name");
-    require(f.name != "init" || graph.stored().empty(),
-            "a function is called 'init', as the one that gives parameters their first values; "
-            "rename it");
-    require(names.insert(f.name).second,
-            "two functions are called '{}'; they are run by name, so give each its own", f.name);
-    require(!f.stores_updates() || !updates_of(graph, f).empty(),
-            "the function '{}' is to update, and the model has no update; call minimize() or "
-            "Graph::update() before the model is compiled",
-            f.name);
+    TESSERA_REQUIRE(!f.name.empty(), "a function has an empty name; it is run by its name");
+    TESSERA_REQUIRE(
+        f.name != "init" || graph.stored().empty(),
+        "a function is called 'init', as the one that gives parameters their first values; "
+        "rename it");
+    TESSERA_REQUIRE(names.insert(f.name).second,
+                    "two functions are called '{}'; they are run by name, so give each its own",
+                    f.name);
+    TESSERA_REQUIRE(
+        !f.stores_updates() || !updates_of(graph, f).empty(),
+        "the function '{}' is to update, and the model has no update; call minimize() or "
+        "Graph::update() before the model is compiled",
+        f.name);
   }
 }
 

@@ -32,10 +32,10 @@ class Reader {
     const toml::node* node = find(key, required);
     if (node == nullptr) return;
     const auto number = number_of(*node);
-    require(number.has_value(), "{}: '{}' is not a number", where_, key);
-    require(std::isfinite(*number) && *number >= 0, "{}: '{}' is {}; it is at least 0", where_, key,
-            *number);
-    require(!required || *number > 0, "{}: '{}' is 0; it has to be more", where_, key);
+    TESSERA_REQUIRE(number.has_value(), "{}: '{}' is not a number", where_, key);
+    TESSERA_REQUIRE(std::isfinite(*number) && *number >= 0, "{}: '{}' is {}; it is at least 0",
+                    where_, key, *number);
+    TESSERA_REQUIRE(!required || *number > 0, "{}: '{}' is 0; it has to be more", where_, key);
     value = *number;
   }
 
@@ -43,51 +43,52 @@ class Reader {
     double number = static_cast<double>(value);
     take(key, number, required);
     constexpr double kMost = 1e18;
-    require(number <= kMost, "{}: '{}' is {}; it is at most {}", where_, key, number, kMost);
+    TESSERA_REQUIRE(number <= kMost, "{}: '{}' is {}; it is at most {}", where_, key, number,
+                    kMost);
     value = static_cast<int64_t>(number);
   }
 
   void take(const char* key, std::string& value, bool required = false) {
     const toml::node* node = find(key, required);
     if (node == nullptr) return;
-    require(node->is_string(), "{}: '{}' is not text", where_, key);
+    TESSERA_REQUIRE(node->is_string(), "{}: '{}' is not text", where_, key);
     value = *node->value<std::string>();
   }
 
   void take(const char* key, bool& value) {
     const toml::node* node = find(key, false);
     if (node == nullptr) return;
-    require(node->is_boolean(), "{}: '{}' is not true or false", where_, key);
+    TESSERA_REQUIRE(node->is_boolean(), "{}: '{}' is not true or false", where_, key);
     value = *node->value<bool>();
   }
 
   /// Takes [[x0, y0], [x1, y1], ...] with ascending x.
   void take(const char* key, std::vector<std::pair<double, double>>& points) {
     const toml::node* node = find(key, true);
-    require(node->is_array() && !node->as_array()->empty(),
-            "{}: '{}' is not a list of pairs of numbers", where_, key);
+    TESSERA_REQUIRE(node->is_array() && !node->as_array()->empty(),
+                    "{}: '{}' is not a list of pairs of numbers", where_, key);
     for (const toml::node& item : *node->as_array()) {
       const toml::array* pair = item.as_array();
-      require(
+      TESSERA_REQUIRE(
           pair != nullptr && pair->size() == 2 && number_of((*pair)[0]) && number_of((*pair)[1]),
           "{}: '{}' is not a list of pairs of numbers", where_, key);
       points.emplace_back(*number_of((*pair)[0]), *number_of((*pair)[1]));
-      require(std::isfinite(points.back().first) && std::isfinite(points.back().second),
-              "{}: '{}' holds a number that is not finite", where_, key);
-      require(points.size() == 1 || points[points.size() - 2].first < points.back().first,
-              "{}: the first numbers of '{}' do not ascend at {}", where_, key,
-              points.back().first);
+      TESSERA_REQUIRE(std::isfinite(points.back().first) && std::isfinite(points.back().second),
+                      "{}: '{}' holds a number that is not finite", where_, key);
+      TESSERA_REQUIRE(points.size() == 1 || points[points.size() - 2].first < points.back().first,
+                      "{}: the first numbers of '{}' do not ascend at {}", where_, key,
+                      points.back().first);
     }
   }
 
   void take(const char* key, std::vector<std::pair<std::string, double>>& named) {
     const toml::node* node = find(key, false);
     if (node == nullptr) return;
-    require(node->is_table(), "{}: '{}' is not a table", where_, key);
+    TESSERA_REQUIRE(node->is_table(), "{}: '{}' is not a table", where_, key);
     for (const auto& [name, value] : *node->as_table()) {
       const auto number = number_of(value);
-      require(number && std::isfinite(*number), "{}: '{}.{}' is not a number", where_, key,
-              name.str());
+      TESSERA_REQUIRE(number && std::isfinite(*number), "{}: '{}.{}' is not a number", where_, key,
+                      name.str());
       named.emplace_back(std::string(name.str()), *number);
     }
   }
@@ -97,8 +98,8 @@ class Reader {
   void each(const char* key, const Take& take) {
     const toml::node* node = find(key, false);
     if (node == nullptr) return;
-    require(node->is_array_of_tables(), "{}: '{}' is not a list of tables [[{}]]", where_, key,
-            key);
+    TESSERA_REQUIRE(node->is_array_of_tables(), "{}: '{}' is not a list of tables [[{}]]", where_,
+                    key, key);
     int number = 0;
     for (const toml::node& item : *node->as_array()) {
       Reader reader(*item.as_table(), fmt::format("{}: [[{}]] {}", where_, key, ++number));
@@ -110,8 +111,8 @@ class Reader {
   void finish() const {
     for (const auto& [key, value] : table_) {
       const std::string name(key.str());
-      require(std::find(known_.begin(), known_.end(), name) != known_.end(),
-              "{}: unknown key '{}'{}", where_, name, suggestion(name, known_));
+      TESSERA_REQUIRE(std::find(known_.begin(), known_.end(), name) != known_.end(),
+                      "{}: unknown key '{}'{}", where_, name, suggestion(name, known_));
     }
   }
 
@@ -119,7 +120,7 @@ class Reader {
   const toml::node* find(const char* key, bool required) {
     known_.push_back(key);
     const toml::node* node = table_.get(key);
-    require(node != nullptr || !required, "{}: '{}' is missing", where_, key);
+    TESSERA_REQUIRE(node != nullptr || !required, "{}: '{}' is missing", where_, key);
     return node;
   }
 
@@ -212,12 +213,13 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   Reader top(table, source);
   int64_t format = 0;
   top.take("format", format, true);
-  require(format == kFormat, "{}: format {}; this build reads format {}", source, format, kFormat);
+  TESSERA_REQUIRE(format == kFormat, "{}: format {}; this build reads format {}", source, format,
+                  kFormat);
   top.take("name", m.name, true);
   top.take("device", m.device);
   top.take("device_type", m.device_type);
-  require(m.device_type == "cpu" || m.device_type == "cuda",
-          "{}: device_type '{}' is neither cpu nor cuda", source, m.device_type);
+  TESSERA_REQUIRE(m.device_type == "cpu" || m.device_type == "cuda",
+                  "{}: device_type '{}' is neither cpu nor cuda", source, m.device_type);
   top.take("date", m.date);
   top.take("source", m.source);
   top.take("memory", m.memory);
@@ -226,16 +228,16 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   read_links(top, m);
   top.take("residuals", m.residuals);
   top.finish();
-  require(m.overlap.compute >= 1 && m.overlap.transfer >= 1,
-          "{}: [[overlap]] slows down by {} and {}; both are at least 1", source, m.overlap.compute,
-          m.overlap.transfer);
+  TESSERA_REQUIRE(m.overlap.compute >= 1 && m.overlap.transfer >= 1,
+                  "{}: [[overlap]] slows down by {} and {}; both are at least 1", source,
+                  m.overlap.compute, m.overlap.transfer);
   for (size_t t = 1; t < m.links.size(); ++t)
-    require(m.links[t - 1].devices > 0 &&
-                (m.links[t].devices == 0 || m.links[t].devices > m.links[t - 1].devices),
-            "{}: link '{}' joins {} devices and '{}' {}; tiers come from the innermost, and only "
-            "the last may have 0",
-            source, m.links[t - 1].name, m.links[t - 1].devices, m.links[t].name,
-            m.links[t].devices);
+    TESSERA_REQUIRE(
+        m.links[t - 1].devices > 0 &&
+            (m.links[t].devices == 0 || m.links[t].devices > m.links[t - 1].devices),
+        "{}: link '{}' joins {} devices and '{}' {}; tiers come from the innermost, and only "
+        "the last may have 0",
+        source, m.links[t - 1].name, m.links[t - 1].devices, m.links[t].name, m.links[t].devices);
   return m;
 }
 

@@ -63,7 +63,7 @@ class Player {
       }
     }
     for (size_t s = 0; s < lists.size(); ++s)
-      check(next[s] == lists[s].size(), "stage {} of the pipeline waits for ever", s);
+      TESSERA_CHECK(next[s] == lists[s].size(), "stage {} of the pipeline waits for ever", s);
     time_.stage_end = free;
     time_.seconds = *std::max_element(free.begin(), free.end());
     return std::move(time_);
@@ -123,13 +123,14 @@ double PipelineTime::bubble() const {
 }
 
 PipelineTime play_pipeline(const Pipeline& p) {
-  require(p.stages >= 1 && p.microbatches >= 1, "a pipeline of {} stages and {} microbatches",
-          p.stages, p.microbatches);
-  require(!p.chunks.empty() && p.chunks.size() % static_cast<size_t>(p.stages) == 0,
-          "{} chunks of the model cannot be dealt to {} stages", p.chunks.size(), p.stages);
-  require(p.chunks.size() == static_cast<size_t>(p.stages) || p.microbatches % p.stages == 0,
-          "interleaved stages need a number of microbatches that {} stages divide; {} are given",
-          p.stages, p.microbatches);
+  TESSERA_REQUIRE(p.stages >= 1 && p.microbatches >= 1,
+                  "a pipeline of {} stages and {} microbatches", p.stages, p.microbatches);
+  TESSERA_REQUIRE(!p.chunks.empty() && p.chunks.size() % static_cast<size_t>(p.stages) == 0,
+                  "{} chunks of the model cannot be dealt to {} stages", p.chunks.size(), p.stages);
+  TESSERA_REQUIRE(
+      p.chunks.size() == static_cast<size_t>(p.stages) || p.microbatches % p.stages == 0,
+      "interleaved stages need a number of microbatches that {} stages divide; {} are given",
+      p.stages, p.microbatches);
   return Player(p).play();
 }
 

@@ -72,7 +72,7 @@ class Interleaver {
         const auto at = static_cast<size_t>(s);
         if (next[at] < lists[at].size() && is_ready(lists[at][next[at]], s)) running.push_back(s);
       }
-      check(!running.empty(), "turn {} of an interleaved pipeline: all stages wait", turn);
+      TESSERA_CHECK(!running.empty(), "turn {} of an interleaved pipeline: all stages wait", turn);
       for (const int64_t s : running) {
         const auto at = static_cast<size_t>(s);
         const StageWork& work = lists[at][next[at]++];
@@ -141,9 +141,9 @@ PipelineTurns pipeline_turns(PipelineSchedule schedule, const PipelinePasses& pa
                              int64_t stages, int64_t microbatches) {
   if (!passes.interleaved)
     return at_fixed_distances(schedule, passes.is_forward, stages, microbatches);
-  check(schedule == one_forward_one_backward, "only 1F1B is interleaved");
-  check(std::is_sorted(passes.is_forward.rbegin(), passes.is_forward.rend()),
-        "a pass of an interleaved pipeline goes forward after one that goes backward");
+  TESSERA_CHECK(schedule == one_forward_one_backward, "only 1F1B is interleaved");
+  TESSERA_CHECK(std::is_sorted(passes.is_forward.rbegin(), passes.is_forward.rend()),
+                "a pass of an interleaved pipeline goes forward after one that goes backward");
   return Interleaver(passes.is_forward, stages, microbatches).run();
 }
 

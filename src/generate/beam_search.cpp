@@ -112,12 +112,13 @@ class Beams {
 
 void require_request(const Stepper& stepper, const BeamRequest& r, size_t number, Loc at) {
   stepper.require_prompt(r.prompt, r.max_tokens, number, at);
-  require(r.results >= 1 && r.results <= stepper.options().beams,
-          "[generate] prompt {}: {} results of {} beams; there is at least 1, and at most all ({})",
-          number, r.results, stepper.options().beams, where(at));
-  require(std::isfinite(r.length_penalty),
-          "[generate] prompt {}: length_penalty {}; it is finite ({})", number, r.length_penalty,
-          where(at));
+  TESSERA_REQUIRE(
+      r.results >= 1 && r.results <= stepper.options().beams,
+      "[generate] prompt {}: {} results of {} beams; there is at least 1, and at most all ({})",
+      number, r.results, stepper.options().beams, where(at));
+  TESSERA_REQUIRE(std::isfinite(r.length_penalty),
+                  "[generate] prompt {}: length_penalty {}; it is finite ({})", number,
+                  r.length_penalty, where(at));
 }
 
 /// The texts of a call of search().
@@ -181,10 +182,11 @@ class Searcher {
     }
     const std::vector<int32_t> text = stepper_.row(first).text;
     for (const float* l = logits + first * width; l < logits + (first + beams_) * width; ++l)
-      require(std::isfinite(*l),
-              "[generate] a logit of prompt {} for place {} is {}; the parameters have values that "
-              "are not finite ({})",
-              group.request, text.size(), *l, where(at_));
+      TESSERA_REQUIRE(
+          std::isfinite(*l),
+          "[generate] a logit of prompt {} for place {} is {}; the parameters have values that "
+          "are not finite ({})",
+          group.request, text.size(), *l, where(at_));
     const std::vector<Beams::Step> steps =
         group.beams->advance(logits + first * width, width, texts);
     if (steps.empty()) {
@@ -221,9 +223,9 @@ class Searcher {
 
 std::vector<std::vector<BeamText>> Generator::search(const std::vector<BeamRequest>& requests,
                                                      Loc at) {
-  require(stepper_->options().beams > 0,
-          "[generate] search() needs rows for its beams; set GeneratorOptions::beams ({})",
-          where(at));
+  TESSERA_REQUIRE(stepper_->options().beams > 0,
+                  "[generate] search() needs rows for its beams; set GeneratorOptions::beams ({})",
+                  where(at));
   for (size_t i = 0; i < requests.size(); ++i) require_request(*stepper_, requests[i], i, at);
   return Searcher(*stepper_, requests, at).search();
 }

@@ -32,9 +32,10 @@ TokenScore score_of(const float* logits, int64_t vocabulary, int32_t token, int6
 void require_request(const Stepper& stepper, const GenerationRequest& r, size_t number, Loc at) {
   stepper.require_prompt(r.prompt, r.max_tokens, number, at);
   const int64_t most = stepper.options().choices;
-  require(r.choices >= 0 && r.choices <= most && (!r.score_prompt || most > 0),
-          "[generate] prompt {}: {} choices{}; GeneratorOptions::choices is {} ({})", number,
-          r.choices, r.score_prompt ? " and scores of the prompt" : "", most, where(at));
+  TESSERA_REQUIRE(r.choices >= 0 && r.choices <= most && (!r.score_prompt || most > 0),
+                  "[generate] prompt {}: {} choices{}; GeneratorOptions::choices is {} ({})",
+                  number, r.choices, r.score_prompt ? " and scores of the prompt" : "", most,
+                  where(at));
 }
 
 /// Whether a text needs no step.

@@ -14,16 +14,16 @@ namespace {
 
 void require_in_range(const Sampling& s, Loc at) {
   const auto positive = [](double x) { return std::isfinite(x) && x > 0; };
-  require(positive(s.repetition_penalty),
-          "[sample] repetition_penalty {}; it is above 0, and 1 for none ({})",
-          s.repetition_penalty, where(at));
-  require(std::isfinite(s.temperature) && s.temperature >= 0,
-          "[sample] temperature {}; it is 0 or more ({})", s.temperature, where(at));
-  require(s.top_k >= 0, "[sample] top_k {}; it is 0 or more ({})", s.top_k, where(at));
-  require(s.top_p > 0 && s.top_p <= 1, "[sample] top_p {}; it is above 0 and at most 1 ({})",
-          s.top_p, where(at));
-  require(s.min_p >= 0 && s.min_p <= 1, "[sample] min_p {}; it is from 0 to 1 ({})", s.min_p,
-          where(at));
+  TESSERA_REQUIRE(positive(s.repetition_penalty),
+                  "[sample] repetition_penalty {}; it is above 0, and 1 for none ({})",
+                  s.repetition_penalty, where(at));
+  TESSERA_REQUIRE(std::isfinite(s.temperature) && s.temperature >= 0,
+                  "[sample] temperature {}; it is 0 or more ({})", s.temperature, where(at));
+  TESSERA_REQUIRE(s.top_k >= 0, "[sample] top_k {}; it is 0 or more ({})", s.top_k, where(at));
+  TESSERA_REQUIRE(s.top_p > 0 && s.top_p <= 1,
+                  "[sample] top_p {}; it is above 0 and at most 1 ({})", s.top_p, where(at));
+  TESSERA_REQUIRE(s.min_p >= 0 && s.min_p <= 1, "[sample] min_p {}; it is from 0 to 1 ({})",
+                  s.min_p, where(at));
 }
 
 /// Uniform in [0, 1), with 53 bits.
@@ -74,10 +74,11 @@ int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<
     }
   }
   const auto best = std::max_element(x.begin(), x.end());
-  require(best != x.end() && std::isfinite(*best),
-          "[sample] the largest of the {} logits for place {} is {}; the parameters have values "
-          "that are not finite ({})",
-          vocabulary, text.size(), best == x.end() ? kImpossible : *best, where(at));
+  TESSERA_REQUIRE(
+      best != x.end() && std::isfinite(*best),
+      "[sample] the largest of the {} logits for place {} is {}; the parameters have values "
+      "that are not finite ({})",
+      vocabulary, text.size(), best == x.end() ? kImpossible : *best, where(at));
   if (s.temperature == 0) return static_cast<int32_t>(best - x.begin());
   const double top = *best;
   keep_top_k(x, s.top_k);

@@ -16,15 +16,16 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
                  const GeneratorOptions& options, Loc at)
     : model_(model), options_(options) {
   if (options.context == 0) options_.context = model.length;
-  require(options.vocabulary >= 0 && options.vocabulary <= model.vocab,
-          "[generate] only tokens below {} are to be chosen, and the model has {} ({})",
-          options.vocabulary, model.vocab, where(at));
-  require(options.beams >= 0 && (options.beams == 0 || options.rows % options.beams == 0),
-          "[generate] {} rows for texts of {} beams each; take a multiple ({})", options.rows,
-          options.beams, where(at));
-  require(options.choices == 0 || model.encoder_layers == 0,
-          "[generate] {} choices; the tokens of a prompt that an encoder reads have no scores ({})",
-          options.choices, where(at));
+  TESSERA_REQUIRE(options.vocabulary >= 0 && options.vocabulary <= model.vocab,
+                  "[generate] only tokens below {} are to be chosen, and the model has {} ({})",
+                  options.vocabulary, model.vocab, where(at));
+  TESSERA_REQUIRE(options.beams >= 0 && (options.beams == 0 || options.rows % options.beams == 0),
+                  "[generate] {} rows for texts of {} beams each; take a multiple ({})",
+                  options.rows, options.beams, where(at));
+  TESSERA_REQUIRE(
+      options.choices == 0 || model.encoder_layers == 0,
+      "[generate] {} choices; the tokens of a prompt that an encoder reads have no scores ({})",
+      options.choices, where(at));
   vocabulary_ = options.vocabulary == 0 ? model.vocab : options.vocabulary;
   if (options.parameters != DType::float32) graph_.store_parameters_as(options.parameters);
   nn::DecoderOptions decoding;
@@ -60,21 +61,22 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
 void Stepper::require_prompt(const std::vector<int32_t>& prompt, int64_t max_tokens, size_t number,
                              Loc at) const {
   const int64_t size = std::ssize(prompt);
-  require(size >= 1, "[generate] prompt {} has no tokens; give at least one ({})", number,
-          where(at));
+  TESSERA_REQUIRE(size >= 1, "[generate] prompt {} has no tokens; give at least one ({})", number,
+                  where(at));
   for (int64_t i = 0; i < size; ++i) {
     const int32_t token = prompt[static_cast<size_t>(i)];
-    require(token >= 0 && token < model_.vocab,
-            "[generate] token {} of prompt {} is {}, and the vocabulary has {} ({})", i, number,
-            token, model_.vocab, where(at));
+    TESSERA_REQUIRE(token >= 0 && token < model_.vocab,
+                    "[generate] token {} of prompt {} is {}, and the vocabulary has {} ({})", i,
+                    number, token, model_.vocab, where(at));
   }
-  require(max_tokens >= 0, "[generate] prompt {}: {} new tokens; 0 or more ({})", number,
-          max_tokens, where(at));
+  TESSERA_REQUIRE(max_tokens >= 0, "[generate] prompt {}: {} new tokens; 0 or more ({})", number,
+                  max_tokens, where(at));
   const int64_t begin = model_.encoder_layers > 0 ? 1 : size, context = options_.context;
-  require(size <= context && max_tokens <= context - begin,
-          "[generate] prompt {} has {} tokens, and {} new ones are more than the context of {} "
-          "has left; shorten the prompt, or ask for at most {} ({})",
-          number, size, max_tokens, context, std::max<int64_t>(0, context - begin), where(at));
+  TESSERA_REQUIRE(
+      size <= context && max_tokens <= context - begin,
+      "[generate] prompt {} has {} tokens, and {} new ones are more than the context of {} "
+      "has left; shorten the prompt, or ask for at most {} ({})",
+      number, size, max_tokens, context, std::max<int64_t>(0, context - begin), where(at));
 }
 
 void Stepper::clear() {

@@ -78,24 +78,26 @@ void ask_rule(Graph& g, Pending& pending, const GradientRegion& region,
   for (int n = region.first; n < region.last; ++n) {
     for (int v : g.nodes()[n].out) {
       const bool is_result = std::find(region.out.begin(), region.out.end(), v) != region.out.end();
-      require(is_result || !pending.count(v),
-              "[custom_gradient] '{}' is made inside and has a gradient, but is not among its "
-              "results ({})",
-              g.value(v).name, g.nodes()[n].at.to_string());
+      TESSERA_REQUIRE(
+          is_result || !pending.count(v),
+          "[custom_gradient] '{}' is made inside and has a gradient, but is not among its "
+          "results ({})",
+          g.value(v).name, g.nodes()[n].at.to_string());
     }
   }
   if (!any) return;
   const std::vector<Tensor> results = region.rule(xs, ys, grads);
   const std::string from = g.nodes()[region.first].at.to_string();
-  require(results.size() == xs.size(),
-          "[custom_gradient] the rule makes {} gradients of {} operands ({})", results.size(),
-          xs.size(), from);
+  TESSERA_REQUIRE(results.size() == xs.size(),
+                  "[custom_gradient] the rule makes {} gradients of {} operands ({})",
+                  results.size(), xs.size(), from);
   for (size_t i = 0; i < xs.size(); ++i) {
     if (results[i].empty()) continue;
-    require(results[i].shape() == xs[i].shape() && results[i].dtype() == xs[i].dtype(),
-            "[custom_gradient] the gradient of operand {} is {} {} where {} {} is needed ({})", i,
-            to_string(results[i].dtype()), results[i].shape().to_string(), to_string(xs[i].dtype()),
-            xs[i].shape().to_string(), from);
+    TESSERA_REQUIRE(
+        results[i].shape() == xs[i].shape() && results[i].dtype() == xs[i].dtype(),
+        "[custom_gradient] the gradient of operand {} is {} {} where {} {} is needed ({})", i,
+        to_string(results[i].dtype()), results[i].shape().to_string(), to_string(xs[i].dtype()),
+        xs[i].shape().to_string(), from);
     accumulate(pending, region.in[i], results[i], at);
   }
 }
@@ -139,10 +141,10 @@ void require_outside_rules(Tensor x) {
   for (const GradientRegion& r : regions_of(g)) {
     const bool inside = r.rule && node >= r.first && node < r.last && !is_source(g, node) &&
                         std::find(r.out.begin(), r.out.end(), x.id()) == r.out.end();
-    require(!inside,
-            "'{}' is made inside a custom_gradient; only what it is given and what it "
-            "returns has one",
-            x.name());
+    TESSERA_REQUIRE(!inside,
+                    "'{}' is made inside a custom_gradient; only what it is given and what it "
+                    "returns has one",
+                    x.name());
   }
 }
 
@@ -157,8 +159,8 @@ std::vector<Tensor> custom_gradient(
     const std::vector<Tensor>& xs,
     const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& build,
     const GradientRule& rule, Loc at) {
-  require(!xs.empty() && rule != nullptr, "[custom_gradient] needs operands and a rule ({})",
-          where(at));
+  TESSERA_REQUIRE(!xs.empty() && rule != nullptr,
+                  "[custom_gradient] needs operands and a rule ({})", where(at));
   Graph& g = xs[0].graph();
   GradientRegion region{static_cast<int>(g.nodes().size()), 0, {}, {}, rule, -1};
   std::vector<Tensor> results = build(xs);
@@ -171,7 +173,7 @@ std::vector<Tensor> custom_gradient(
   for (int v : read_by(g, region)) {
     std::unordered_set<int> seen;
     const bool given = std::find(region.in.begin(), region.in.end(), v) != region.in.end();
-    require(
+    TESSERA_REQUIRE(
         given || !differentiable(g, v, seen),
         "[custom_gradient] reads '{}', which would get no gradient: make it an operand, or take "
         "stop_gradient of it before ({})",

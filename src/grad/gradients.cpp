@@ -97,14 +97,14 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   SourceScope source(g, node, prefer, rematerializer.recomputes(n) ? ".again.grad" : ".grad");
   std::vector<Tensor> grads =
       node.op->gradient ? node.op->gradient(call) : body_gradient(call, *node.op, at);
-  check(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands",
-        node.op->name, grads.size(), node.in.size());
+  TESSERA_CHECK(grads.size() == node.in.size(), "[{}] its gradient has {} results for {} operands",
+                node.op->name, grads.size(), node.in.size());
   for (size_t i = 0; i < grads.size(); ++i) {
     if (grads[i].empty() || !reached[node.in[i]]) continue;
-    check(grads[i].shape() == call.in[i].shape() && grads[i].dtype() == call.in[i].dtype(),
-          "[{}] the gradient of operand {} is {} {} where {} {} is needed", node.op->name, i,
-          to_string(grads[i].dtype()), grads[i].shape().to_string(), to_string(call.in[i].dtype()),
-          call.in[i].shape().to_string());
+    TESSERA_CHECK(grads[i].shape() == call.in[i].shape() && grads[i].dtype() == call.in[i].dtype(),
+                  "[{}] the gradient of operand {} is {} {} where {} {} is needed", node.op->name,
+                  i, to_string(grads[i].dtype()), grads[i].shape().to_string(),
+                  to_string(call.in[i].dtype()), call.in[i].shape().to_string());
     accumulate(pending, node.in[i], grads[i], at);
   }
 }
@@ -143,17 +143,19 @@ namespace {
 std::vector<int> checked_ids(Tensor y, const std::vector<Tensor>& xs) {
   const Graph& g = y.graph();
   auto require_floating = [&](Tensor t) {
-    require(is_floating(t.dtype()),
-            "'{}' ({}) is {}; only floating tensors have gradients, so cast it before it is used",
-            t.name(), g.producer(t.id()).at.to_string(), to_string(t.dtype()));
+    TESSERA_REQUIRE(
+        is_floating(t.dtype()),
+        "'{}' ({}) is {}; only floating tensors have gradients, so cast it before it is used",
+        t.name(), g.producer(t.id()).at.to_string(), to_string(t.dtype()));
   };
   require_floating(y);
-  require(is_open(g, g.producer(y.id()).loop),
-          "'{}' is made by each iteration of a loop that has ended; return it from the iterations",
-          y.name());
+  TESSERA_REQUIRE(
+      is_open(g, g.producer(y.id()).loop),
+      "'{}' is made by each iteration of a loop that has ended; return it from the iterations",
+      y.name());
   std::vector<int> ids;
   for (const Tensor& x : xs) {
-    require(&x.graph() == &g, "'{}' belongs to another graph", x.name());
+    TESSERA_REQUIRE(&x.graph() == &g, "'{}' belongs to another graph", x.name());
     require_floating(x);
     require_outside_rules(x);
     ids.push_back(x.id());

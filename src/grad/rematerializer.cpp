@@ -63,8 +63,8 @@ class Scopes {
   }
   void require_all_used(const char* what, const Graph& g) const {
     for (size_t i = 0; i < globs_.size(); ++i) {
-      require(used_[i], "{}: no scope of the model matches '{}'{}", what, globs_[i],
-              suggestion(globs_[i], names_of(g)));
+      TESSERA_REQUIRE(used_[i], "{}: no scope of the model matches '{}'{}", what, globs_[i],
+                      suggestion(globs_[i], names_of(g)));
     }
   }
 

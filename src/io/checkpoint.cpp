@@ -191,7 +191,7 @@ struct Checkpoints::State {
 
 Checkpoints::Checkpoints(Cluster& cluster, const std::string& directory, int keep, int64_t staging)
     : state_(std::make_unique<State>(cluster, directory, keep, staging)) {
-  require(keep >= 1, "[checkpoint] keep = {}; at least 1 checkpoint must be kept", keep);
+  TESSERA_REQUIRE(keep >= 1, "[checkpoint] keep = {}; at least 1 checkpoint must be kept", keep);
   run_together(cluster, [&] {
     if (!cluster.is_root()) return;
     std::error_code error;
@@ -222,10 +222,10 @@ int64_t Checkpoints::owned_bytes(Session& session) {
 void Checkpoints::start(Session& session, int64_t step,
                         const std::map<std::string, std::string>& extra) {
   State& s = *state_;
-  require(step >= 0, "[checkpoint] cannot save the step {}; steps begin at 0", step);
+  TESSERA_REQUIRE(step >= 0, "[checkpoint] cannot save the step {}; steps begin at 0", step);
   for (const char* key : {kVersionKey, kStepKey, kSerialKey, kDimsKey}) {
-    require(!extra.count(key), "[checkpoint] the metadata key '{}' is written by save() itself",
-            key);
+    TESSERA_REQUIRE(!extra.count(key),
+                    "[checkpoint] the metadata key '{}' is written by save() itself", key);
   }
   finish();
   const std::vector<RankPart> parts = parts_of(session);

@@ -215,10 +215,11 @@ void require_averages(const Manifest& manifest, const std::string& path) {
   const bool any =
       std::any_of(manifest.tensors.begin(), manifest.tensors.end(),
                   [&](const auto& t) { return manifest.tensors.contains(average_name(t.first)); });
-  require(any,
-          "[checkpoint] '{}' has no moving averages of its parameters; train with train.ema=0.999, "
-          "or take the parameters themselves",
-          path);
+  TESSERA_REQUIRE(
+      any,
+      "[checkpoint] '{}' has no moving averages of its parameters; train with train.ema=0.999, "
+      "or take the parameters themselves",
+      path);
 }
 
 }  // namespace tessera

@@ -33,8 +33,9 @@ std::string renamed(const std::string& name, const ConvertOptions& options) {
 void require_rules(const ConvertOptions& options) {
   for (const auto& [glob, to] : options.names) {
     const auto stars = [](const std::string& s) { return std::count(s.begin(), s.end(), '*'); };
-    require(!glob.empty() && !to.empty() && stars(glob) <= 1 && stars(to) <= stars(glob),
-            "[convert] the rule '{}={}' needs a name on both sides, with one * at most", glob, to);
+    TESSERA_REQUIRE(!glob.empty() && !to.empty() && stars(glob) <= 1 && stars(to) <= stars(glob),
+                    "[convert] the rule '{}={}' needs a name on both sides, with one * at most",
+                    glob, to);
   }
 }
 
@@ -55,15 +56,15 @@ std::vector<std::pair<std::string, std::string>> chosen(const Manifest& manifest
     if (!parameters.empty() && parameters.count(name) == 0) continue;
     known.push_back(name);
     names.emplace_back(name, renamed(name, options));
-    require(used.insert(names.back().second).second,
-            "[convert] two tensors would be called '{}'; change the rules of names",
-            names.back().second);
+    TESSERA_REQUIRE(used.insert(names.back().second).second,
+                    "[convert] two tensors would be called '{}'; change the rules of names",
+                    names.back().second);
   }
   for (const auto& [glob, to] : options.names) {
     const auto matches = [&glob = glob](const std::string& name) { return glob_match(glob, name); };
-    require(std::any_of(known.begin(), known.end(), matches),
-            "[convert] no tensor is called like '{}' of the rule '{}={}'{}", glob, glob, to,
-            suggestion(glob, known));
+    TESSERA_REQUIRE(std::any_of(known.begin(), known.end(), matches),
+                    "[convert] no tensor is called like '{}' of the rule '{}={}'{}", glob, glob, to,
+                    suggestion(glob, known));
   }
   return names;
 }
@@ -126,8 +127,8 @@ void to_checkpoint(const std::string& from, const std::string& to, const Manifes
 int64_t convert_checkpoint(const std::string& from, const std::string& to,
                            const ConvertOptions& options) {
   require_rules(options);
-  require(!fs::exists(fs::symlink_status(to)),
-          "[convert] '{}' exists already; choose another name or remove it", to);
+  TESSERA_REQUIRE(!fs::exists(fs::symlink_status(to)),
+                  "[convert] '{}' exists already; choose another name or remove it", to);
   const Manifest manifest = manifest_of_any(from);
   const auto names = chosen(manifest, options);
   fs::is_directory(from) ? to_file(from, to, manifest, names)

@@ -137,10 +137,11 @@ void CorpusWriter::State::restore() {
     fail(ErrorKind::io, "[corpus] '{}' is damaged; remove '{}*.part*' and begin again",
          file(".part.json"), prefix);
   for (const char* key : {"vocabulary", "tokenizer", "document_end"}) {
-    require(json.value(key, nlohmann::json()) == now[key],
-            "[corpus] '{}' was begun with {} {}, and now it is {}; repeat the first command, or "
-            "remove '{}*.part*' to begin again",
-            prefix, key, json.value(key, nlohmann::json()).dump(), now[key].dump(), prefix);
+    TESSERA_REQUIRE(
+        json.value(key, nlohmann::json()) == now[key],
+        "[corpus] '{}' was begun with {} {}, and now it is {}; repeat the first command, or "
+        "remove '{}*.part*' to begin again",
+        prefix, key, json.value(key, nlohmann::json()).dump(), now[key].dump(), prefix);
   }
   documents = json["documents"];
   tokens = json["tokens"];
@@ -152,18 +153,19 @@ CorpusWriter::CorpusWriter(const std::string& prefix, const CorpusOptions& optio
   State& s = *state_;
   s.prefix = prefix;
   s.options = options;
-  require(!prefix.empty(), "[corpus] no name is given for the corpus; use --out PREFIX");
-  require(options.vocabulary >= 1 && options.vocabulary <= std::numeric_limits<int32_t>::max(),
-          "[corpus] a vocabulary of {}; it has 1 to 2^31 - 1 tokens", options.vocabulary);
+  TESSERA_REQUIRE(!prefix.empty(), "[corpus] no name is given for the corpus; use --out PREFIX");
+  TESSERA_REQUIRE(
+      options.vocabulary >= 1 && options.vocabulary <= std::numeric_limits<int32_t>::max(),
+      "[corpus] a vocabulary of {}; it has 1 to 2^31 - 1 tokens", options.vocabulary);
   s.token_bytes = options.vocabulary < kTwoBytes ? 2 : 4;
-  require(!is_there(s.file(".idx")), "[corpus] '{}' exists; remove it, or give another --out",
-          s.file(".idx"));
+  TESSERA_REQUIRE(!is_there(s.file(".idx")),
+                  "[corpus] '{}' exists; remove it, or give another --out", s.file(".idx"));
   s.restore();
   // A finish() that was interrupted had begun to rename.
   if (!s.note.empty() && !is_there(s.file(".bin.part")) && is_there(s.file(".bin")))
     rename_file(s.file(".bin"), s.file(".bin.part"));
-  require(!is_there(s.file(".bin")), "[corpus] '{}' exists; remove it, or give another --out",
-          s.file(".bin"));
+  TESSERA_REQUIRE(!is_there(s.file(".bin")),
+                  "[corpus] '{}' exists; remove it, or give another --out", s.file(".bin"));
   s.bin.emplace(s.file(".bin.part"), s.tokens * s.token_bytes);
   s.lengths.emplace(s.file(".lengths.part"), 4 * s.documents);
 }
@@ -180,12 +182,13 @@ int64_t CorpusWriter::tokens() const { return state_->tokens; }
 
 void CorpusWriter::add(std::span<const int32_t> document) {
   State& s = *state_;
-  require(!document.empty() && document.size() <= std::numeric_limits<int32_t>::max(),
-          "[corpus] document {} has {} tokens; it has 1 to 2^31 - 1", s.documents, document.size());
+  TESSERA_REQUIRE(!document.empty() && document.size() <= std::numeric_limits<int32_t>::max(),
+                  "[corpus] document {} has {} tokens; it has 1 to 2^31 - 1", s.documents,
+                  document.size());
   for (const int32_t id : document) {
-    require(id >= 0 && id < s.options.vocabulary,
-            "[corpus] document {} has the id {}, but the vocabulary has {}", s.documents, id,
-            s.options.vocabulary);
+    TESSERA_REQUIRE(id >= 0 && id < s.options.vocabulary,
+                    "[corpus] document {} has the id {}, but the vocabulary has {}", s.documents,
+                    id, s.options.vocabulary);
   }
   if (s.token_bytes == 4) {
     s.bin->append(document.data(), 4 * document.size());
@@ -221,7 +224,7 @@ void CorpusWriter::State::write_index() {
     std::vector<int32_t> some(kBuffer / 4);
     for (int64_t at = 0; at < documents;) {
       const size_t bytes = lengths->read(4 * at, some.data(), 4 * some.size());
-      check(bytes >= 4, "'{}' ends at document {} of {}", lengths->path(), at, documents);
+      TESSERA_CHECK(bytes >= 4, "'{}' ends at document {} of {}", lengths->path(), at, documents);
       for (size_t i = 0; i < bytes / 4 && at < documents; ++i, ++at) work(some[i]);
     }
   };
@@ -237,7 +240,8 @@ void CorpusWriter::State::write_index() {
 
 void CorpusWriter::finish() {
   State& s = *state_;
-  require(s.documents > 0, "[corpus] '{}' has no documents; there is nothing to write", s.prefix);
+  TESSERA_REQUIRE(s.documents > 0, "[corpus] '{}' has no documents; there is nothing to write",
+                  s.prefix);
   commit(s.note.empty() ? "finished" : s.note);
   s.write_index();
   write_cache_file(s.file(".json"), s.describe().dump(2) + "\n");

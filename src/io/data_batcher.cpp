@@ -30,23 +30,24 @@ struct SliceRows {
 /// Sets `part` to the rows of a slice, and to the part of every example that belongs to it.
 void set_rows(const Slice& slice, int field, const DataField& data, const std::string& batch_dim,
               int64_t rows, SliceRows& part) {
-  require(slice.dtype == data.dtype,
-          "[data] the input '{}' is {}, but the data has {}; declare the input with that dtype",
-          data.name, to_string(slice.dtype), to_string(data.dtype));
+  TESSERA_REQUIRE(
+      slice.dtype == data.dtype,
+      "[data] the input '{}' is {}, but the data has {}; declare the input with that dtype",
+      data.name, to_string(slice.dtype), to_string(data.dtype));
   DataBox& box = part.read.box;
   for (auto* list : {&box.offset, &box.extent, &box.strides}) list->clear();
   part.empty = false;
   part.read.field = field;
   auto position = [&](const std::string& dim) {
     const auto it = std::find(slice.dims.begin(), slice.dims.end(), dim);
-    require(it != slice.dims.end(),
-            "[data] the input '{}' has the dims [{}], but not '{}' of the data", data.name,
-            fmt::join(slice.dims, ", "), dim);
+    TESSERA_REQUIRE(it != slice.dims.end(),
+                    "[data] the input '{}' has the dims [{}], but not '{}' of the data", data.name,
+                    fmt::join(slice.dims, ", "), dim);
     return static_cast<size_t>(it - slice.dims.begin());
   };
   auto require_within = [&](size_t d, int64_t size, const char* whose) {
     const int64_t end = slice.offset[d] + slice.valid[d];
-    require(
+    TESSERA_REQUIRE(
         slice.valid[d] == 0 || end <= size,
         "[data] dim '{}' of the input '{}' reaches {}, but the {} has {}; give the model and the "
         "data the same size",
@@ -75,7 +76,7 @@ void set_rows(const Slice& slice, int field, const DataField& data, const std::s
 
 Permutation::Permutation(int64_t n, uint64_t seed, int64_t epoch)
     : n_(static_cast<uint64_t>(n)), half_bits_(1) {
-  require(n >= 1, "[data] a permutation of {} elements; it has at least 1", n);
+  TESSERA_REQUIRE(n >= 1, "[data] a permutation of {} elements; it has at least 1", n);
   while (half_bits_ < 31 && (uint64_t{1} << (2 * half_bits_)) < n_) ++half_bits_;
   if ((uint64_t{1} << (2 * half_bits_)) < n_) half_bits_ = 32;
   uint64_t state = mix(seed) ^ mix(~static_cast<uint64_t>(epoch));
@@ -110,25 +111,27 @@ struct Batcher::Reading {
 
 Batcher::Batcher(const DataSource& source, int64_t batch, const BatchOptions& options)
     : source_(source), batch_(batch), options_(options) {
-  require(options.readers >= 0 && options.steps_ahead >= 0,
-          "[data] {} readers, {} steps ahead; both are 0 or more", options.readers,
-          options.steps_ahead);
+  TESSERA_REQUIRE(options.readers >= 0 && options.steps_ahead >= 0,
+                  "[data] {} readers, {} steps ahead; both are 0 or more", options.readers,
+                  options.steps_ahead);
   reading_ = std::make_unique<Reading>(source, options.readers);
-  require(batch >= 1, "[data] a batch of {} examples; it has at least 1", batch);
+  TESSERA_REQUIRE(batch >= 1, "[data] a batch of {} examples; it has at least 1", batch);
   const int64_t n = source.examples();
-  require(n >= 1, "[data] the source has {} examples; it has at least 1", n);
-  require(options.repeat || n % batch == 0 || options.bounded || options.drop_tail,
-          "[data] {} examples in batches of {} end with a partial batch of {}; make the batch dim "
-          "of the "
-          "model Dim::bounded and say `bounded`, leave these {} out with `drop_tail`, or use a "
-          "batch that "
-          "divides {}",
-          n, batch, n % batch, n % batch, n);
-  require(options.repeat || n >= batch || !options.drop_tail,
-          "[data] {} examples do not fill one batch of {}, so `drop_tail` leaves nothing; use a "
-          "batch of "
-          "at most {}",
-          n, batch, n);
+  TESSERA_REQUIRE(n >= 1, "[data] the source has {} examples; it has at least 1", n);
+  TESSERA_REQUIRE(
+      options.repeat || n % batch == 0 || options.bounded || options.drop_tail,
+      "[data] {} examples in batches of {} end with a partial batch of {}; make the batch dim "
+      "of the "
+      "model Dim::bounded and say `bounded`, leave these {} out with `drop_tail`, or use a "
+      "batch that "
+      "divides {}",
+      n, batch, n % batch, n % batch, n);
+  TESSERA_REQUIRE(
+      options.repeat || n >= batch || !options.drop_tail,
+      "[data] {} examples do not fill one batch of {}, so `drop_tail` leaves nothing; use a "
+      "batch of "
+      "at most {}",
+      n, batch, n);
 }
 
 Batcher::~Batcher() = default;
@@ -140,10 +143,11 @@ int64_t Batcher::steps() const {
 }
 
 int64_t Batcher::rows(int64_t step) const {
-  require(step >= 0, "[data] there is no batch of step {}; steps begin at 0", step);
+  TESSERA_REQUIRE(step >= 0, "[data] there is no batch of step {}; steps begin at 0", step);
   if (options_.repeat) return batch_;
-  require(step < steps(), "[data] there is no batch of step {}; one pass has the steps 0 to {}",
-          step, steps() - 1);
+  TESSERA_REQUIRE(step < steps(),
+                  "[data] there is no batch of step {}; one pass has the steps 0 to {}", step,
+                  steps() - 1);
   return std::min(batch_, source_.examples() - step * batch_);
 }
 
@@ -180,7 +184,7 @@ int64_t Batcher::feed(Session& session, int64_t step, std::source_location at) c
       std::memcpy(slice.data, bytes.data(), bytes.size());
     };
     session.feed_slices(fields[f].name, std::cref(fill), at);
-    require(
+    TESSERA_REQUIRE(
         !sees_all || end == count,
         "[data] the input '{}' takes {} rows of '{}', but a batch has {}; give both the same size",
         fields[f].name, end, options_.dim, count);

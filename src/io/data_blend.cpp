@@ -19,15 +19,16 @@ bool equal(const DataField& a, const DataField& b) {
 }
 
 void require_parts(const std::vector<BlendPart>& parts) {
-  require(!parts.empty(), "[data] a blend of nothing; it has at least 1 part");
+  TESSERA_REQUIRE(!parts.empty(), "[data] a blend of nothing; it has at least 1 part");
   for (const BlendPart& part : parts) {
-    require(part.weight > 0 && std::isfinite(part.weight),
-            "[data] '{}' has weight {} in a blend; a weight is a number above 0 (leave out what is "
-            "not wanted)",
-            part.name, part.weight);
+    TESSERA_REQUIRE(
+        part.weight > 0 && std::isfinite(part.weight),
+        "[data] '{}' has weight {} in a blend; a weight is a number above 0 (leave out what is "
+        "not wanted)",
+        part.name, part.weight);
     const auto& fields = part.source->fields();
     const auto& first = parts[0].source->fields();
-    require(
+    TESSERA_REQUIRE(
         std::equal(fields.begin(), fields.end(), first.begin(), first.end(), equal),
         "[data] '{}' and '{}' of a blend have different fields; open them with the same options",
         parts[0].name, part.name);
@@ -48,10 +49,11 @@ BlendData::BlendData(std::vector<BlendPart> parts, bool repeat) : parts_(std::mo
   double total = repeat ? 0 : kMostExamples;
   for (const BlendPart& part : parts_) {
     const double whole = static_cast<double>(part.source->examples()) * sum / part.weight;
-    require(!repeat || whole <= kMostExamples,
-            "[data] '{}' has weight {} of {} in a blend: {} examples until each of its {} came; "
-            "give it more weight",
-            part.name, part.weight, sum, whole, part.source->examples());
+    TESSERA_REQUIRE(
+        !repeat || whole <= kMostExamples,
+        "[data] '{}' has weight {} of {} in a blend: {} examples until each of its {} came; "
+        "give it more weight",
+        part.name, part.weight, sum, whole, part.source->examples());
     total = repeat ? std::max(total, whole) : std::min(total, whole);
   }
   begins_ = {0};

@@ -15,7 +15,8 @@ constexpr int64_t kMostText = int64_t{1} << 24;  // that text_length() tries
 
 /// The number of the field of tokens.
 int field_of_tokens(const DataSource* source, const std::string& name) {
-  require(source != nullptr, "[data] no source of texts to corrupt; give one, as a TextData");
+  TESSERA_REQUIRE(source != nullptr,
+                  "[data] no source of texts to corrupt; give one, as a TextData");
   std::vector<std::string> names;
   for (const DataField& field : source->fields()) {
     if (field.name == name && field.dtype == DType::int32 && field.dims.size() == 1)
@@ -30,14 +31,15 @@ int field_of_tokens(const DataSource* source, const std::string& name) {
 }
 
 void require_share(double share, const char* what) {
-  require(share >= 0 && share <= 1, "[data] {} {}; it is a share from 0 to 1", what, share);
+  TESSERA_REQUIRE(share >= 0 && share <= 1, "[data] {} {}; it is a share from 0 to 1", what, share);
 }
 
 void require_rounds(const DataSource& source, int64_t rounds) {
-  require(rounds >= 1 && rounds <= INT64_MAX / source.examples(),
-          "[data] {} rounds of {} examples; there is at least 1, and at most 2^63 - 1 examples in "
-          "all",
-          rounds, source.examples());
+  TESSERA_REQUIRE(
+      rounds >= 1 && rounds <= INT64_MAX / source.examples(),
+      "[data] {} rounds of {} examples; there is at least 1, and at most 2^63 - 1 examples in "
+      "all",
+      rounds, source.examples());
 }
 
 /// In [0, 1).
@@ -56,10 +58,11 @@ Spans spans_of(int64_t length, const SpanCorruptionOptions& o) {
 }
 
 void require_spans(const SpanCorruptionOptions& o) {
-  require(o.density > 0 && o.density < 1,
-          "[data] a density of {} of corrupted tokens; it is above 0 and below 1", o.density);
-  require(o.mean_span >= 1 && std::isfinite(o.mean_span),
-          "[data] spans of {} tokens on average; they have at least 1", o.mean_span);
+  TESSERA_REQUIRE(o.density > 0 && o.density < 1,
+                  "[data] a density of {} of corrupted tokens; it is above 0 and below 1",
+                  o.density);
+  TESSERA_REQUIRE(o.mean_span >= 1 && std::isfinite(o.mean_span),
+                  "[data] spans of {} tokens on average; they have at least 1", o.mean_span);
 }
 
 /// The ends of `parts` parts of [0, n), none of which is empty.
@@ -82,13 +85,14 @@ MaskedData::MaskedData(std::shared_ptr<const DataSource> source, const MaskingOp
   require_share(o.share, "a share of chosen tokens of");
   require_share(o.masked, "a share of masked tokens of");
   require_share(o.random, "a share of random tokens of");
-  require(o.masked + o.random <= 1,
-          "[data] shares of masked and random tokens of {} and {}; their sum is at most 1",
-          o.masked, o.random);
-  require(o.mask_token >= 0 && o.mask_token < o.vocabulary && o.vocabulary <= int64_t{1} << 31,
-          "[data] the mask {} of a vocabulary of {}; it is a token from 0, below the vocabulary "
-          "(MaskingOptions::vocabulary, at most 2^31)",
-          o.mask_token, o.vocabulary);
+  TESSERA_REQUIRE(o.masked + o.random <= 1,
+                  "[data] shares of masked and random tokens of {} and {}; their sum is at most 1",
+                  o.masked, o.random);
+  TESSERA_REQUIRE(
+      o.mask_token >= 0 && o.mask_token < o.vocabulary && o.vocabulary <= int64_t{1} << 31,
+      "[data] the mask {} of a vocabulary of {}; it is a token from 0, below the vocabulary "
+      "(MaskingOptions::vocabulary, at most 2^31)",
+      o.mask_token, o.vocabulary);
   require_rounds(*source_, o.rounds);
   const std::vector<DataField>& all = source_->fields();
   const std::vector<Dim>& dims = all[static_cast<size_t>(tokens)].dims;
@@ -99,7 +103,7 @@ MaskedData::MaskedData(std::shared_ptr<const DataSource> source, const MaskingOp
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& name = all[i].name;
     if (name == o.weights) {
-      require(
+      TESSERA_REQUIRE(
           all[i].dtype == DType::float32 && all[i].dims == dims,
           "[data] the source's field '{}' is {} with {} dims; weights of its tokens are float32 "
           "with the dim of '{}', or have another name",
@@ -182,9 +186,10 @@ SpanCorruptionData::SpanCorruptionData(std::shared_ptr<const DataSource> source,
   const auto [of_inputs, of_targets] = lengths(length_, o);
   const auto [corrupt, count] = spans_of(length_, o);
   corrupt_ = corrupt, spans_ = count;
-  require(o.first_sentinel >= count - 1 && o.end >= 0 && o.start >= 0,
-          "[data] sentinels from {} down for {} spans, end {} and start {}; none is below 0",
-          o.first_sentinel, count, o.end, o.start);
+  TESSERA_REQUIRE(
+      o.first_sentinel >= count - 1 && o.end >= 0 && o.start >= 0,
+      "[data] sentinels from {} down for {} spans, end {} and start {}; none is below 0",
+      o.first_sentinel, count, o.end, o.start);
   const Dim inputs(o.inputs_dim, of_inputs), targets(o.targets_dim, of_targets);
   fields_ = {{o.inputs, DType::int32, {inputs}},
              {o.decoder_inputs, DType::int32, {targets}},
@@ -235,8 +240,8 @@ std::string SpanCorruptionData::fingerprint() const {
 std::pair<int64_t, int64_t> SpanCorruptionData::lengths(int64_t length,
                                                         const SpanCorruptionOptions& options) {
   require_spans(options);
-  require(length >= 2, "[data] texts of {} token to corrupt spans of; they have at least 2",
-          length);
+  TESSERA_REQUIRE(length >= 2, "[data] texts of {} token to corrupt spans of; they have at least 2",
+                  length);
   const auto [corrupt, count] = spans_of(length, options);
   return {length - corrupt + count + 1, corrupt + count + 1};
 }
@@ -244,9 +249,10 @@ std::pair<int64_t, int64_t> SpanCorruptionData::lengths(int64_t length,
 int64_t SpanCorruptionData::text_length(int64_t inputs, const SpanCorruptionOptions& options) {
   require_spans(options);
   const auto fits = [&](int64_t length) { return lengths(length, options).first <= inputs; };
-  require(inputs >= 3 && inputs <= kMostText,
-          "[data] inputs of {} tokens for a text with a span; they have at least 3, at most {}",
-          inputs, kMostText);
+  TESSERA_REQUIRE(
+      inputs >= 3 && inputs <= kMostText,
+      "[data] inputs of {} tokens for a text with a span; they have at least 3, at most {}", inputs,
+      kMostText);
   int64_t length = 2;
   while (length < kMostText && fits(length + 1)) ++length;
   return length;

@@ -109,9 +109,9 @@ class IdxFile {
 }  // namespace
 
 IdxData::IdxData(const std::string& images, const std::string& labels, const IdxOptions& options) {
-  require(options.image_dtype == DType::float32 || options.image_dtype == DType::uint8,
-          "[data] images as {}; they are read as float32 (scaled to 0 .. 1) or uint8",
-          to_string(options.image_dtype));
+  TESSERA_REQUIRE(options.image_dtype == DType::float32 || options.image_dtype == DType::uint8,
+                  "[data] images as {}; they are read as float32 (scaled to 0 .. 1) or uint8",
+                  to_string(options.image_dtype));
   IdxFile image_file(images);
   const bool has_channels = image_file.require_magic(kImages, "images", kChannelImages);
   const uint32_t count = image_file.read_number("number of images");

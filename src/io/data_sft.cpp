@@ -19,10 +19,11 @@ namespace {
 using Json = nlohmann::json;
 
 void require_options(const SftOptions& o) {
-  require(o.length >= 1, "[data] examples of length {}; they have at least 1 token", o.length);
-  require(o.first >= 0 && o.first < o.last && o.last <= 1,
-          "[data] the part {} to {} of the samples; it needs 0 <= first < last <= 1", o.first,
-          o.last);
+  TESSERA_REQUIRE(o.length >= 1, "[data] examples of length {}; they have at least 1 token",
+                  o.length);
+  TESSERA_REQUIRE(o.first >= 0 && o.first < o.last && o.last <= 1,
+                  "[data] the part {} to {} of the samples; it needs 0 <= first < last <= 1",
+                  o.first, o.last);
 }
 
 /// Text with a mark on whether it is an answer.

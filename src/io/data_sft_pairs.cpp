@@ -17,12 +17,13 @@ enum Field { kInputs, kSegments, kDecoderInputs, kTargets, kDecoderSegments, kWe
 PairData::PairData(const std::string& path, const std::string& tokenizer_path,
                    const PairOptions& options)
     : options_(options) {
-  require(options.length >= 1 && options.target_length >= 1,
-          "[data] examples of prompts of {} tokens and answers of {}; they have at least 1 token",
-          options.length, options.target_length);
-  require(options.first >= 0 && options.first < options.last && options.last <= 1,
-          "[data] the part {} to {} of the samples; it needs 0 <= first < last <= 1", options.first,
-          options.last);
+  TESSERA_REQUIRE(
+      options.length >= 1 && options.target_length >= 1,
+      "[data] examples of prompts of {} tokens and answers of {}; they have at least 1 token",
+      options.length, options.target_length);
+  TESSERA_REQUIRE(options.first >= 0 && options.first < options.last && options.last <= 1,
+                  "[data] the part {} to {} of the samples; it needs 0 <= first < last <= 1",
+                  options.first, options.last);
   const Tokenizer tokenizer = load_fitting_tokenizer(tokenizer_path, options.vocabulary);
   for_each_sample(path, [&](const nlohmann::json& json, const std::string& where) {
     Sample sample;

@@ -13,23 +13,27 @@ namespace tessera {
 namespace {
 
 void require_options(const TextOptions& o) {
-  require(o.length >= 1, "[data] a text window of length {}; it has at least 1 token", o.length);
-  require(o.token_bytes == 1 || o.token_bytes == 2 || o.token_bytes == 4,
-          "[data] tokens of {} bytes; a text has 1 (bytes), 2 (little-endian uint16) or 4 (uint32)",
-          o.token_bytes);
-  require(o.first >= 0 && o.first < o.last && o.last <= 1,
-          "[data] the part {} to {} of a text; it needs 0 <= first < last <= 1", o.first, o.last);
+  TESSERA_REQUIRE(o.length >= 1, "[data] a text window of length {}; it has at least 1 token",
+                  o.length);
+  TESSERA_REQUIRE(
+      o.token_bytes == 1 || o.token_bytes == 2 || o.token_bytes == 4,
+      "[data] tokens of {} bytes; a text has 1 (bytes), 2 (little-endian uint16) or 4 (uint32)",
+      o.token_bytes);
+  TESSERA_REQUIRE(o.first >= 0 && o.first < o.last && o.last <= 1,
+                  "[data] the part {} to {} of a text; it needs 0 <= first < last <= 1", o.first,
+                  o.last);
 }
 
 void require_vocabulary(const TokenFile& file, int64_t vocabulary) {
   const int64_t most = file.most_values();
-  require(vocabulary >= 0 && vocabulary <= most,
-          "[data] a vocabulary of {}; tokens of {} byte(s) have 1 to {} values (0 for all)",
-          vocabulary, file.token_bytes(), most);
-  require(vocabulary == 0 || file.vocabulary() <= vocabulary,
-          "[data] '{}' has tokens of a vocabulary of {} ('{}'), but the model's has {}; set "
-          "model.vocab={}",
-          file.path(), file.vocabulary(), file.companion(), vocabulary, file.vocabulary());
+  TESSERA_REQUIRE(vocabulary >= 0 && vocabulary <= most,
+                  "[data] a vocabulary of {}; tokens of {} byte(s) have 1 to {} values (0 for all)",
+                  vocabulary, file.token_bytes(), most);
+  TESSERA_REQUIRE(
+      vocabulary == 0 || file.vocabulary() <= vocabulary,
+      "[data] '{}' has tokens of a vocabulary of {} ('{}'), but the model's has {}; set "
+      "model.vocab={}",
+      file.path(), file.vocabulary(), file.companion(), vocabulary, file.vocabulary());
 }
 
 /// The token at a fraction of the file. Using one expression makes the end of one part the begin of
@@ -66,11 +70,12 @@ TextData::TextData(const std::string& path, const TextOptions& options)
   const std::vector<Dim> dims = {Dim(options.dim, length)};
   const auto add = [&](const std::string& name, DType dtype, Content content) {
     if (name.empty()) return;
-    require(content <= Content::targets || file_->has_documents() || options_.document_end >= 0,
-            "[data] the field '{}' is about documents, but '{}' does not say where they begin; set "
-            "TextOptions::document_end to the token that ends each, or make a corpus with tessera "
-            "tokenize",
-            name, path);
+    TESSERA_REQUIRE(
+        content <= Content::targets || file_->has_documents() || options_.document_end >= 0,
+        "[data] the field '{}' is about documents, but '{}' does not say where they begin; set "
+        "TextOptions::document_end to the token that ends each, or make a corpus with tessera "
+        "tokenize",
+        name, path);
     fields_.push_back({name, dtype, dims});
     contents_.push_back(content);
   };

@@ -14,7 +14,7 @@ constexpr std::string_view kWeight = ".w";
 
 std::string checkpoint_in(const std::string& path) {
   const std::optional<Checkpoint> latest = find_latest(path);
-  require(latest.has_value(), "[export] '{}' holds no checkpoint", path);
+  TESSERA_REQUIRE(latest.has_value(), "[export] '{}' holds no checkpoint", path);
   return latest->path;
 }
 
@@ -37,14 +37,16 @@ ExportSource::ExportSource(const std::string& path, const ExportOptions& options
     rank = tensor.shape.sizes.back();
   }
   const int64_t wanted = options.lora.rank;
-  require(wanted == rank, "[export] '{}' {}, but the options say {}", path_,
-          rank == 0 ? "has no parameters of LoRA"
-                    : fmt::format("has parameters of LoRA of rank {} ('{}')", rank, adapter),
-          wanted == 0 ? "none" : fmt::format("rank {}", wanted));
-  require(!options.adapter || rank > 0,
-          "[export] an adapter is asked for, but '{}' has no parameters of LoRA; train with "
-          "model.lora_rank=8, or export the whole model",
-          path_);
+  TESSERA_REQUIRE(wanted == rank, "[export] '{}' {}, but the options say {}", path_,
+                  rank == 0
+                      ? "has no parameters of LoRA"
+                      : fmt::format("has parameters of LoRA of rank {} ('{}')", rank, adapter),
+                  wanted == 0 ? "none" : fmt::format("rank {}", wanted));
+  TESSERA_REQUIRE(
+      !options.adapter || rank > 0,
+      "[export] an adapter is asked for, but '{}' has no parameters of LoRA; train with "
+      "model.lora_rank=8, or export the whole model",
+      path_);
 }
 
 std::string ExportSource::name_of(const std::string& parameter) const {
@@ -63,10 +65,11 @@ Elements ExportSource::read(OpenShards& shards, const std::string& parameter,
   const std::string name = name_of(parameter);
   const ManifestTensor &tensor = manifest_.tensors.at(name),
                        &declared = manifest_.tensors.at(parameter);
-  require(!declared.shape.dims.empty() || declared.shape.sizes.empty(),
-          "[export] '{}' does not say the dims of '{}'; export a checkpoint that was saved by a "
-          "session",
-          path_, parameter);
+  TESSERA_REQUIRE(
+      !declared.shape.dims.empty() || declared.shape.sizes.empty(),
+      "[export] '{}' does not say the dims of '{}'; export a checkpoint that was saved by a "
+      "session",
+      path_, parameter);
   Elements result;
   Slice slice;
   slice.dtype = tensor.shape.dtype;

@@ -51,8 +51,8 @@ std::string index_text(const std::vector<std::string>& dims, const std::vector<i
 }
 
 Difference difference(const Array& a, const Array& b, double tolerance) {
-  check(a.sizes == b.sizes, "difference of arrays of {} and {} elements", a.elements(),
-        b.elements());
+  TESSERA_CHECK(a.sizes == b.sizes, "difference of arrays of {} and {} elements", a.elements(),
+                b.elements());
   const int64_t n = b.elements();
   auto apart = [&](int64_t i) {
     const double x = a.at(i), y = b.at(i);

@@ -100,9 +100,10 @@ void require_parameters(const std::string& path, const Manifest& manifest, const
     const bool good = it != manifest.tensors.end() && it->second.shape.sizes == sizes &&
                       is_weight_dtype(it->second.shape.dtype) &&
                       (it->second.shape.dims.empty() || it->second.shape.dims == shape.names());
-    require(good, "[export] '{}' is not a checkpoint of the model of '{}': {} '{}' {}", path,
-            like.path, it == manifest.tensors.end() ? "it lacks" : "it has in other sizes", name,
-            shape.to_string());
+    TESSERA_REQUIRE(good, "[export] '{}' is not a checkpoint of the model of '{}': {} '{}' {}",
+                    path, like.path,
+                    it == manifest.tensors.end() ? "it lacks" : "it has in other sizes", name,
+                    shape.to_string());
   }
 }
 
@@ -248,10 +249,11 @@ void write_config(const std::string& from, const std::string& to) {
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
                      const ExportOptions& options) {
   const fs::path folder = folder_path(to);
-  require(!fs::exists(fs::symlink_status(folder)),
-          "[export] '{}' exists already; choose another folder or remove it", to);
-  require(options.shard_bytes > 0, "[export] files of at most {} bytes; the number is positive",
-          options.shard_bytes);
+  TESSERA_REQUIRE(!fs::exists(fs::symlink_status(folder)),
+                  "[export] '{}' exists already; choose another folder or remove it", to);
+  TESSERA_REQUIRE(options.shard_bytes > 0,
+                  "[export] files of at most {} bytes; the number is positive",
+                  options.shard_bytes);
   Exporter exporter(checkpoint, *like.model_, options);
   const std::string temporary = folder.string() + ".tmp-export";
   std::error_code error;

@@ -101,9 +101,9 @@ void require_session(Session& session, const TensorMap& map, const ModelDescript
     const bool has = std::find(names.begin(), names.end(), name) != names.end();
     std::vector<int64_t> sizes;
     for (const Dim& d : shape) sizes.push_back(d.size);
-    require(has && session.shape_of(name).sizes == sizes,
-            "[model] the session has no parameter '{}' {}; it is not of the model in '{}'", name,
-            shape.to_string(), folder.path);
+    TESSERA_REQUIRE(has && session.shape_of(name).sizes == sizes,
+                    "[model] the session has no parameter '{}' {}; it is not of the model in '{}'",
+                    name, shape.to_string(), folder.path);
   }
 }
 

@@ -45,10 +45,11 @@ std::vector<AdaptedTensor> adapted_tensors(const ExportSource& source, const Ten
   for (const MappedTensor& t : map.tensors) {
     const auto is_adapted = [&](const TensorPart& p) { return source.is_adapted(p.parameter); };
     if (t.is_copy || std::none_of(t.parts.begin(), t.parts.end(), is_adapted)) continue;
-    require(t.parts.size() == 1 && t.name.ends_with(kWeightSuffix),
-            "[export] '{}' holds several layers ('{}' is one), each with an adapter of its own, "
-            "which PEFT cannot express; export the merged model",
-            t.name, t.parts[0].parameter);
+    TESSERA_REQUIRE(
+        t.parts.size() == 1 && t.name.ends_with(kWeightSuffix),
+        "[export] '{}' holds several layers ('{}' is one), each with an adapter of its own, "
+        "which PEFT cannot express; export the merged model",
+        t.name, t.parts[0].parameter);
     result.push_back(adapted_tensor(t, source));
   }
   return result;

@@ -304,9 +304,10 @@ const TensorInfo& SafetensorsReader::tensor(const std::string& name) const {
 
 void SafetensorsReader::read(const TensorInfo& tensor, int64_t offset, int64_t bytes,
                              void* to) const {
-  require(offset >= 0 && bytes >= 0 && offset <= tensor.bytes() && bytes <= tensor.bytes() - offset,
-          "[safetensors] bytes {} to {} of tensor '{}' in '{}', which has {}", offset,
-          offset + bytes, tensor.name, state_->path, tensor.bytes());
+  TESSERA_REQUIRE(
+      offset >= 0 && bytes >= 0 && offset <= tensor.bytes() && bytes <= tensor.bytes() - offset,
+      "[safetensors] bytes {} to {} of tensor '{}' in '{}', which has {}", offset, offset + bytes,
+      tensor.name, state_->path, tensor.bytes());
   read_at(state_->file.get(), state_->path, state_->data_begin + tensor.begin + offset, bytes, to);
 }
 

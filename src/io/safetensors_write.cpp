@@ -35,18 +35,19 @@ int64_t place(const std::string& path, std::vector<TensorInfo>& tensors) {
   std::set<std::string> names;
   int64_t at = 0;
   for (TensorInfo& t : tensors) {
-    require(!t.name.empty() && t.name != kMetadata,
-            "[safetensors] '{}': a tensor cannot be called '{}'", path, t.name);
-    require(names.insert(t.name).second, "[safetensors] '{}': two tensors are called '{}'", path,
-            t.name);
+    TESSERA_REQUIRE(!t.name.empty() && t.name != kMetadata,
+                    "[safetensors] '{}': a tensor cannot be called '{}'", path, t.name);
+    TESSERA_REQUIRE(names.insert(t.name).second, "[safetensors] '{}': two tensors are called '{}'",
+                    path, t.name);
     for (int64_t size : t.sizes) {
-      require(size >= 0, "[safetensors] '{}': tensor '{}' has the size {}", path, t.name, size);
+      TESSERA_REQUIRE(size >= 0, "[safetensors] '{}': tensor '{}' has the size {}", path, t.name,
+                      size);
     }
     const int64_t bytes = byte_count(t);
     t.begin = at;
-    require(bytes >= 0 && !__builtin_add_overflow(at, bytes, &at),
-            "[safetensors] '{}': tensor '{}' of sizes [{}] is too large for a file", path, t.name,
-            fmt::join(t.sizes, ", "));
+    TESSERA_REQUIRE(bytes >= 0 && !__builtin_add_overflow(at, bytes, &at),
+                    "[safetensors] '{}': tensor '{}' of sizes [{}] is too large for a file", path,
+                    t.name, fmt::join(t.sizes, ", "));
     t.end = at;
   }
   return at;
@@ -72,10 +73,11 @@ std::string header_of(const std::string& path, const std::vector<TensorInfo>& te
   }
   const size_t align = total >= OutputFile::kDirectFrom ? OutputFile::kAlign : 8;
   text.resize((text.size() + 8 + align - 1) / align * align - 8, ' ');
-  require(static_cast<int64_t>(text.size()) <= kMaxHeader,
-          "[safetensors] '{}': a header of {} bytes, for {} tensors and {} metadata entries; at "
-          "most {}",
-          path, text.size(), tensors.size(), metadata.size(), kMaxHeader);
+  TESSERA_REQUIRE(
+      static_cast<int64_t>(text.size()) <= kMaxHeader,
+      "[safetensors] '{}': a header of {} bytes, for {} tensors and {} metadata entries; at "
+      "most {}",
+      path, text.size(), tensors.size(), metadata.size(), kMaxHeader);
   const uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
 }
@@ -125,7 +127,8 @@ struct SafetensorsWriter::State {
   }
 
   void require_usable() const {
-    require(file.is_open(), "[safetensors] '{}' is finished or failed and takes no more", path);
+    TESSERA_REQUIRE(file.is_open(), "[safetensors] '{}' is finished or failed and takes no more",
+                    path);
   }
 
   /// Advances `current` beyond complete tensors.
@@ -165,36 +168,36 @@ void SafetensorsWriter::write(const std::string& name, const void* data, int64_t
   const auto named = [&](const TensorInfo& t) { return t.name == name && t.bytes() == 0; };
   if (bytes == 0 && std::any_of(s.tensors.begin(), s.tensors.end(), named)) return;
   s.skip_complete();
-  require(
+  TESSERA_REQUIRE(
       s.current < s.tensors.size() && s.tensors[s.current].name == name,
       "[safetensors] '{}': tensor '{}' is written, but {} is next; write the tensors in the order "
       "given to the constructor",
       s.path, name,
       s.current < s.tensors.size() ? fmt::format("'{}'", s.tensors[s.current].name) : "none");
   const int64_t rest = s.tensors[s.current].end - s.written;
-  require(bytes >= 0 && bytes <= rest,
-          "[safetensors] '{}': {} bytes for tensor '{}', which has {} to come", s.path, bytes, name,
-          rest);
+  TESSERA_REQUIRE(bytes >= 0 && bytes <= rest,
+                  "[safetensors] '{}': {} bytes for tensor '{}', which has {} to come", s.path,
+                  bytes, name, rest);
   append(data, bytes);
 }
 
 void SafetensorsWriter::append(const void* data, int64_t bytes) {
   State& s = *state_;
   s.require_usable();
-  require(bytes >= 0 && bytes <= s.total - s.written,
-          "[safetensors] '{}': {} bytes more, but {} are to come", s.path, bytes,
-          s.total - s.written);
+  TESSERA_REQUIRE(bytes >= 0 && bytes <= s.total - s.written,
+                  "[safetensors] '{}': {} bytes more, but {} are to come", s.path, bytes,
+                  s.total - s.written);
   s.put(data, bytes);
   s.written += bytes;
 }
 
 void SafetensorsWriter::finish(bool sync_name) {
   State& s = *state_;
-  require(s.file.is_open(), "[safetensors] '{}' is finished or failed already", s.path);
+  TESSERA_REQUIRE(s.file.is_open(), "[safetensors] '{}' is finished or failed already", s.path);
   s.skip_complete();
-  require(s.current == s.tensors.size(), "[safetensors] '{}': tensor '{}' lacks {} bytes", s.path,
-          s.current < s.tensors.size() ? s.tensors[s.current].name : "",
-          s.current < s.tensors.size() ? s.tensors[s.current].end - s.written : 0);
+  TESSERA_REQUIRE(s.current == s.tensors.size(), "[safetensors] '{}': tensor '{}' lacks {} bytes",
+                  s.path, s.current < s.tensors.size() ? s.tensors[s.current].name : "",
+                  s.current < s.tensors.size() ? s.tensors[s.current].end - s.written : 0);
   if (const int error = s.file.finish()) s.give_up("sync", error);
   if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) s.give_up("rename to", errno);
   s.temporary.clear();

@@ -41,10 +41,11 @@ const std::string& sample_text(const Json& sample, const char* key, const std::s
 
 Tokenizer load_fitting_tokenizer(const std::string& path, int64_t vocabulary) {
   Tokenizer tokenizer = Tokenizer::load(path);
-  require(vocabulary == 0 || tokenizer.vocab_size() <= vocabulary,
-          "[data] '{}' ({}) does not fit the model, whose vocabulary has {}; give the tokenizer of "
-          "the model",
-          path, tokenizer.description(), vocabulary);
+  TESSERA_REQUIRE(
+      vocabulary == 0 || tokenizer.vocab_size() <= vocabulary,
+      "[data] '{}' ({}) does not fit the model, whose vocabulary has {}; give the tokenizer of "
+      "the model",
+      path, tokenizer.description(), vocabulary);
   return tokenizer;
 }
 

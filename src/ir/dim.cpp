@@ -14,8 +14,8 @@ void Shape::validate() const {
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (dims_[i].name.empty())
       fail(ErrorKind::usage, "dim {} of shape {} has an empty name", i, to_string());
-    require(dims_[i].size >= 1, "dim '{}' has size {}; sizes are at least 1", dims_[i].name,
-            dims_[i].size);
+    TESSERA_REQUIRE(dims_[i].size >= 1, "dim '{}' has size {}; sizes are at least 1", dims_[i].name,
+                    dims_[i].size);
     for (size_t j = 0; j < i; ++j) {
       if (dims_[i].name != dims_[j].name) continue;
       fail(ErrorKind::usage,
@@ -23,9 +23,9 @@ void Shape::validate() const {
            dims_[i].name, to_string());
     }
     elements *= dims_[i].size;
-    require(elements <= kMostElements,
-            "shape {} has {:.4g} elements or more; at most 2^60 can be counted", to_string(),
-            static_cast<double>(elements));
+    TESSERA_REQUIRE(elements <= kMostElements,
+                    "shape {} has {:.4g} elements or more; at most 2^60 can be counted",
+                    to_string(), static_cast<double>(elements));
   }
 }
 

@@ -159,9 +159,9 @@ void emit_aligned(EmitCall& call) {
 void emit_host(EmitCall& call) {
   const Op& op = call.call.op;
   Step& step = call.step;
-  require(call.space.factors.size() <= kMostHostDims,
-          "[{}] has {} factors; an op with a host function has at most {} ({})", op.name,
-          call.space.factors.size(), kMostHostDims, step.origin.source);
+  TESSERA_REQUIRE(call.space.factors.size() <= kMostHostDims,
+                  "[{}] has {} factors; an op with a host function has at most {} ({})", op.name,
+                  call.space.factors.size(), kMostHostDims, step.origin.source);
   emit_aligned(call);
   step.kernel = KernelKind::host;
   step.host.function = op.host;

@@ -17,7 +17,7 @@
 namespace tessera {
 
 Graph& Tensor::graph() const {
-  require(graph_ != nullptr, "an empty Tensor was used; it was never assigned a value");
+  TESSERA_REQUIRE(graph_ != nullptr, "an empty Tensor was used; it was never assigned a value");
   return *graph_;
 }
 const Shape& Tensor::shape() const { return graph().value(id_).shape; }
@@ -25,14 +25,16 @@ DType Tensor::dtype() const { return graph().value(id_).dtype; }
 const std::string& Tensor::name() const { return graph().value(id_).name; }
 
 Tensor Tensor::named(const std::string& name, Loc at) const {
-  require(!name.empty(), "[named] '{}' is given an empty name ({})", this->name(), where(at));
+  TESSERA_REQUIRE(!name.empty(), "[named] '{}' is given an empty name ({})", this->name(),
+                  where(at));
   GraphInternals& g = GraphInternals::of(graph());
   const Op* made_by = graph().producer(id_).op;
-  require(made_by != &kInput && made_by != &kStored,
-          "[named] '{}' is {}, which is {} by its name; give it another where it is declared, or "
-          "name a copy, identity(x).named(\"{}\") ({})",
-          this->name(), made_by == &kInput ? "an input" : "a parameter or state",
-          made_by == &kInput ? "fed" : "laid out and saved", name, where(at));
+  TESSERA_REQUIRE(
+      made_by != &kInput && made_by != &kStored,
+      "[named] '{}' is {}, which is {} by its name; give it another where it is declared, or "
+      "name a copy, identity(x).named(\"{}\") ({})",
+      this->name(), made_by == &kInput ? "an input" : "a parameter or state",
+      made_by == &kInput ? "fed" : "laid out and saved", name, where(at));
   const std::string full = g.scoped(name);
   if (g.values[id_].name == full) return *this;
   if (g.name_uses.contains(full) && open_repeats(graph()).empty()) {
@@ -170,16 +172,17 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   node.at = internals_->at.line != 0 ? internals_->at : internals_->line_of(at);
   std::vector<ValueType> types;
   for (const Tensor& t : in) {
-    require(!t.empty(), "[{}] an operand is an empty Tensor; it was never assigned a value ({})",
-            op.name, node.at.to_string());
-    require(&t.graph() == this, "[{}] '{}' belongs to another graph ({})", op.name, t.name(),
-            node.at.to_string());
+    TESSERA_REQUIRE(!t.empty(),
+                    "[{}] an operand is an empty Tensor; it was never assigned a value ({})",
+                    op.name, node.at.to_string());
+    TESSERA_REQUIRE(&t.graph() == this, "[{}] '{}' belongs to another graph ({})", op.name,
+                    t.name(), node.at.to_string());
     const int loop = producer(t.id()).loop;
-    require(&op == &kLoop || is_open(*this, loop),
-            "[{}] '{}' is made by each iteration of a loop over '{}' that has ended; return it "
-            "from the iterations as a carry, stacked or summed ({})",
-            op.name, t.name(), loop < 0 ? "" : loops_of(*this)[loop].over.name,
-            node.at.to_string());
+    TESSERA_REQUIRE(
+        &op == &kLoop || is_open(*this, loop),
+        "[{}] '{}' is made by each iteration of a loop over '{}' that has ended; return it "
+        "from the iterations as a carry, stacked or summed ({})",
+        op.name, t.name(), loop < 0 ? "" : loops_of(*this)[loop].over.name, node.at.to_string());
     types.push_back({t.shape(), t.dtype()});
     node.in.push_back(t.id());
   }
@@ -188,7 +191,7 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
   if (internals_->at.line != 0 || is_of_library(at)) of_library.emplace();
   try {
     const OpCall call{op, types, results, node.attrs};
-    require(op.infer || op.body, "an op says what it makes: give it `infer`, or a `body`");
+    TESSERA_REQUIRE(op.infer || op.body, "an op says what it makes: give it `infer`, or a `body`");
     if (op.infer) {
       results = op.infer(call);
     } else {
@@ -196,8 +199,9 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
       for (const Tensor& t : body.out) results.push_back({t.shape(), t.dtype()});
     }
     for (const ValueType& type : results)
-      require(type.shape.rank() <= Shape::kMostDims,
-              "a tensor of {} dims; at most {} are supported", type.shape.rank(), Shape::kMostDims);
+      TESSERA_REQUIRE(type.shape.rank() <= Shape::kMostDims,
+                      "a tensor of {} dims; at most {} are supported", type.shape.rank(),
+                      Shape::kMostDims);
   } catch (const Error& e) {
     throw Error(e.kind(), fmt::format("[{}] {} ({}{}{})", op.name, e.what(), node.at.to_string(),
                                       scope().empty() ? "" : ", ", scope()));
@@ -223,27 +227,29 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
 }
 
 void Graph::feed(const std::string& name, const Array& whole) {
-  require(internals_->eager != nullptr, "[feed] '{}': {}", name, kNotEager);
+  TESSERA_REQUIRE(internals_->eager != nullptr, "[feed] '{}': {}", name, kNotEager);
   internals_->eager->feed(name, whole);
 }
 
 Array Graph::fetch(Tensor tensor) const {
-  require(internals_->eager != nullptr, "[fetch] '{}': {}", tensor.name(), kNotEager);
+  TESSERA_REQUIRE(internals_->eager != nullptr, "[fetch] '{}': {}", tensor.name(), kNotEager);
   return internals_->eager->fetch(*this, tensor);
 }
 
 namespace {
 
 void require_name(const char* what, const std::string& name, Loc at) {
-  require(!name.empty(), "[{}] the name is empty; it is fed, laid out and saved by its name ({})",
-          what, where(at));
+  TESSERA_REQUIRE(!name.empty(),
+                  "[{}] the name is empty; it is fed, laid out and saved by its name ({})", what,
+                  where(at));
 }
 
 void check_stored(const char* what, const std::string& name, const Initializer& init, Loc at) {
   require_name(what, name, at);
-  require(static_cast<bool>(init),
-          "[{}] '{}' has an empty function as its initializer; take one such as nn::zeros() ({})",
-          what, name, where(at));
+  TESSERA_REQUIRE(
+      static_cast<bool>(init),
+      "[{}] '{}' has an empty function as its initializer; take one such as nn::zeros() ({})", what,
+      name, where(at));
 }
 
 }  // namespace
@@ -270,12 +276,13 @@ Tensor Graph::parameter(const std::string& name, const Shape& shape, const Initi
 }
 
 void Graph::store_parameters_as(DType dtype, bool stochastic_rounding) {
-  require(dtype == DType::float32 || is_narrow(dtype),
-          "[store_parameters_as] {}; it is float32, bfloat16 or float16",
-          tessera::to_string(dtype));
-  require(!stochastic_rounding || is_narrow(dtype),
-          "[store_parameters_as] stochastic rounding of parameters in float32 does nothing; store "
-          "them in bfloat16 or float16");
+  TESSERA_REQUIRE(dtype == DType::float32 || is_narrow(dtype),
+                  "[store_parameters_as] {}; it is float32, bfloat16 or float16",
+                  tessera::to_string(dtype));
+  TESSERA_REQUIRE(
+      !stochastic_rounding || is_narrow(dtype),
+      "[store_parameters_as] stochastic rounding of parameters in float32 does nothing; store "
+      "them in bfloat16 or float16");
   internals_->parameters = dtype;
   internals_->stochastic_rounding = stochastic_rounding;
 }
@@ -293,7 +300,7 @@ Update checked_update(Graph& g, const std::vector<const std::vector<Update>*>& o
                       Tensor stored, Tensor value, Loc at) {
   const GraphInternals& internals = GraphInternals::of(g);
   const Stored* record = g.find_stored(stored.id());
-  require(
+  TESSERA_REQUIRE(
       record != nullptr && open_loop(g) < 0, "update() of '{}', which is {} ({})", stored.name(),
       open_loop(g) < 0 ? "not a parameter or state"
                        : "inside a loop; return the value from the iterations and update outside",
@@ -301,17 +308,18 @@ Update checked_update(Graph& g, const std::vector<const std::vector<Update>*>& o
   for (const std::vector<Update>* updates : others) {
     const bool twice = std::any_of(updates->begin(), updates->end(),
                                    [&](const Update& u) { return u.stored == stored.id(); });
-    require(!twice, "'{}' is updated twice ({}); one update per run", stored.name(), where(at));
+    TESSERA_REQUIRE(!twice, "'{}' is updated twice ({}); one update per run", stored.name(),
+                    where(at));
   }
   if (is_narrow(stored.dtype()) && value.dtype() == DType::float32)
     value = internals.stochastic_rounding ? stochastic_cast(value, stored.dtype(), at)
                                           : cast(value, stored.dtype(), at);
   if (value.shape() != stored.shape() && value.shape().has_same_dims(stored.shape()))
     value = transpose(value, stored.shape(), at);
-  require(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
-          "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})", stored.name(),
-          tessera::to_string(stored.dtype()), stored.shape().to_string(),
-          tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
+  TESSERA_REQUIRE(value.dtype() == stored.dtype() && value.shape() == stored.shape(),
+                  "update() of '{}' {} {} with {} {}; shapes and dtypes must agree ({})",
+                  stored.name(), tessera::to_string(stored.dtype()), stored.shape().to_string(),
+                  tessera::to_string(value.dtype()), value.shape().to_string(), where(at));
   if (const int condition = internals.update_condition; condition >= 0)
     value = where(Tensor(&g, condition), value, stored, at);
   return {stored.id(), value.id()};
@@ -322,7 +330,7 @@ Update checked_update(Graph& g, const std::vector<const std::vector<Update>*>& o
 void Graph::update(Tensor stored, Tensor value, Loc at) {
   on_behalf_of("update", at, [&] {
     for (const Tensor& t : {stored, value})
-      require(&t.graph() == this, "'{}' belongs to another graph", t.name());
+      TESSERA_REQUIRE(&t.graph() == this, "'{}' belongs to another graph", t.name());
   });
   std::vector<const std::vector<Update>*> others = {&internals_->updates};
   for (const auto& [function, updates] : internals_->updates_in) others.push_back(&updates);
@@ -331,7 +339,8 @@ void Graph::update(Tensor stored, Tensor value, Loc at) {
 
 void update_in(const std::string& function, Tensor stored, Tensor value, Loc at) {
   on_behalf_of("update_in", at, [&] {
-    require(&stored.graph() == &value.graph(), "'{}' belongs to another graph", value.name());
+    TESSERA_REQUIRE(&stored.graph() == &value.graph(), "'{}' belongs to another graph",
+                    value.name());
   });
   GraphInternals& internals = GraphInternals::of(stored.graph());
   std::vector<Update>& own = internals.updates_in[function];

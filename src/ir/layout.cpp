@@ -53,11 +53,12 @@ class ClauseParser {
     if (pos_ < text_.size() && text_[pos_] == '@') parse_prefix();
     for (skip(); pos_ < text_.size(); skip()) {
       std::string name = word(":=?");
-      require(!name.empty(), "layout clause '{}': expected a dim name at '{}'", text_,
-              text_.substr(pos_));
-      require(name.find('@') == std::string::npos,
-              "layout clause '{}': '@' begins a clause, but stands in '{}'; put ';' before it",
-              text_, name);
+      TESSERA_REQUIRE(!name.empty(), "layout clause '{}': expected a dim name at '{}'", text_,
+                      text_.substr(pos_));
+      TESSERA_REQUIRE(
+          name.find('@') == std::string::npos,
+          "layout clause '{}': '@' begins a clause, but stands in '{}'; put ';' before it", text_,
+          name);
       const bool optional = take('?');
       names_.push_back({name, optional});
       skip_blank();
@@ -70,10 +71,11 @@ class ClauseParser {
       names_.clear();
       rules_.push_back({Purpose::none, "", "*", {}, false, true, false, 1, "*:auto"});
     }
-    require(names_.empty(),
-            "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
-            text_, names_.empty() ? "" : names_.back().first,
-            names_.empty() ? "" : names_.back().first, names_.empty() ? "" : names_.back().first);
+    TESSERA_REQUIRE(
+        names_.empty(),
+        "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate", text_,
+        names_.empty() ? "" : names_.back().first, names_.empty() ? "" : names_.back().first,
+        names_.empty() ? "" : names_.back().first);
   }
 
  private:
@@ -106,8 +108,8 @@ class ClauseParser {
       if (!take('/')) return;
     }
     const size_t end = text_.find('/', pos_);
-    require(end != std::string::npos && end > pos_,
-            "layout clause '{}': the scope glob has no closing '/'", text_);
+    TESSERA_REQUIRE(end != std::string::npos && end > pos_,
+                    "layout clause '{}': the scope glob has no closing '/'", text_);
     scope_ = text_.substr(pos_, end - pos_);
     pos_ = end + 1;
   }
@@ -117,17 +119,18 @@ class ClauseParser {
     if (name == "params") purpose_ = Purpose::params;
     if (name == "grads") purpose_ = Purpose::grads;
     if (name == "state") purpose_ = Purpose::state;
-    require(purpose_ != Purpose::none, "layout clause '{}': unknown purpose '@{}'{}", text_, name,
-            suggestion(name, {"params", "grads", "state"}));
+    TESSERA_REQUIRE(purpose_ != Purpose::none, "layout clause '{}': unknown purpose '@{}'{}", text_,
+                    name, suggestion(name, {"params", "grads", "state"}));
   }
 
   void parse_axes(bool replaces) {
     skip_blank();
     std::string axes = word("");
     const std::string written = axes;
-    require(!axes.empty(),
-            "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate",
-            text_, names_.back().first, names_.back().first, names_.back().first);
+    TESSERA_REQUIRE(
+        !axes.empty(),
+        "layout clause '{}': dim '{}' has no axes; write '{}:axis', or '{}:-' to replicate", text_,
+        names_.back().first, names_.back().first, names_.back().first);
     const int64_t intervals = take_factor(axes);
     for (const auto& [name, optional] : names_) {
       LayoutRule rule{purpose_,       scope_,   name,      {}, optional,
@@ -136,8 +139,9 @@ class ClauseParser {
         for (size_t start = 0; start <= axes.size();) {
           const size_t plus = std::min(axes.find('+', start), axes.size());
           rule.axes.push_back(axes.substr(start, plus - start));
-          require(!rule.axes.back().empty(),
-                  "layout clause '{}': '{}' is not a list of axes joined by '+'", text_, axes);
+          TESSERA_REQUIRE(!rule.axes.back().empty(),
+                          "layout clause '{}': '{}' is not a list of axes joined by '+'", text_,
+                          axes);
           start = plus + 1;
         }
       }
@@ -162,18 +166,21 @@ class ClauseParser {
     const bool is_number = !factor.empty() && factor.size() <= 4 &&
                            factor.find_first_not_of("0123456789") == std::string::npos;
     const int64_t intervals = is_number ? std::stoll(factor) : 0;
-    require(factor.find('+') == std::string::npos,
-            "layout clause '{}': '*' stands behind the last axis and counts for all of them, and "
-            "'{}*{}' has an axis behind it; write for example 'a+b*2'",
-            text_, axes, factor);
-    require(intervals > 1 && axes != "-" && axes != "auto" && !axes.empty(),
-            "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
-            "intervals with the same work, and each stage of layers two chunks (or '*3' three)",
-            text_, axes, factor);
-    require(purpose_ == Purpose::none && scope_.empty(),
-            "layout clause '{}': '{}*{}' deals the work of ops, not the storage of some tensors; "
-            "write it in a clause without '@'",
-            text_, axes, factor);
+    TESSERA_REQUIRE(
+        factor.find('+') == std::string::npos,
+        "layout clause '{}': '*' stands behind the last axis and counts for all of them, and "
+        "'{}*{}' has an axis behind it; write for example 'a+b*2'",
+        text_, axes, factor);
+    TESSERA_REQUIRE(
+        intervals > 1 && axes != "-" && axes != "auto" && !axes.empty(),
+        "layout clause '{}': '{}*{}' is not a split; behind axes, '*2' gives each rank two "
+        "intervals with the same work, and each stage of layers two chunks (or '*3' three)",
+        text_, axes, factor);
+    TESSERA_REQUIRE(
+        purpose_ == Purpose::none && scope_.empty(),
+        "layout clause '{}': '{}*{}' deals the work of ops, not the storage of some tensors; "
+        "write it in a clause without '@'",
+        text_, axes, factor);
     return intervals;
   }
 

@@ -39,12 +39,12 @@ Tensor LoopBuilder::slice(Tensor whole, Loc at) {
   Tensor& known = slices_[whole.id()];
   if (!known.empty()) return known;
   const Dim& over = loop().over;
-  require(whole.shape().has(over.name) && whole.dim(over.name) == over,
-          "[loop] '{}' {} has no dim {}={} to take slices of ({})", whole.name(),
-          whole.shape().to_string(), over.name, over.size, where(at));
-  require(graph_.producer(whole.id()).loop != number_,
-          "[loop] '{}' is made by the iteration that would take a slice of it ({})", whole.name(),
-          where(at));
+  TESSERA_REQUIRE(whole.shape().has(over.name) && whole.dim(over.name) == over,
+                  "[loop] '{}' {} has no dim {}={} to take slices of ({})", whole.name(),
+                  whole.shape().to_string(), over.name, over.size, where(at));
+  TESSERA_REQUIRE(graph_.producer(whole.id()).loop != number_,
+                  "[loop] '{}' is made by the iteration that would take a slice of it ({})",
+                  whole.name(), where(at));
   return known = slice_of_iteration(whole, over.name, at);
 }
 
@@ -54,15 +54,16 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
                                         const std::vector<Tensor>& stacked,
                                         const std::vector<Tensor>& sums, Loc at) {
   Loop& loop = this->loop();
-  check(carries.size() == loop.carries.size(), "a loop has {} carries and its iterations make {}",
-        loop.carries.size(), carries.size());
+  TESSERA_CHECK(carries.size() == loop.carries.size(),
+                "a loop has {} carries and its iterations make {}", loop.carries.size(),
+                carries.size());
   std::vector<Tensor> made;
   for (size_t i = 0; i < carries.size(); ++i) {
     const Value& begins = graph_.value(loop.carries[i]);
     Tensor ends = carries[i];
     if (ends.shape() != begins.shape && ends.shape().has_same_dims(begins.shape))
       ends = transpose(ends, begins.shape, at);
-    require(
+    TESSERA_REQUIRE(
         ends.shape() == begins.shape && ends.dtype() == begins.dtype,
         "[loop] carry {} is {} {} at the beginning of an iteration and {} {} at its end; they must "
         "agree ({})",
@@ -72,7 +73,7 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
     loop.results.push_back(Loop::Result::carry);
   }
   for (const Tensor& t : stacked) {
-    require(
+    TESSERA_REQUIRE(
         !t.shape().has(loop.over.name),
         "[loop] '{}' {} has the dim '{}' already, along which the iterations' results are stacked "
         "({})",
@@ -82,8 +83,8 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
   }
   made.insert(made.end(), sums.begin(), sums.end());
   loop.results.resize(made.size(), Loop::Result::sum);
-  require(!made.empty(), "[loop] the iterations leave nothing: no carry, stack or sum ({})",
-          where(at));
+  TESSERA_REQUIRE(!made.empty(), "[loop] the iterations leave nothing: no carry, stack or sum ({})",
+                  where(at));
   std::vector<int64_t> results;
   for (const Loop::Result r : loop.results) results.push_back(static_cast<int64_t>(r));
   GraphInternals::of(graph_).building.open_loop = loop.parent;

@@ -12,15 +12,16 @@ namespace {
 constexpr const char* kBlanks = " \t\r\n";
 
 void require_nameable(const std::string& name) {
-  require(!name.empty(), "a mesh axis has an empty name");
-  require(name != "auto" && name != "-",
-          "mesh axis '{}': in a layout that stands for {}; give the axis another name", name,
-          name == "-" ? "no axis" : "the planner's choice");
+  TESSERA_REQUIRE(!name.empty(), "a mesh axis has an empty name");
+  TESSERA_REQUIRE(name != "auto" && name != "-",
+                  "mesh axis '{}': in a layout that stands for {}; give the axis another name",
+                  name, name == "-" ? "no axis" : "the planner's choice");
   const size_t at = std::min(name.find_first_of("+*@#,.;:= \t\r\n\v\f"), name.size());
-  require(at == name.size(),
-          "mesh axis '{}': no layout can name it, for '{}' has a meaning of its own there; take "
-          "letters, digits and '_'",
-          name, name.substr(at, 1));
+  TESSERA_REQUIRE(
+      at == name.size(),
+      "mesh axis '{}': no layout can name it, for '{}' has a meaning of its own there; take "
+      "letters, digits and '_'",
+      name, name.substr(at, 1));
 }
 }  // namespace
 
@@ -28,15 +29,15 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : axes_(std::move(axes)) {
   int64_t ranks = 1;
   for (size_t i = 0; i < axes_.size(); ++i) {
     require_nameable(axes_[i].name);
-    require(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank",
-            axes_[i].name, axes_[i].size);
+    TESSERA_REQUIRE(axes_[i].size >= 1, "mesh axis '{}' has size {}; an axis has at least 1 rank",
+                    axes_[i].name, axes_[i].size);
     ranks *= axes_[i].size;
-    require(ranks <= std::numeric_limits<int>::max(),
-            "mesh '{}' has too many ranks: at most {} can be counted", to_string(),
-            std::numeric_limits<int>::max());
+    TESSERA_REQUIRE(ranks <= std::numeric_limits<int>::max(),
+                    "mesh '{}' has too many ranks: at most {} can be counted", to_string(),
+                    std::numeric_limits<int>::max());
     for (size_t j = 0; j < i; ++j) {
-      require(axes_[i].name != axes_[j].name,
-              "mesh axis '{}' is named twice; axes have distinct names", axes_[i].name);
+      TESSERA_REQUIRE(axes_[i].name != axes_[j].name,
+                      "mesh axis '{}' is named twice; axes have distinct names", axes_[i].name);
     }
   }
 }
@@ -67,8 +68,9 @@ Mesh Mesh::parse(const std::string& whole) {
     const std::string item = text.substr(pos, end - pos);
     pos = end;
     const size_t colon = item.find(':');
-    require(colon != std::string::npos && colon > 0,
-            "mesh '{}': '{}' is not 'axis:size'; write for example \"data:2;model:4\"", text, item);
+    TESSERA_REQUIRE(colon != std::string::npos && colon > 0,
+                    "mesh '{}': '{}' is not 'axis:size'; write for example \"data:2;model:4\"",
+                    text, item);
     MeshAxis axis{item.substr(0, colon), 0};
     std::string number = item.substr(colon + 1);
     if (size_t at = number.find('@'); at != std::string::npos) {
@@ -77,13 +79,14 @@ Mesh Mesh::parse(const std::string& whole) {
     }
     auto [end_of_number, error] =
         std::from_chars(number.data(), number.data() + number.size(), axis.size);
-    require(error != std::errc::result_out_of_range,
-            "mesh '{}': the size of axis '{}' is '{}', which is too {}; an axis has 1 to {} ranks",
-            text, axis.name, number, number[0] == '-' ? "small" : "large",
-            std::numeric_limits<int>::max());
-    require(error == std::errc() && end_of_number == number.data() + number.size(),
-            "mesh '{}': the size of axis '{}' is '{}', which is not a whole number", text,
-            axis.name, number);
+    TESSERA_REQUIRE(
+        error != std::errc::result_out_of_range,
+        "mesh '{}': the size of axis '{}' is '{}', which is too {}; an axis has 1 to {} ranks",
+        text, axis.name, number, number[0] == '-' ? "small" : "large",
+        std::numeric_limits<int>::max());
+    TESSERA_REQUIRE(error == std::errc() && end_of_number == number.data() + number.size(),
+                    "mesh '{}': the size of axis '{}' is '{}', which is not a whole number", text,
+                    axis.name, number);
     axes.push_back(std::move(axis));
   }
   return Mesh(std::move(axes));

@@ -11,9 +11,10 @@ namespace tessera {
 std::vector<int> roots_of(const Graph& graph, const FunctionSpec& function) {
   std::vector<int> roots;
   for (const Tensor& t : function.outputs) {
-    require(!t.empty() && &t.graph() == &graph,
-            "output {} of function '{}' {}; outputs are tensors of the graph that is compiled",
-            roots.size(), function.name, t.empty() ? "is empty" : "belongs to another graph");
+    TESSERA_REQUIRE(
+        !t.empty() && &t.graph() == &graph,
+        "output {} of function '{}' {}; outputs are tensors of the graph that is compiled",
+        roots.size(), function.name, t.empty() ? "is empty" : "belongs to another graph");
     roots.push_back(t.id());
   }
   for (const Update& u : updates_of(graph, function)) roots.push_back(u.value);

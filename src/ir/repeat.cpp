@@ -53,11 +53,12 @@ int64_t once_for_all(Graph& graph, const std::string& name, const std::function<
   }
   const std::vector<int64_t>& first = building.first_copy[key + full];
   const size_t use = building.uses[full]++;
-  require(use < first.size(), "{} {} of the {} has '{}' {} times, {} 0 only {}; build all {} alike",
-          further->is_microbatch ? "microbatch" : "copy", further->index,
-          further->is_microbatch ? "batch" : "dim '" + further->dim + "'", full, use + 1,
-          further->is_microbatch ? "microbatch" : "copy", first.size(),
-          further->is_microbatch ? "microbatches" : "copies");
+  TESSERA_REQUIRE(use < first.size(),
+                  "{} {} of the {} has '{}' {} times, {} 0 only {}; build all {} alike",
+                  further->is_microbatch ? "microbatch" : "copy", further->index,
+                  further->is_microbatch ? "batch" : "dim '" + further->dim + "'", full, use + 1,
+                  further->is_microbatch ? "microbatch" : "copy", first.size(),
+                  further->is_microbatch ? "microbatches" : "copies");
   return first[use];
 }
 
@@ -91,8 +92,9 @@ Tensor microbatch_input(Graph& g, const std::string& name, const Shape& shape, D
     divided.push_back(d);
     whole.push_back(d);
     if (d.name != microbatch.dim) continue;
-    require(!d.is_bounded, "input '{}': dim '{}' is bounded; microbatches have one size ({})", name,
-            d.name, where(at));
+    TESSERA_REQUIRE(!d.is_bounded,
+                    "input '{}': dim '{}' is bounded; microbatches have one size ({})", name,
+                    d.name, where(at));
     whole.back().size =
         checked_size(Wide{d.size} * microbatch.count, "dim '" + d.name + "' of all microbatches");
     divided.emplace_back("_" + d.name, microbatch.count);
@@ -160,9 +162,10 @@ Stored make_stored(Graph& g, const std::string& name, const Shape& shape, const 
       throw Error(e.kind(), fmt::format("{} ({}, the initializer of '{}')", e.what(), where(at),
                                         g.value(record.value).name));
     }
-    require(one.shape() == shape && one.dtype() == dtype,
-            "the initializer of '{}' made {} {} where {} {} is needed", g.value(record.value).name,
-            to_string(one.dtype()), one.shape().to_string(), to_string(dtype), shape.to_string());
+    TESSERA_REQUIRE(one.shape() == shape && one.dtype() == dtype,
+                    "the initializer of '{}' made {} {} where {} {} is needed",
+                    g.value(record.value).name, to_string(one.dtype()), one.shape().to_string(),
+                    to_string(dtype), shape.to_string());
     record.layer_init = one.id();
     return one;
   });
@@ -182,9 +185,9 @@ Tensor of_layer(Tensor stored, Loc at) {
 Tensor add_stored(Graph& g, const std::string& name, const Shape& shape, const Initializer& init,
                   DType dtype, Purpose purpose, bool trainable, Loc at) {
   for (const Dim& d : shape) {
-    require(!d.is_bounded,
-            "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes", name,
-            d.name);
+    TESSERA_REQUIRE(!d.is_bounded,
+                    "parameter '{}' has the bounded dim '{}'; stored tensors have fixed sizes",
+                    name, d.name);
   }
   GraphInternals& internals = GraphInternals::of(g);
   const int64_t id = once_for_all(g, name, [&] {
@@ -199,10 +202,10 @@ Tensor add_stored(Graph& g, const std::string& name, const Shape& shape, const I
   const Tensor stored(&g, static_cast<int>(id));
   const Tensor own = of_layer(stored, at);
   if (own.id() != stored.id()) internals.stored_of_layer[own.id()] = stored.id();
-  require(own.shape() == shape && own.dtype() == dtype,
-          "parameter '{}' is {} {} in one microbatch and {} {} in another ({})", stored.name(),
-          to_string(stored.dtype()), stored.shape().to_string(), to_string(dtype),
-          shape.to_string(), where(at));
+  TESSERA_REQUIRE(own.shape() == shape && own.dtype() == dtype,
+                  "parameter '{}' is {} {} in one microbatch and {} {} in another ({})",
+                  stored.name(), to_string(stored.dtype()), stored.shape().to_string(),
+                  to_string(dtype), shape.to_string(), where(at));
   return own;
 }
 

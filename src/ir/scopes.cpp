@@ -18,11 +18,11 @@ std::function<void()> change(T& variable, T value) {
 
 std::function<void()> repeat_once(Graph& graph, const Repeat& repeat) {
   if (repeat.is_microbatch) {
-    require(open_microbatch(graph) == nullptr,
-            "[MicrobatchScope] a microbatch cannot be split into microbatches");
-    require(repeat.count >= 1 && repeat.index >= 0 && repeat.index < repeat.count,
-            "[MicrobatchScope] microbatch {} of {}: they are counted from 0", repeat.index,
-            repeat.count);
+    TESSERA_REQUIRE(open_microbatch(graph) == nullptr,
+                    "[MicrobatchScope] a microbatch cannot be split into microbatches");
+    TESSERA_REQUIRE(repeat.count >= 1 && repeat.index >= 0 && repeat.index < repeat.count,
+                    "[MicrobatchScope] microbatch {} of {}: they are counted from 0", repeat.index,
+                    repeat.count);
   }
   Building& building = GraphInternals::of(graph).building;
   if (building.repeats.empty() && repeat.index == 0) building.first_copy.clear();
@@ -48,8 +48,8 @@ Scope::Scope(Graph& graph, const std::string& name) {
 
 Scope::Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies)
     : Scope(graph, name) {
-  require(copies >= 1 && copy >= 0 && copy < copies,
-          "[Scope] '{}' is copy {} of {}; copies are counted from 0", name, copy, copies);
+  TESSERA_REQUIRE(copies >= 1 && copy >= 0 && copy < copies,
+                  "[Scope] '{}' is copy {} of {}; copies are counted from 0", name, copy, copies);
   GraphInternals& g = GraphInternals::of(graph);
   g.scope += std::to_string(copy);
   g.copies.push_back({name, copies, copy});
@@ -65,9 +65,9 @@ PurposeScope::PurposeScope(Graph& graph, Purpose purpose) {
 }
 
 UpdateScope::UpdateScope(Graph& graph, Tensor condition, Loc at) {
-  require(condition.dtype() == DType::bool_ && condition.shape().rank() == 0,
-          "[UpdateScope] the condition is {} {}; it must be a bool scalar ({})",
-          to_string(condition.dtype()), condition.shape().to_string(), where(at));
+  TESSERA_REQUIRE(condition.dtype() == DType::bool_ && condition.shape().rank() == 0,
+                  "[UpdateScope] the condition is {} {}; it must be a bool scalar ({})",
+                  to_string(condition.dtype()), condition.shape().to_string(), where(at));
   undo_ = change(GraphInternals::of(graph).update_condition, condition.id());
 }
 

@@ -100,7 +100,7 @@ std::vector<PlacedTensor> placed_tensors(const Graph& graph, const LowerOptions&
   insert_padding_masks(flow, rules);
   const auto found = std::find_if(flow.functions.begin(), flow.functions.end(),
                                   [&](const FlowFunction& f) { return f.name == function; });
-  check(found != flow.functions.end(), "there is no function '{}'", function);
+  TESSERA_CHECK(found != flow.functions.end(), "there is no function '{}'", function);
   return TensorPlacer(graph, rules, flow).run(*found);
 }
 

@@ -13,8 +13,8 @@ namespace {
 constexpr double kLowest = -1e30;
 
 void require_rate(const char* what, double dropout, Loc at) {
-  require(dropout >= 0 && dropout < 1, "[{}] dropout {} is not in [0, 1) ({})", what, dropout,
-          where(at));
+  TESSERA_REQUIRE(dropout >= 0 && dropout < 1, "[{}] dropout {} is not in [0, 1) ({})", what,
+                  dropout, where(at));
 }
 
 Tensor wide(Tensor x) { return is_narrow(x.dtype()) ? cast(x, DType::float32) : x; }
@@ -42,8 +42,9 @@ Shape logit_dims(Tensor query, Tensor key, const AttentionOptions& o) {
 }
 
 double scale_of(Tensor query, const AttentionOptions& o) {
-  require(std::isfinite(o.scale), "a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}')",
-          o.scale, o.key_dim);
+  TESSERA_REQUIRE(std::isfinite(o.scale),
+                  "a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}')", o.scale,
+                  o.key_dim);
   if (o.scale != 0) return o.scale;
   return 1 / std::sqrt(static_cast<double>(query.dim(o.key_dim).size));
 }
@@ -55,13 +56,13 @@ Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const Atte
   const auto also = [&](Tensor t) { seen = seen.empty() ? t : logical_and(seen, t, at); };
   if (o.causal) also(causal_mask(g, length, memory, at));
   if (o.window) {
-    require(*o.window >= 1, "a window of {} keys; a query sees at least itself: 1 or more",
-            *o.window);
+    TESSERA_REQUIRE(*o.window >= 1, "a window of {} keys; a query sees at least itself: 1 or more",
+                    *o.window);
     also(window_mask(g, length, memory, *o.window - 1, *o.window - 1, at));
   }
   if (!o.prefix.empty()) {
-    require(o.causal, "there is a prefix {}, but attention is not causal",
-            o.prefix.shape().to_string());
+    TESSERA_REQUIRE(o.causal, "there is a prefix {}, but attention is not causal",
+                    o.prefix.shape().to_string());
     seen = logical_or(seen, less(iota(g, memory, DType::int32, at), o.prefix, at), at);
   }
   if (!o.segments.empty())
@@ -75,8 +76,9 @@ Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const Atte
 /// Logits, and a large negative number where a query does not look.
 Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
   Graph& g = logits.graph();
-  require(mask.empty() || !mask.shape().has(o.key_dim), "the mask has the dim '{}'; logits are {}",
-          o.key_dim, logits.shape().to_string());
+  TESSERA_REQUIRE(mask.empty() || !mask.shape().has(o.key_dim),
+                  "the mask has the dim '{}'; logits are {}", o.key_dim,
+                  logits.shape().to_string());
   const Dim length = logits.dim(o.length), memory = logits.dim(o.memory_length);
   Tensor lowest = constant(g, kLowest, logits.dtype());
   const auto only = [&](Tensor seen) {
@@ -96,8 +98,8 @@ Tensor without_hidden(Tensor weights, const AttentionOptions& o, Loc at) {
 }
 
 Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
-  require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
-          "a soft cap of {}; it is positive and finite, or 0 for none", o.soft_cap);
+  TESSERA_REQUIRE(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
+                  "a soft cap of {}; it is positive and finite, or 0 for none", o.soft_cap);
   return o.soft_cap == 0 ? logits : tanh(logits / o.soft_cap, at) * o.soft_cap;
 }
 
@@ -113,7 +115,7 @@ Tensor biased_by_distance(Tensor logits, const AttentionOptions& o, Loc at) {
   }
   if (o.by_distance.empty()) return logits;
   const Shape own = o.by_distance.shape().without(logits.shape().names());
-  require(
+  TESSERA_REQUIRE(
       own.rank() == 1 && own[0].size % 2 == 1,
       "the biases by distance are {}: besides dims of the logits {} they have one of their own, "
       "with an odd number of entries",
@@ -155,8 +157,9 @@ Tensor kept_together(Tensor query, Tensor key, const BiasedOptions& o, Loc at) {
   if (o.dropout == 0 || o.dropout_shared.empty()) return {};
   const Shape dims = logit_dims(query, key, o);
   for (const std::string& d : o.dropout_shared) {
-    require(dims.has(d), "[biased_attention] dropout is shared along '{}'; logits are {} ({})", d,
-            dims.to_string(), where(at));
+    TESSERA_REQUIRE(dims.has(d),
+                    "[biased_attention] dropout is shared along '{}'; logits are {} ({})", d,
+                    dims.to_string(), where(at));
   }
   const Shape drawn = dims.without(o.dropout_shared);
   return dropout(constant(query.graph(), 1, query.dtype(), drawn, at), o.dropout, at);
@@ -170,8 +173,9 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
   return on_behalf_of("biased_attention", at, [&]() -> Tensor {
     BiasedOptions o = given;
     if (o.extra_logit) {
-      require(o.sinks.empty(), "there are sinks {} and an extra logit of {}; give one of them",
-              o.sinks.empty() ? "" : o.sinks.shape().to_string(), *o.extra_logit);
+      TESSERA_REQUIRE(o.sinks.empty(),
+                      "there are sinks {} and an extra logit of {}; give one of them",
+                      o.sinks.empty() ? "" : o.sinks.shape().to_string(), *o.extra_logit);
       o.sinks = constant(query.graph(), *o.extra_logit,
                          is_narrow(query.dtype()) ? DType::float32 : query.dtype());
     }
@@ -198,9 +202,9 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
     Tensor logits = capped_by(wide(products) * scale_of(query, o), o, at);
     if (!o.bias.empty()) {
       for (const Dim& d : o.bias.shape()) {
-        require(dims.has(d.name),
-                "[biased_attention] the bias has the dim '{}'; logits are {} ({})", d.name,
-                dims.to_string(), where(at));
+        TESSERA_REQUIRE(dims.has(d.name),
+                        "[biased_attention] the bias has the dim '{}'; logits are {} ({})", d.name,
+                        dims.to_string(), where(at));
       }
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
@@ -224,9 +228,10 @@ struct Heads {
 
 Heads heads_of(const MultiHeadOptions& o, Loc at) {
   const int64_t kept = o.memory_heads == 0 ? o.heads : o.memory_heads;
-  require(o.heads >= 1 && kept >= 1 && o.heads % kept == 0,
-          "[multihead_attention] {} heads cannot share {} memory heads; take a divisor ({})",
-          o.heads, kept, where(at));
+  TESSERA_REQUIRE(
+      o.heads >= 1 && kept >= 1 && o.heads % kept == 0,
+      "[multihead_attention] {} heads cannot share {} memory heads; take a divisor ({})", o.heads,
+      kept, where(at));
   const Dim depth(o.attention.key_dim, o.d_head), all("heads", o.heads), some("heads", kept);
   if (kept == o.heads) return {{all, depth}, {all, depth}};
   if (kept == 1) return {{all, depth}, Shape{depth}};
@@ -274,17 +279,19 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
   return on_behalf_of("talking_heads", at, [&]() -> Tensor {
     if (is_users) require_spelt(query, key, {}, mask, o);
     require_rate("talking_heads", o.dropout, at);
-    require(o.sinks.empty(), "heads that are mixed have no sinks; they are {}",
-            o.sinks.empty() ? "" : o.sinks.shape().to_string());
-    require(o.slopes.empty(), "heads that are mixed have no slopes; they are {}",
-            o.slopes.empty() ? "" : o.slopes.shape().to_string());
-    require(o.by_distance.empty(), "heads that are mixed have no biases by distance; they are {}",
-            o.by_distance.empty() ? "" : o.by_distance.shape().to_string());
+    TESSERA_REQUIRE(o.sinks.empty(), "heads that are mixed have no sinks; they are {}",
+                    o.sinks.empty() ? "" : o.sinks.shape().to_string());
+    TESSERA_REQUIRE(o.slopes.empty(), "heads that are mixed have no slopes; they are {}",
+                    o.slopes.empty() ? "" : o.slopes.shape().to_string());
+    TESSERA_REQUIRE(o.by_distance.empty(),
+                    "heads that are mixed have no biases by distance; they are {}",
+                    o.by_distance.empty() ? "" : o.by_distance.shape().to_string());
     const auto across = [&](Tensor logits, Tensor mix) {
       const Shape shared = logits.shape().without(mix.shape().names());
-      require(shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,
-              "[talking_heads] {} cannot be mixed by {}: they share one dim, the other is new ({})",
-              logits.shape().to_string(), mix.shape().to_string(), where(at));
+      TESSERA_REQUIRE(
+          shared.rank() == logits.shape().rank() - 1 && mix.shape().rank() == 2,
+          "[talking_heads] {} cannot be mixed by {}: they share one dim, the other is new ({})",
+          logits.shape().to_string(), mix.shape().to_string(), where(at));
       std::vector<Dim> dims = mix.shape().without(logits.shape().names()).dims();
       for (const Dim& d : shared) dims.push_back(d);
       return einsum({logits, mix}, Shape(dims), at);
@@ -303,8 +310,8 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
 Tensor compress_mean(Tensor x, const std::string& dim, int64_t factor, Loc at) {
   return on_behalf_of("compress_mean", at, [&]() -> Tensor {
     const Dim whole = x.dim(dim);
-    require(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})", factor,
-            dim, where(at));
+    TESSERA_REQUIRE(factor >= 1, "[compress_mean] factor {} of dim '{}'; it is at least 1 ({})",
+                    factor, dim, where(at));
     if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(compress_mean(cast(x, DType::float32, at), dim, factor, at), x.dtype(), at);
     const int64_t groups = (whole.size - 1) / factor + 1,

@@ -26,7 +26,7 @@ std::vector<std::string> normalized_axes(const Attrs& attrs) {
 
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   const ValueType &x = call.in[0], &scale = call.in[1];
-  require(is_floating(x.dtype), "x is {}; it must be floating", to_string(x.dtype));
+  TESSERA_REQUIRE(is_floating(x.dtype), "x is {}; it must be floating", to_string(x.dtype));
   return {x, scale, scale};
 }
 
@@ -72,7 +72,8 @@ Tensor elements_of(const Tensor& x, const Axes& axes) {
 // The statistics follow x outside of the gradient (nn::batch_norm), so none comes from them. That
 // of x is through its moments too, so these have none.
 Tensors batch_norm_gradient(const GradCall& c) {
-  check(c.grads[1].empty() && c.grads[2].empty(), "a gradient of a batch norm's statistics");
+  TESSERA_CHECK(c.grads[1].empty() && c.grads[2].empty(),
+                "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
   const Tensor x = read_as(c.in[0], c.in[1].dtype()), g = read_as(c.grads[0], c.in[1].dtype()),
                centered = x - c.out[1], both = g * centered,

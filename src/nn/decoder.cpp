@@ -15,24 +15,30 @@ namespace {
 constexpr const char* kNoDim = "_step";
 
 void require_decodable(const TransformerOptions& o, const DecoderOptions& d, int64_t context) {
-  require(o.causal,
-          "[decoder] '{}' is an encoder: it fills in tokens of a text, and writes none; take a "
-          "causal model",
-          o.name);
-  require(d.source >= 0 && (d.source == 0 || o.encoder_layers > 0),
-          "[decoder] sources of {} tokens, for {} layers of an encoder; there are 0 or more, and "
-          "none without an encoder",
-          d.source, o.encoder_layers);
-  require(d.rows >= 1 && d.chunk >= 1,
-          "[decoder] {} rows and chunks of {} tokens; both are at least 1", d.rows, d.chunk);
-  require(d.segment >= 1, "[decoder] segments of {} tokens; the first has at least 1", d.segment);
-  require(context >= 1, "[decoder] a context of {} tokens; it has at least 1", context);
+  TESSERA_REQUIRE(
+      o.causal,
+      "[decoder] '{}' is an encoder: it fills in tokens of a text, and writes none; take a "
+      "causal model",
+      o.name);
+  TESSERA_REQUIRE(
+      d.source >= 0 && (d.source == 0 || o.encoder_layers > 0),
+      "[decoder] sources of {} tokens, for {} layers of an encoder; there are 0 or more, and "
+      "none without an encoder",
+      d.source, o.encoder_layers);
+  TESSERA_REQUIRE(d.rows >= 1 && d.chunk >= 1,
+                  "[decoder] {} rows and chunks of {} tokens; both are at least 1", d.rows,
+                  d.chunk);
+  TESSERA_REQUIRE(d.segment >= 1, "[decoder] segments of {} tokens; the first has at least 1",
+                  d.segment);
+  TESSERA_REQUIRE(context >= 1, "[decoder] a context of {} tokens; it has at least 1", context);
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
-  require(!o.learned_positions || context <= rows,
-          "[decoder] a context of {} tokens is more than the {} learned positions", context, rows);
-  require(!d.scores || (d.choices >= 1 && d.choices <= o.vocab),
-          "[decoder] {} choices of a vocabulary of {}; there is at least 1, and at most all",
-          d.choices, o.vocab);
+  TESSERA_REQUIRE(!o.learned_positions || context <= rows,
+                  "[decoder] a context of {} tokens is more than the {} learned positions", context,
+                  rows);
+  TESSERA_REQUIRE(
+      !d.scores || (d.choices >= 1 && d.choices <= o.vocab),
+      "[decoder] {} choices of a vocabulary of {}; there is at least 1, and at most all", d.choices,
+      o.vocab);
 }
 
 /// Where the segments of a cache end: the last one is no small rest.

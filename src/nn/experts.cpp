@@ -306,16 +306,16 @@ constinit const Op kExperts = {
 
 Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at) {
   return on_behalf_of("experts", at, [&] {
-    require(!w.up.empty() && w.up.size() == w.activations.size(),
-            "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
-            w.activations.size(), where(at));
+    TESSERA_REQUIRE(!w.up.empty() && w.up.size() == w.activations.size(),
+                    "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
+                    w.activations.size(), where(at));
     for (const std::string& function : w.activations) require_activation(function, at);
-    require(gates.shape() == indices.shape(),
-            "[experts] gates {} of indices {}; they have one shape ({})", gates.shape().to_string(),
-            indices.shape().to_string(), where(at));
-    require(indices.shape().has(w.choices) && !x.shape().has(w.choices),
-            "[experts] '{}' is a dim of the indices {} alone, and not of x {} ({})", w.choices,
-            indices.shape().to_string(), x.shape().to_string(), where(at));
+    TESSERA_REQUIRE(gates.shape() == indices.shape(),
+                    "[experts] gates {} of indices {}; they have one shape ({})",
+                    gates.shape().to_string(), indices.shape().to_string(), where(at));
+    TESSERA_REQUIRE(indices.shape().has(w.choices) && !x.shape().has(w.choices),
+                    "[experts] '{}' is a dim of the indices {} alone, and not of x {} ({})",
+                    w.choices, indices.shape().to_string(), x.shape().to_string(), where(at));
     const Shape hidden = w.down.shape().without(x.shape().names()).without({w.dim});
     Tensors matrices = w.up;
     matrices.push_back(w.down);
@@ -324,20 +324,22 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
       const auto is_like = [&](const Shape& one, const Shape& other) {
         return one.rank() == 1 && other.has(one[0].name) && other.dim(one[0].name) == one[0];
       };
-      require(m.shape().rank() == 3 && is_like(model, x.shape()) && is_like(hidden, m.shape()) &&
-                  m.shape().has(w.dim) && m.shape().dim(w.dim) == w.down.dim(w.dim),
-              "[experts] a matrix is {} beside x {}, and down is {}; matrices have the dims '{}', "
-              "one of x, and one that x lacks ({})",
-              m.shape().to_string(), x.shape().to_string(), w.down.shape().to_string(), w.dim,
-              where(at));
+      TESSERA_REQUIRE(
+          m.shape().rank() == 3 && is_like(model, x.shape()) && is_like(hidden, m.shape()) &&
+              m.shape().has(w.dim) && m.shape().dim(w.dim) == w.down.dim(w.dim),
+          "[experts] a matrix is {} beside x {}, and down is {}; matrices have the dims '{}', "
+          "one of x, and one that x lacks ({})",
+          m.shape().to_string(), x.shape().to_string(), w.down.shape().to_string(), w.dim,
+          where(at));
     }
     const int64_t rows = indices.shape().elements(), count = w.down.dim(w.dim).size;
     const double mean = static_cast<double>(rows) / static_cast<double>(count);
-    require(w.row_bound == 0 || w.row_bound >= 1,
-            "[experts] row_bound {} is a bound below the mean: {} rows for {} experts are {:g} for "
-            "each, of which {:g} would have places; give at least 1, or 0 for places for all rows "
-            "({})",
-            w.row_bound, rows, count, mean, std::max(0.0, w.row_bound * mean), where(at));
+    TESSERA_REQUIRE(
+        w.row_bound == 0 || w.row_bound >= 1,
+        "[experts] row_bound {} is a bound below the mean: {} rows for {} experts are {:g} for "
+        "each, of which {:g} would have places; give at least 1, or 0 for places for all rows "
+        "({})",
+        w.row_bound, rows, count, mean, std::max(0.0, w.row_bound * mean), where(at));
     Tensors in = {x, indices, read_as(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
     const Attrs attrs = {

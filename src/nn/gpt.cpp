@@ -8,10 +8,11 @@ Dim batch_dim(int64_t size, bool partial) {
 }
 
 TransformerOptions transformer_of(const GptOptions& o) {
-  require(o.heads >= 1, "gpt: heads is {}; it must be at least 1", o.heads);
-  require(o.d_model % o.heads == 0,
-          "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}", o.d_model,
-          o.heads, static_cast<double>(o.d_model) / static_cast<double>(o.heads));
+  TESSERA_REQUIRE(o.heads >= 1, "gpt: heads is {}; it must be at least 1", o.heads);
+  TESSERA_REQUIRE(o.d_model % o.heads == 0,
+                  "gpt: d_model {} is not a multiple of heads {}; d_head would be {:.2f}",
+                  o.d_model, o.heads,
+                  static_cast<double>(o.d_model) / static_cast<double>(o.heads));
   TransformerOptions t;
   t.name = "gpt";
   t.layers = o.layers;

@@ -13,19 +13,19 @@ Initializer zeros() { return filled_with(0); }
 Initializer ones() { return filled_with(1); }
 
 Initializer normal(double stddev, Loc at) {
-  require(stddev >= 0, "[normal] stddev {} is negative ({})", stddev, where(at));
+  TESSERA_REQUIRE(stddev >= 0, "[normal] stddev {} is negative ({})", stddev, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return random_normal(g, shape, 0, stddev, dtype);
   };
 }
 Initializer truncated(double stddev, Loc at) {
-  require(stddev >= 0, "[truncated] stddev {} is negative ({})", stddev, where(at));
+  TESSERA_REQUIRE(stddev >= 0, "[truncated] stddev {} is negative ({})", stddev, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return truncated_normal(g, shape, 0, stddev, dtype);
   };
 }
 Initializer uniform(double lo, double hi, Loc at) {
-  require(hi >= lo, "[uniform] hi {} is below lo {} ({})", hi, lo, where(at));
+  TESSERA_REQUIRE(hi >= lo, "[uniform] hi {} is below lo {} ({})", hi, lo, where(at));
   return [=](Graph& g, const Shape& shape, DType dtype) {
     return random_uniform(g, shape, lo, hi, dtype);
   };
@@ -36,8 +36,8 @@ namespace {
 double fan_of(const Shape& shape, const std::vector<std::string>& dims) {
   double fan = 1;
   for (const std::string& d : dims) {
-    require(shape.has(d), "[variance_scaling] the weights {} have no dim '{}'{}", shape.to_string(),
-            d, suggestion(d, shape.names()));
+    TESSERA_REQUIRE(shape.has(d), "[variance_scaling] the weights {} have no dim '{}'{}",
+                    shape.to_string(), d, suggestion(d, shape.names()));
     fan *= static_cast<double>(shape.dim(d).size);
   }
   return fan;
@@ -57,7 +57,7 @@ VarianceScaling scaling(const std::vector<std::string>& in, const std::vector<st
 }  // namespace
 
 Initializer variance_scaling(const VarianceScaling& o) {
-  require(o.scale > 0, "[variance_scaling] scale {}; it must be positive", o.scale);
+  TESSERA_REQUIRE(o.scale > 0, "[variance_scaling] scale {}; it must be positive", o.scale);
   return [=](Graph& g, const Shape& shape, DType dtype) {
     using Fan = VarianceScaling::Fan;
     using Distribution = VarianceScaling::Distribution;

@@ -38,11 +38,12 @@ Adapter adapter(Tensor x, const std::string& name, const std::vector<std::string
 }
 
 void require_options(const LoraOptions& o, Loc at) {
-  require(o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
-          "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
-          o.rank, o.alpha, where(at));
-  require(o.dropout >= 0 && o.dropout < 1, "[lora] dropout {}; it is a rate from 0 to below 1 ({})",
-          o.dropout, where(at));
+  TESSERA_REQUIRE(
+      o.rank >= 0 && o.alpha > 0 && std::isfinite(o.alpha),
+      "[lora] rank {} and alpha {}; a rank of 0 is no adaptation, and alpha is positive ({})",
+      o.rank, o.alpha, where(at));
+  TESSERA_REQUIRE(o.dropout >= 0 && o.dropout < 1,
+                  "[lora] dropout {}; it is a rate from 0 to below 1 ({})", o.dropout, where(at));
 }
 
 /// (x a) b, scaled. `inner` are the dims of the result that w has.
@@ -72,10 +73,11 @@ Tensor adapted(Tensor weights, Tensor x, const std::string& name,
   const std::string& scope = x.graph().scope();
   const std::string layer = scope.empty() ? name : scope + "." + name;
   if (!o.adapts(layer)) return weights;
-  require(o.dropout == 0,
-          "[lora] dropout {} with '{}', whose product of LoRA is added to its weights before any x "
-          "is multiplied; set the dropout to 0, or leave the layer out of the targets ({})",
-          o.dropout, layer, where(at));
+  TESSERA_REQUIRE(
+      o.dropout == 0,
+      "[lora] dropout {} with '{}', whose product of LoRA is added to its weights before any x "
+      "is multiplied; set the dropout to 0, or leave the layer out of the targets ({})",
+      o.dropout, layer, where(at));
   const auto has = [](const std::vector<std::string>& names, const Dim& d) {
     return std::find(names.begin(), names.end(), d.name) != names.end();
   };
@@ -104,7 +106,7 @@ bool LoraOptions::adapts(const std::string& name) const {
 void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, Loc at) {
   require_options(o, at);
   if (o.rank == 0) {
-    require(
+    TESSERA_REQUIRE(
         o.targets.empty(),
         "[lora] the targets {} and a rank of 0, which adapts nothing; give a rank, such as 8, or "
         "leave the targets out ({})",
@@ -127,12 +129,13 @@ void require_adapted(Graph& g, const LoraOptions& o, const std::string& within, 
                          [&](const std::string& name) { return is_adapted(name, target); });
     };
     const bool is_matched = has(adapted);
-    require(is_matched || !has(others),
-            "[lora] '{}' is no dense layer of a block, and others have no matrices of LoRA; leave "
-            "it out ({})",
-            target, where(at));
-    require(is_matched, "[lora] no dense layer of '{}' is called like '{}'{} ({})", within, target,
-            suggestion(target, {kinds.begin(), kinds.end()}), where(at));
+    TESSERA_REQUIRE(
+        is_matched || !has(others),
+        "[lora] '{}' is no dense layer of a block, and others have no matrices of LoRA; leave "
+        "it out ({})",
+        target, where(at));
+    TESSERA_REQUIRE(is_matched, "[lora] no dense layer of '{}' is called like '{}'{} ({})", within,
+                    target, suggestion(target, {kinds.begin(), kinds.end()}), where(at));
   }
 }
 
@@ -147,8 +150,8 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, const DenseOptions& o, Loc at) {
   return on_behalf_of("dense", at, [&] {
-    require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
-            to_string(x.dtype()));
+    TESSERA_REQUIRE(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
+                    to_string(x.dtype()));
     std::vector<Dim> stacked, weights, inner, result, biases;
     for (const std::string& d : o.stacked) stacked.push_back(x.dim(d));
     weights = biases = stacked;
@@ -207,12 +210,12 @@ void require_activation(const std::string& function, Loc at) {
   const std::map<std::string, std::string> gates = {
       {"swiglu", "silu"}, {"geglu", "gelu"}, {"reglu", "relu"}, {"glu", "sigmoid"}};
   const auto gate = gates.find(function);
-  require(known_activations().contains(function), "[activate] unknown function '{}'{} ({})",
-          function,
-          gate == gates.end()
-              ? suggestion(function, names)
-              : fmt::format("; it is a product of two: {{\"{}\", \"linear\"}}", gate->second),
-          where(at));
+  TESSERA_REQUIRE(
+      known_activations().contains(function), "[activate] unknown function '{}'{} ({})", function,
+      gate == gates.end()
+          ? suggestion(function, names)
+          : fmt::format("; it is a product of two: {{\"{}\", \"linear\"}}", gate->second),
+      where(at));
 }
 
 Tensor activate(Tensor x, const std::string& function, Loc at) {
@@ -225,8 +228,9 @@ Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::s
                      const Shape& out, const std::vector<std::string>& activations,
                      const DenseOptions& o, Loc at) {
   return on_behalf_of("dense_product", at, [&] {
-    require(!activations.empty(),
-            "[dense_product] '{}' has no activations; \"linear\" is none ({})", name, where(at));
+    TESSERA_REQUIRE(!activations.empty(),
+                    "[dense_product] '{}' has no activations; \"linear\" is none ({})", name,
+                    where(at));
     Tensor product;
     for (size_t i = 0; i < activations.size(); ++i) {
       const std::string part = activations.size() == 1 ? name : fmt::format("{}{}", name, i);
@@ -271,10 +275,11 @@ Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, cons
                  const Initializer& init, DType dtype, Loc at) {
   return on_behalf_of("embedding", at, [&] {
     for (const Dim& d : out) {
-      require(!indices.shape().has(d.name) && d.name != vocab.name,
-              "dim '{}' of a row is also {}; rename() it there, or give the rows another", d.name,
-              d.name == vocab.name ? "that of the table's rows"
-                                   : "one of the indices " + indices.shape().to_string());
+      TESSERA_REQUIRE(!indices.shape().has(d.name) && d.name != vocab.name,
+                      "dim '{}' of a row is also {}; rename() it there, or give the rows another",
+                      d.name,
+                      d.name == vocab.name ? "that of the table's rows"
+                                           : "one of the indices " + indices.shape().to_string());
     }
     Tensor table = indices.graph().parameter(name + ".w", Shape{vocab}.united(out), init,
                                              stored_dtype(dtype), at);
@@ -284,7 +289,7 @@ Tensor embedding(Tensor indices, const std::string& name, const Dim& vocab, cons
 
 Tensor norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
   return on_behalf_of("norm", at, [&] {
-    require(eps >= 0, "[norm] eps {} is negative ({})", eps, where(at));
+    TESSERA_REQUIRE(eps >= 0, "[norm] eps {} is negative ({})", eps, where(at));
     Scope scope(x.graph(), name);
     const Shape shape{x.dim(dim)};
     Tensor scale = parameter_for(x, "scale", shape, ones(), at);
@@ -294,7 +299,7 @@ Tensor norm(Tensor x, const std::string& name, const std::string& dim, double ep
 
 Tensor rms_norm(Tensor x, const std::string& name, const std::string& dim, double eps, Loc at) {
   return on_behalf_of("rms_norm", at, [&] {
-    require(eps >= 0, "[rms_norm] eps {} is negative ({})", eps, where(at));
+    TESSERA_REQUIRE(eps >= 0, "[rms_norm] eps {} is negative ({})", eps, where(at));
     Scope scope(x.graph(), name);
     return rms_norm(x, dim, parameter_for(x, "scale", Shape{x.dim(dim)}, ones(), at), eps, at);
   });
@@ -305,10 +310,11 @@ Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
   return on_behalf_of("sigmoid_cross_entropy", at, [&] {
     const Shape &x = logits.shape(), &l = labels.shape();
     const bool same = x.without(l.names()).rank() == 0 && l.without(x.names()).rank() == 0;
-    require(same,
-            "[sigmoid_cross_entropy] labels {} for logits {}; each logit has a label: the same "
-            "dims, use broadcast() ({})",
-            l.to_string(), x.to_string(), where(at));
+    TESSERA_REQUIRE(
+        same,
+        "[sigmoid_cross_entropy] labels {} for logits {}; each logit has a label: the same "
+        "dims, use broadcast() ({})",
+        l.to_string(), x.to_string(), where(at));
     return sub(softplus(logits, at), mul(logits, labels, at), at);
   });
 }
@@ -322,8 +328,8 @@ Tensor nonzero_weights(Tensor labels, DType dtype, int64_t padding, Loc at) {
 
 Tensor smoothed(Tensor labels, const Dim& classes, double smoothing, DType dtype, Loc at) {
   return on_behalf_of("smoothed", at, [&] {
-    require(smoothing >= 0 && smoothing <= 1, "[smoothed] smoothing {} is not in [0, 1] ({})",
-            smoothing, where(at));
+    TESSERA_REQUIRE(smoothing >= 0 && smoothing <= 1,
+                    "[smoothed] smoothing {} is not in [0, 1] ({})", smoothing, where(at));
     const double rest = smoothing / static_cast<double>(std::max<int64_t>(classes.size - 1, 1));
     return one_hot(labels, classes, 1 - smoothing, rest, dtype, at);
   });
@@ -339,11 +345,11 @@ Tensor dropout_shared(Tensor x, double rate, const std::vector<std::string>& sha
 
 Tensor dropout_at(Tensor x, Tensor rate, Loc at) {
   return on_behalf_of("dropout_at", at, [&] {
-    require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
-            to_string(x.dtype()));
-    require(is_floating(rate.dtype()) && rate.shape().rank() == 0,
-            "the rate is {} {}; it must be a floating scalar", to_string(rate.dtype()),
-            rate.shape().to_string());
+    TESSERA_REQUIRE(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
+                    to_string(x.dtype()));
+    TESSERA_REQUIRE(is_floating(rate.dtype()) && rate.shape().rank() == 0,
+                    "the rate is {} {}; it must be a floating scalar", to_string(rate.dtype()),
+                    rate.shape().to_string());
     Tensor keep = 1.0 - read_as(rate, x.dtype());
     Tensor drawn = random_uniform(x.graph(), x.shape(), 0, 1, x.dtype(), at);
     return where(less(drawn, keep, at), x / keep, constant(x.graph(), 0, x.dtype()), at);
@@ -352,7 +358,7 @@ Tensor dropout_at(Tensor x, Tensor rate, Loc at) {
 
 Tensor jitter(Tensor x, double eps, Loc at) {
   return on_behalf_of("jitter", at, [&] {
-    require(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
+    TESSERA_REQUIRE(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
     return mul(x, random_uniform(x.graph(), x.shape(), 1 - eps, 1 + eps, x.dtype(), at), at);
   });
 }
@@ -377,7 +383,8 @@ constinit const Op kClipGradient = {
 
 Tensor clip_gradient(Tensor x, double limit, Loc at) {
   return on_behalf_of("clip_gradient", at, [&] {
-    require(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit, where(at));
+    TESSERA_REQUIRE(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit,
+                    where(at));
     return x.graph().add(kClipGradient, {x}, {{"limit", limit}}, at)[0];
   });
 }

@@ -52,17 +52,20 @@ Tensor linear_cross_entropy(Tensor x, Tensor w, Tensor labels, Tensor weights,
     for (const auto& [tensor, dims] :
          {std::pair{x, std::vector{o.contracted, o.dim}}, {w, {o.contracted, o.classes}}}) {
       for (const std::string& d : dims)
-        require(tensor.shape().has(d), "[linear_cross_entropy] {} {} has no dim '{}' ({})",
-                tensor.id() == x.id() ? "x" : "w", tensor.shape().to_string(), d, where(at));
+        TESSERA_REQUIRE(tensor.shape().has(d), "[linear_cross_entropy] {} {} has no dim '{}' ({})",
+                        tensor.id() == x.id() ? "x" : "w", tensor.shape().to_string(), d,
+                        where(at));
     }
     const Dim cut = x.dim(o.dim);
-    require(!cut.is_bounded,
-            "[linear_cross_entropy] '{}' is bounded and cannot be cut into blocks; cut another dim "
-            "({})",
-            o.dim, where(at));
-    require(o.blocks >= 1 && cut.size % o.blocks == 0,
-            "[linear_cross_entropy] {} blocks do not divide '{}' of {}; take a divisor ({})",
-            o.blocks, o.dim, cut.size, where(at));
+    TESSERA_REQUIRE(
+        !cut.is_bounded,
+        "[linear_cross_entropy] '{}' is bounded and cannot be cut into blocks; cut another dim "
+        "({})",
+        o.dim, where(at));
+    TESSERA_REQUIRE(
+        o.blocks >= 1 && cut.size % o.blocks == 0,
+        "[linear_cross_entropy] {} blocks do not divide '{}' of {}; take a divisor ({})", o.blocks,
+        o.dim, cut.size, where(at));
     const DType exact = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
     const Dim over(kBlocks, o.blocks);
     const Tensor fixed = weights.empty() ? weights : read_as(stop_gradient(weights, at), exact, at);

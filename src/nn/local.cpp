@@ -16,14 +16,16 @@ class Blocks {
  public:
   Blocks(Tensor x, const LocalOptions& o, Loc at)
       : o_(o), at_(at), whole_(x.dim(o.length)), size_(o.block == 0 ? o.radius : o.block) {
-    require(o.radius >= 1 && size_ >= o.radius,
-            "[local_attention] radius {} and block {}: a block has at least radius positions, and "
-            "one ({})",
-            o.radius, size_, where(at));
-    require(o.ahead >= 0 && o.ahead <= size_ && (o.ahead == 0 || !o.causal),
-            "[local_attention] ahead {} with blocks of {} and causal {}: a query that is not "
-            "causal sees at most a block after itself ({})",
-            o.ahead, size_, o.causal, where(at));
+    TESSERA_REQUIRE(
+        o.radius >= 1 && size_ >= o.radius,
+        "[local_attention] radius {} and block {}: a block has at least radius positions, and "
+        "one ({})",
+        o.radius, size_, where(at));
+    TESSERA_REQUIRE(
+        o.ahead >= 0 && o.ahead <= size_ && (o.ahead == 0 || !o.causal),
+        "[local_attention] ahead {} with blocks of {} and causal {}: a query that is not "
+        "causal sees at most a block after itself ({})",
+        o.ahead, size_, o.causal, where(at));
     if (!o.segments.empty()) require_places("the segments have", o.segments);
     count_ = (whole_.size - 1) / size_ + 1;
     checked_size(Wide{3} * count_ * size_, "the memory of all blocks");
@@ -31,13 +33,14 @@ class Blocks {
 
   void require_places(const char* they_have, Tensor x) const {
     const int64_t places = x.dim(o_.length).size;
-    require(places == whole_.size,
-            "[local_attention] {} {} places along '{}', the query has {} ({})", they_have, places,
-            o_.length, whole_.size, where(at_));
-    require(x.dim(o_.length) == whole_,
-            "[local_attention] {} {} along '{}', the query has {}: bounded in one of them alone "
-            "({})",
-            they_have, x.shape().to_string(), o_.length, Shape{whole_}.to_string(), where(at_));
+    TESSERA_REQUIRE(places == whole_.size,
+                    "[local_attention] {} {} places along '{}', the query has {} ({})", they_have,
+                    places, o_.length, whole_.size, where(at_));
+    TESSERA_REQUIRE(
+        x.dim(o_.length) == whole_,
+        "[local_attention] {} {} along '{}', the query has {}: bounded in one of them alone "
+        "({})",
+        they_have, x.shape().to_string(), o_.length, Shape{whole_}.to_string(), where(at_));
   }
   /// Replaces `length` by [blocks, inner].
   Tensor cut(Tensor x, const std::string& inner) const {

@@ -14,24 +14,27 @@ namespace {
 Tensor with_embedding(Tensor seen, const std::string& model, const MoeOptions& o, Loc at) {
   const bool appended = o.embedded == Embedded::appended;
   const Shape &a = seen.shape(), &b = o.embedding.shape();
-  require(appended ? b.has(model) && b.without({model}) == a.without({model}) : b == a,
-          "[moe] the embedding {} beside x {}; it has the same dims{} ({})", b.to_string(),
-          a.to_string(), appended ? ", of the same sizes but '" + model + "'" : "", where(at));
+  TESSERA_REQUIRE(appended ? b.has(model) && b.without({model}) == a.without({model}) : b == a,
+                  "[moe] the embedding {} beside x {}; it has the same dims{} ({})", b.to_string(),
+                  a.to_string(), appended ? ", of the same sizes but '" + model + "'" : "",
+                  where(at));
   Tensor embedding = read_as(o.embedding, seen.dtype());
   if (o.embedded == Embedded::alone) return embedding;
   return appended ? concat({seen, embedding}, model, at) : add(seen, embedding, at);
 }
 
 void require_numbers(const MoeOptions& o, Loc at) {
-  require(o.bias_step >= 0 && std::isfinite(o.bias_step),
-          "[moe] bias_step {}; it is positive and finite, or 0 for no bias ({})", o.bias_step,
-          where(at));
-  require(o.balance >= 0 && o.z >= 0 && std::isfinite(o.balance) && std::isfinite(o.z),
-          "[moe] weights of the losses: balance {} and z {}; each is positive and finite, or 0 for "
-          "no such loss ({})",
-          o.balance, o.z, where(at));
-  require(std::isfinite(o.routing.scale), "[moe] the gates have the scale {}; it is finite ({})",
-          o.routing.scale, where(at));
+  TESSERA_REQUIRE(o.bias_step >= 0 && std::isfinite(o.bias_step),
+                  "[moe] bias_step {}; it is positive and finite, or 0 for no bias ({})",
+                  o.bias_step, where(at));
+  TESSERA_REQUIRE(
+      o.balance >= 0 && o.z >= 0 && std::isfinite(o.balance) && std::isfinite(o.z),
+      "[moe] weights of the losses: balance {} and z {}; each is positive and finite, or 0 for "
+      "no such loss ({})",
+      o.balance, o.z, where(at));
+  TESSERA_REQUIRE(std::isfinite(o.routing.scale),
+                  "[moe] the gates have the scale {}; it is finite ({})", o.routing.scale,
+                  where(at));
 }
 
 void add_with_capacity(Moe& result, Tensor x, Tensor logits, const std::string& model,
@@ -66,11 +69,12 @@ void add_dropless(Moe& result, Tensor x, Tensor logits, const std::string& model
     result.routing = choose(logits, o.tokens, o.experts.name, routing, at);
   }
   const DenseOptions& dense = o.expert.dense;
-  require(!dense.bias && o.expert.dropout == 0 && !dense.float8 && dense.lora.rank == 0 &&
-              dense.activations.empty(),
-          "[moe] experts with biases, dropout, adapters, float8 products or activations behind "
-          "products have a capacity; set dropless to false ({})",
-          where(at));
+  TESSERA_REQUIRE(
+      !dense.bias && o.expert.dropout == 0 && !dense.float8 && dense.lora.rank == 0 &&
+          dense.activations.empty(),
+      "[moe] experts with biases, dropout, adapters, float8 products or activations behind "
+      "products have a capacity; set dropless to false ({})",
+      where(at));
   Scope scope(x.graph(), "expert");
   const Dim width = x.dim(model);
   Experts weights;
@@ -95,8 +99,8 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
     Graph& g = x.graph();
     Scope scope(g, name);
     require_numbers(o, at);
-    require(!x.shape().has(o.experts.name), "[moe] x {} has the dim '{}' already ({})",
-            x.shape().to_string(), o.experts.name, where(at));
+    TESSERA_REQUIRE(!x.shape().has(o.experts.name), "[moe] x {} has the dim '{}' already ({})",
+                    x.shape().to_string(), o.experts.name, where(at));
     const Axes outside(x.shape().without({model}).names());
     Tensor seen = o.input_jitter != 0 ? jitter(x, o.input_jitter, at) : x;
     if (o.input_dropout != 0) seen = dropout(seen, o.input_dropout, at);
@@ -110,12 +114,13 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
     RoutingOptions routing = o.routing;
     Tensor bias;
     if (o.bias_step != 0) {
-      require(o.routing.bias.empty() && !drops,
-              "[moe] bias_step {}{}; it moves a bias of its own, without a capacity: set bias_step "
-              "to 0, or {} ({})",
-              o.bias_step, drops ? " with a capacity" : " and a bias of the routing",
-              drops ? "let tokens choose and set dropless" : "leave the routing's bias empty",
-              where(at));
+      TESSERA_REQUIRE(
+          o.routing.bias.empty() && !drops,
+          "[moe] bias_step {}{}; it moves a bias of its own, without a capacity: set bias_step "
+          "to 0, or {} ({})",
+          o.bias_step, drops ? " with a capacity" : " and a bias of the routing",
+          drops ? "let tokens choose and set dropless" : "leave the routing's bias empty",
+          where(at));
       bias = routing.bias = g.state("router.bias", Shape{o.experts}, zeros(), DType::float32, at);
     }
     if (drops) {
@@ -131,10 +136,11 @@ Moe moe(Tensor x, const std::string& name, const std::string& model, const MoeOp
       g.update(bias, bias + where(excess < 0.0, step, down, at), at);
     }
     if (!o.shared.empty()) {
-      require(o.shared.size() == 1,
-              "[moe] {} shared dims; there is at most one shared expert, with one hidden dim ({})",
-              o.shared.size(), where(at));
-      require(
+      TESSERA_REQUIRE(
+          o.shared.size() == 1,
+          "[moe] {} shared dims; there is at most one shared expert, with one hidden dim ({})",
+          o.shared.size(), where(at));
+      TESSERA_REQUIRE(
           o.shared[0].name != o.hidden.name,
           "[moe] the shared expert and the others have the hidden dim '{}'; give the shared one "
           "another name ({})",

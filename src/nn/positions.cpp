@@ -13,10 +13,11 @@ namespace tessera::nn {
 namespace {
 
 void require_two_dims(const char* op, const Dim& length, const Dim& memory_length, Loc at) {
-  require(length.name != memory_length.name,
-          "[{}] queries and keys both lie along the dim '{}'; the positions of keys are a dim of "
-          "another name ({})",
-          op, length.name, where(at));
+  TESSERA_REQUIRE(
+      length.name != memory_length.name,
+      "[{}] queries and keys both lie along the dim '{}'; the positions of keys are a dim of "
+      "another name ({})",
+      op, length.name, where(at));
 }
 
 }  // namespace
@@ -32,9 +33,9 @@ Tensor causal_mask(Graph& g, const Dim& length, const Dim& memory_length, Loc at
 Tensor window_mask(Graph& g, const Dim& length, const Dim& memory_length, int64_t before,
                    int64_t after, Loc at) {
   return on_behalf_of("window_mask", at, [&] {
-    require(before >= 0 && after >= 0,
-            "[window_mask] before {} and after {}; neither is negative ({})", before, after,
-            where(at));
+    TESSERA_REQUIRE(before >= 0 && after >= 0,
+                    "[window_mask] before {} and after {}; neither is negative ({})", before, after,
+                    where(at));
     require_two_dims("window_mask", length, memory_length, at);
     Tensor behind = iota(g, length, DType::int32, at) - iota(g, memory_length, DType::int32, at);
     constexpr int64_t kMost = int64_t{1} << 30;  // positions are int32: this hides no key
@@ -46,8 +47,9 @@ Tensor window_mask(Graph& g, const Dim& length, const Dim& memory_length, int64_
 Tensor prefix_mask(Tensor prefix, const Dim& length, const Dim& memory_length, Loc at) {
   return on_behalf_of("prefix_mask", at, [&] {
     Graph& g = prefix.graph();
-    require(prefix.dtype() == DType::int32, "[prefix_mask] prefix is {}; it must be int32 ({})",
-            to_string(prefix.dtype()), where(at));
+    TESSERA_REQUIRE(prefix.dtype() == DType::int32,
+                    "[prefix_mask] prefix is {}; it must be int32 ({})", to_string(prefix.dtype()),
+                    where(at));
     Tensor inside = greater(prefix, iota(g, memory_length, DType::int32, at), at);
     return logical_or(inside, causal_mask(g, length, memory_length, at), at);
   });
@@ -57,10 +59,11 @@ Tensor segment_mask(Tensor segments, Tensor memory_segments, Loc at) {
   const bool is_users = is_users_call(at);
   return on_behalf_of("segment_mask", at, [&] {
     const Shape &own = segments.shape(), &theirs = memory_segments.shape();
-    require(own.without(theirs.names()).rank() > 0 && theirs.without(own.names()).rank() > 0,
-            "[segment_mask] segments {} and memory_segments {}: queries and keys have a dim each "
-            "that the others lack, use rename() ({})",
-            own.to_string(), theirs.to_string(), where(at));
+    TESSERA_REQUIRE(
+        own.without(theirs.names()).rank() > 0 && theirs.without(own.names()).rank() > 0,
+        "[segment_mask] segments {} and memory_segments {}: queries and keys have a dim each "
+        "that the others lack, use rename() ({})",
+        own.to_string(), theirs.to_string(), where(at));
     // One dim each is that of the positions, whatever its name.
     if (is_users && own.without(theirs.names()).rank() > 1) require_no_misspelling(own, theirs);
     Tensor none = constant(segments.graph(), 0, memory_segments.dtype(), {}, at);
@@ -92,18 +95,19 @@ namespace {
 
 void check_rotary(Tensor x, const std::string& dim, Tensor positions, double base) {
   const Dim& depth = x.dim(dim);
-  require(depth.size % 2 == 0, "dim '{}' has {} elements; pairs need an even number", dim,
-          depth.size);
-  require(is_floating(x.dtype()), "x is {}; it must be floating, use cast()", to_string(x.dtype()));
-  require(base > 0 && std::isfinite(base), "base {}; it must be positive and finite", base);
+  TESSERA_REQUIRE(depth.size % 2 == 0, "dim '{}' has {} elements; pairs need an even number", dim,
+                  depth.size);
+  TESSERA_REQUIRE(is_floating(x.dtype()), "x is {}; it must be floating, use cast()",
+                  to_string(x.dtype()));
+  TESSERA_REQUIRE(base > 0 && std::isfinite(base), "base {}; it must be positive and finite", base);
   if (positions.empty()) return;
-  require(positions.dtype() == DType::int32 || positions.dtype() == DType::int64,
-          "the positions are {}; they must be int32 or int64, use cast()",
-          to_string(positions.dtype()));
+  TESSERA_REQUIRE(positions.dtype() == DType::int32 || positions.dtype() == DType::int64,
+                  "the positions are {}; they must be int32 or int64, use cast()",
+                  to_string(positions.dtype()));
   for (const Dim& d : positions.shape()) {
-    require(d.name != dim && x.shape().has(d.name),
-            "the positions {} have the dim '{}'; they have some dims of x {} besides '{}'",
-            positions.shape().to_string(), d.name, x.shape().to_string(), dim);
+    TESSERA_REQUIRE(d.name != dim && x.shape().has(d.name),
+                    "the positions {} have the dim '{}'; they have some dims of x {} besides '{}'",
+                    positions.shape().to_string(), d.name, x.shape().to_string(), dim);
   }
 }
 
@@ -133,9 +137,9 @@ Tensor rotary(Tensor x, const std::string& length, const std::string& dim, Tenso
 
 Tensor sinusoids(Graph& g, const Dim& length, const Dim& dim, DType dtype, Loc at) {
   return on_behalf_of("sinusoids", at, [&] {
-    require(dim.size % 2 == 0 && dim.size >= 4,
-            "[sinusoids] dim '{}' has {} elements; take an even number from 4 on ({})", dim.name,
-            dim.size, where(at));
+    TESSERA_REQUIRE(dim.size % 2 == 0 && dim.size >= 4,
+                    "[sinusoids] dim '{}' has {} elements; take an even number from 4 on ({})",
+                    dim.name, dim.size, where(at));
     const DType exact = dtype == DType::float64 ? dtype : DType::float32;
     const double half = static_cast<double>(dim.size) / 2;
     Tensor index = iota(g, dim, exact, at);
@@ -152,7 +156,7 @@ Tensor sinusoids(Graph& g, const Dim& length, const Dim& dim, DType dtype, Loc a
 // logarithm.
 Tensor bucket_of(Tensor behind, const RelativeOptions& o, Loc at) {
   const int64_t ways = o.bidirectional ? 2 : 1, buckets = o.buckets / ways, exact = buckets / 2;
-  require(
+  TESSERA_REQUIRE(
       exact >= 1 && o.max_distance > exact,
       "[relative_buckets] {} buckets and max_distance {}: there must be at least {} buckets, and "
       "a greater distance than {} ({})",

@@ -16,28 +16,31 @@ namespace {
 int64_t rotated_elements(const RotaryOptions& o, int64_t size, Loc at) {
   const double wanted = o.share * static_cast<double>(size);
   const auto n = static_cast<int64_t>(wanted);
-  require(o.share > 0 && o.share <= 1 && n >= 2 && n % 2 == 0,
-          "[rotary] a share {} of {} elements is {}; pairs need an even number from 2 to {} ({})",
-          o.share, size, wanted, size, where(at));
+  TESSERA_REQUIRE(
+      o.share > 0 && o.share <= 1 && n >= 2 && n % 2 == 0,
+      "[rotary] a share {} of {} elements is {}; pairs need an even number from 2 to {} ({})",
+      o.share, size, wanted, size, where(at));
   return n;
 }
 
 void require_scaling(const RotaryOptions& o, Loc at) {
   const RotaryScaling& s = o.scaling;
-  require(o.base > 0 && std::isfinite(o.base),
-          "[rotary] base {}; it must be positive and finite ({})", o.base, where(at));
-  require(s.factor > 0 && std::isfinite(s.factor) && s.original_length > 0,
-          "[rotary] scaling by factor {} from length {}; both are positive ({})", s.factor,
-          s.original_length, where(at));
-  require(s.kind != RotaryScaling::Kind::llama3 ||
-              (s.low_frequency > 0 && s.high_frequency > s.low_frequency),
-          "[rotary] llama3 scaling from low_frequency {} to high_frequency {}; the second is "
-          "larger, the first positive ({})",
-          s.low_frequency, s.high_frequency, where(at));
-  require(s.kind != RotaryScaling::Kind::yarn || (s.beta_slow > 0 && s.beta_fast > s.beta_slow),
-          "[rotary] yarn scaling from beta_slow {} to beta_fast {}; the second is larger, the "
-          "first positive ({})",
-          s.beta_slow, s.beta_fast, where(at));
+  TESSERA_REQUIRE(o.base > 0 && std::isfinite(o.base),
+                  "[rotary] base {}; it must be positive and finite ({})", o.base, where(at));
+  TESSERA_REQUIRE(s.factor > 0 && std::isfinite(s.factor) && s.original_length > 0,
+                  "[rotary] scaling by factor {} from length {}; both are positive ({})", s.factor,
+                  s.original_length, where(at));
+  TESSERA_REQUIRE(
+      s.kind != RotaryScaling::Kind::llama3 ||
+          (s.low_frequency > 0 && s.high_frequency > s.low_frequency),
+      "[rotary] llama3 scaling from low_frequency {} to high_frequency {}; the second is "
+      "larger, the first positive ({})",
+      s.low_frequency, s.high_frequency, where(at));
+  TESSERA_REQUIRE(
+      s.kind != RotaryScaling::Kind::yarn || (s.beta_slow > 0 && s.beta_fast > s.beta_slow),
+      "[rotary] yarn scaling from beta_slow {} to beta_fast {}; the second is larger, the "
+      "first positive ({})",
+      s.beta_slow, s.beta_fast, where(at));
 }
 
 double llama3_rate(double f, const RotaryScaling& s) {
@@ -120,9 +123,9 @@ Tensor rotary(Tensor x, const std::string& depth, const RotaryTable& table, Loc 
   return on_behalf_of("rotary", at, [&] {
     Graph& g = x.graph();
     const Dim dim = x.dim(depth);
-    require(table.cos.shape().has(depth) && table.cos.dim(depth).size == dim.size,
-            "the table {} is not for heads of the dim '{}' with {} elements",
-            table.cos.shape().to_string(), depth, dim.size);
+    TESSERA_REQUIRE(table.cos.shape().has(depth) && table.cos.dim(depth).size == dim.size,
+                    "the table {} is not for heads of the dim '{}' with {} elements",
+                    table.cos.shape().to_string(), depth, dim.size);
     const DType exact = table.cos.dtype();
     Tensor partner;
     if (2 * table.apart == dim.size) {

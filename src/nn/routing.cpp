@@ -74,10 +74,10 @@ class Gates {
     if (o.importance.empty()) return;
     const Shape known = logits.shape().without({experts.name});
     for (const Dim& d : o.importance.shape()) {
-      require(known.has(d.name),
-              "the importance {} has the dim '{}'; it has dims of {}, which are "
-              "those of the logits without the experts",
-              o.importance.shape().to_string(), d.name, known.to_string());
+      TESSERA_REQUIRE(known.has(d.name),
+                      "the importance {} has the dim '{}'; it has dims of {}, which are "
+                      "those of the logits without the experts",
+                      o.importance.shape().to_string(), d.name, known.to_string());
     }
   }
 
@@ -90,11 +90,12 @@ class Gates {
   }
 
   Tensor make_scores() const {
-    require(o.bias.empty() || o.bias.shape() == Shape{experts},
-            "the bias is {}; it has the dim of the experts, {}",
-            o.bias.empty() ? "" : o.bias.shape().to_string(), Shape{experts}.to_string());
-    require(o.bias.empty() || (!by_experts() && o.gating != Gating::strongest),
-            "a bias where experts choose tokens; a place goes to gates above 0, so leave it empty");
+    TESSERA_REQUIRE(o.bias.empty() || o.bias.shape() == Shape{experts},
+                    "the bias is {}; it has the dim of the experts, {}",
+                    o.bias.empty() ? "" : o.bias.shape().to_string(), Shape{experts}.to_string());
+    TESSERA_REQUIRE(
+        o.bias.empty() || (!by_experts() && o.gating != Gating::strongest),
+        "a bias where experts choose tokens; a place goes to gates above 0, so leave it empty");
     Tensor x = gates;
     if (!o.bias.empty()) x = add(x, stop_gradient(read_as(o.bias, x.dtype()), at), at);
     x = rounded(x);
@@ -103,17 +104,19 @@ class Gates {
 
   Tensor in_best_groups(Tensor x) const {
     const int64_t each = o.groups > 0 ? experts.size / o.groups : 0;
-    require(o.groups > 0 && each * o.groups == experts.size,
-            "{} groups of {} experts; groups are of equal size, so their number divides that of "
-            "the experts",
-            o.groups, experts.size);
-    require(o.best_groups >= 1 && o.best_groups <= o.groups,
-            "best_groups is {}; a token chooses in 1 to {} groups, as there are {}", o.best_groups,
-            o.groups, o.groups);
-    require(each * o.best_groups >= o.choices,
-            "a token has {} choices, but its best_groups {} of {} groups have {} experts; give "
-            "more best_groups, or fewer choices",
-            o.choices, o.best_groups, o.groups, each * o.best_groups);
+    TESSERA_REQUIRE(
+        o.groups > 0 && each * o.groups == experts.size,
+        "{} groups of {} experts; groups are of equal size, so their number divides that of "
+        "the experts",
+        o.groups, experts.size);
+    TESSERA_REQUIRE(o.best_groups >= 1 && o.best_groups <= o.groups,
+                    "best_groups is {}; a token chooses in 1 to {} groups, as there are {}",
+                    o.best_groups, o.groups, o.groups);
+    TESSERA_REQUIRE(
+        each * o.best_groups >= o.choices,
+        "a token has {} choices, but its best_groups {} of {} groups have {} experts; give "
+        "more best_groups, or fewer choices",
+        o.choices, o.best_groups, o.groups, each * o.best_groups);
     const Dim group(experts.name + "/groups", o.groups), inner(experts.name + "/inner", each);
     const Shape others = x.shape().without({experts.name}), flat_shape = others.united({experts}),
                 apart = others.united({group, inner});
@@ -128,10 +131,11 @@ class Gates {
   }
 
   Tensor checked(Tensor given) const {
-    require(is_floating(given.dtype()), "the logits are {}; they must be floating, use cast()",
-            to_string(given.dtype()));
-    require(tokens.name != experts.name, "dim '{}' is both the tokens and the experts",
-            tokens.name);
+    TESSERA_REQUIRE(is_floating(given.dtype()),
+                    "the logits are {}; they must be floating, use cast()",
+                    to_string(given.dtype()));
+    TESSERA_REQUIRE(tokens.name != experts.name, "dim '{}' is both the tokens and the experts",
+                    tokens.name);
     return given;
   }
 
@@ -139,8 +143,8 @@ class Gates {
     if (!competes()) {
       return o.scores == Scores::softmax ? softmax(logits, experts.name, at) : sigmoid(logits, at);
     }
-    require(o.scores == Scores::softmax,
-            "tokens compete by a softmax of their own; leave scores at softmax");
+    TESSERA_REQUIRE(o.scores == Scores::softmax,
+                    "tokens compete by a softmax of their own; leave scores at softmax");
     check_importance();
     Tensor none = constant(g, kNever, logits.dtype(), {}, at), x = logits;
     if (!o.importance.empty()) x = where(o.importance > 0.0, x, none, at);
@@ -150,16 +154,18 @@ class Gates {
   /// The logits with the best expert masked out for some tokens; with second_sample, all but a
   /// sampled one.
   Tensor open(Tensor given) const {
-    require(o.second_place >= 0 && o.second_place <= 1 && o.second_sample >= 0,
-            "second_place {} and second_sample {}; the first is a probability, the second not "
-            "negative",
-            o.second_place, o.second_sample);
+    TESSERA_REQUIRE(
+        o.second_place >= 0 && o.second_place <= 1 && o.second_sample >= 0,
+        "second_place {} and second_sample {}; the first is a probability, the second not "
+        "negative",
+        o.second_place, o.second_sample);
     if (o.second_place == 0) return given;
-    require(!by_experts() && experts.size > 1,
-            "second_place {} of {} experts, {}; it needs two experts, and tokens that choose "
-            "theirs",
-            o.second_place, experts.size,
-            by_experts() ? "which choose their tokens" : "one of them the best");
+    TESSERA_REQUIRE(
+        !by_experts() && experts.size > 1,
+        "second_place {} of {} experts, {}; it needs two experts, and tokens that choose "
+        "theirs",
+        o.second_place, experts.size,
+        by_experts() ? "which choose their tokens" : "one of them the best");
     const auto mask = [&](Tensor index) {
       return one_hot(index, experts, 1, 0, given.dtype(), at) > 0.0;
     };
@@ -230,17 +236,20 @@ class Router {
   Router(Tensor logits, const std::string& tokens, const std::string& experts,
          const RoutingOptions& o, bool drops, Loc at)
       : s_(logits, tokens, experts, o, at), capacity_(drops ? capacity() : Dim("capacity", 1)) {
-    require(o.choices >= 1 && o.choices <= s_.experts.size,
-            "[route] {} choices of {} experts; a token has at least one, and as many as experts "
-            "at most ({})",
-            o.choices, s_.experts.size, where(at));
-    require(o.threshold > 0 && o.sample >= 0,
-            "[route] threshold {} and sample {}: the first is positive, the second not negative "
-            "({})",
-            o.threshold, o.sample, where(at));
-    require(o.second_balance == 0 || o.choices > 1,
-            "[route] second_balance {} with one choice; a second choice takes choices 2 ({})",
-            o.second_balance, where(at));
+    TESSERA_REQUIRE(
+        o.choices >= 1 && o.choices <= s_.experts.size,
+        "[route] {} choices of {} experts; a token has at least one, and as many as experts "
+        "at most ({})",
+        o.choices, s_.experts.size, where(at));
+    TESSERA_REQUIRE(
+        o.threshold > 0 && o.sample >= 0,
+        "[route] threshold {} and sample {}: the first is positive, the second not negative "
+        "({})",
+        o.threshold, o.sample, where(at));
+    TESSERA_REQUIRE(
+        o.second_balance == 0 || o.choices > 1,
+        "[route] second_balance {} with one choice; a second choice takes choices 2 ({})",
+        o.second_balance, where(at));
     s_.check_importance();
   }
 
@@ -257,12 +266,13 @@ class Router {
 
   /// Without a capacity.
   Routing choose() {
-    require(s_.o.gating == Gating::tokens_choose,
-            "[choose] the gating has a capacity; only tokens that choose go without ({})",
-            where(s_.at));
+    TESSERA_REQUIRE(s_.o.gating == Gating::tokens_choose,
+                    "[choose] the gating has a capacity; only tokens that choose go without ({})",
+                    where(s_.at));
     const Dim dim("choices", s_.o.choices);
-    require(!s_.logits.shape().has(dim.name), "[choose] the logits {} have the dim '{}'; rename it",
-            s_.logits.shape().to_string(), dim.name);
+    TESSERA_REQUIRE(!s_.logits.shape().has(dim.name),
+                    "[choose] the logits {} have the dim '{}'; rename it",
+                    s_.logits.shape().to_string(), dim.name);
     const bool plain = s_.o.sample == 0 && s_.o.further == Further::all &&
                        s_.o.importance.empty() && s_.o.second_balance == 0;
     plain ? choose_best(dim) : choose_each(dim);
@@ -317,14 +327,16 @@ class Router {
   }
 
   Dim capacity() const {
-    require(s_.o.capacity.size() <= 1, "{} capacity dims; an expert has one", s_.o.capacity.size());
-    require(s_.o.least_capacity >= 0 && s_.o.capacity_factor >= 0,
-            "capacity_factor {} and least_capacity {}; neither is negative", s_.o.capacity_factor,
-            s_.o.least_capacity);
+    TESSERA_REQUIRE(s_.o.capacity.size() <= 1, "{} capacity dims; an expert has one",
+                    s_.o.capacity.size());
+    TESSERA_REQUIRE(s_.o.least_capacity >= 0 && s_.o.capacity_factor >= 0,
+                    "capacity_factor {} and least_capacity {}; neither is negative",
+                    s_.o.capacity_factor, s_.o.least_capacity);
     const Dim dim = s_.o.capacity.empty() ? usual_capacity() : s_.o.capacity.front();
-    require(!s_.logits.shape().has(dim.name),
-            "the capacity is dim '{}', which the logits {} have already; rename one of them",
-            dim.name, s_.logits.shape().to_string());
+    TESSERA_REQUIRE(
+        !s_.logits.shape().has(dim.name),
+        "the capacity is dim '{}', which the logits {} have already; rename one of them", dim.name,
+        s_.logits.shape().to_string());
     return dim;
   }
 
@@ -336,11 +348,11 @@ class Router {
                  even = all * choices * s_.o.capacity_factor / static_cast<double>(s_.experts.size);
     auto places = static_cast<int64_t>(std::min(all, even));
     places = std::max(places, s_.o.least_capacity);
-    require(places >= 1,
-            "[route] capacity 0: {} tokens, {} experts, capacity_factor {} and least_capacity {}; "
-            "an expert needs at least one place ({})",
-            s_.tokens.size, s_.experts.size, s_.o.capacity_factor, s_.o.least_capacity,
-            where(s_.at));
+    TESSERA_REQUIRE(
+        places >= 1,
+        "[route] capacity 0: {} tokens, {} experts, capacity_factor {} and least_capacity {}; "
+        "an expert needs at least one place ({})",
+        s_.tokens.size, s_.experts.size, s_.o.capacity_factor, s_.o.least_capacity, where(s_.at));
     return {"capacity", places};
   }
 
@@ -424,9 +436,10 @@ class Router {
     if (of_all && !counts.empty()) scores = mul(scores, counts, s_.at);
     routing_.balance = s_.competes() ? Balance(s_).of_tokens() : s_.number(0);
     if (!mask.empty()) routing_.balance = Balance(s_).of(all);
-    require(!capacity_.is_bounded || capacity_.size <= s_.tokens.size,
-            "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
-            capacity_.size, s_.tokens.size, where(s_.at));
+    TESSERA_REQUIRE(
+        !capacity_.is_bounded || capacity_.size <= s_.tokens.size,
+        "[route] capacity {} for {} tokens; experts cannot choose more than there are ({})",
+        capacity_.size, s_.tokens.size, where(s_.at));
     if (capacity_.size > s_.tokens.size) capacity_.size = s_.tokens.size;
     const TopK best = top_k(scores, s_.tokens.name, capacity_, s_.at);
     Tensor taken = s_.real(best.values > 0.0);

@@ -30,17 +30,19 @@ constexpr double kHeadGain = 0.5;
 namespace {
 
 void require_fitting(const MlpLayerOptions& o) {
-  require(o.ff >= 1 && o.shared_ff >= 0 && (o.shared_ff == 0 || o.experts > 0),
-          "[transformer] ff {} and shared_ff {} beside {} experts; ff is at least 1, and an expert "
-          "is shared only beside others",
-          o.ff, o.shared_ff, o.experts);
-  require(o.experts >= 0 && (o.experts == 0 || !o.bias),
-          "[transformer] {} experts{}; experts have no biases", o.experts,
-          o.bias ? " with biases" : "");
-  require(o.experts == 0 || (o.choices >= 1 && o.choices <= o.experts),
-          "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
-          o.choices, o.experts);
-  require(
+  TESSERA_REQUIRE(
+      o.ff >= 1 && o.shared_ff >= 0 && (o.shared_ff == 0 || o.experts > 0),
+      "[transformer] ff {} and shared_ff {} beside {} experts; ff is at least 1, and an expert "
+      "is shared only beside others",
+      o.ff, o.shared_ff, o.experts);
+  TESSERA_REQUIRE(o.experts >= 0 && (o.experts == 0 || !o.bias),
+                  "[transformer] {} experts{}; experts have no biases", o.experts,
+                  o.bias ? " with biases" : "");
+  TESSERA_REQUIRE(
+      o.experts == 0 || (o.choices >= 1 && o.choices <= o.experts),
+      "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
+      o.choices, o.experts);
+  TESSERA_REQUIRE(
       o.row_bound == 0 || o.row_bound >= 1,
       "[transformer] row_bound {} is a bound below the mean: with {} of {} experts for each "
       "token, only that share of the rows would have places if routing were even; give at least "
@@ -51,102 +53,115 @@ void require_fitting(const MlpLayerOptions& o) {
 void require_latent(const TransformerOptions& o) {
   const HeadOptions& h = o.heads;
   const LatentOptions& l = h.latent;
-  require(l.rank >= 1 && l.query_rank >= 0 && l.d_value >= 1 && l.d_rotary >= 1 &&
-              l.d_rotary < h.d_head,
-          "[transformer] latent attention of rank {}, with queries of rank {}, values of {} "
-          "elements and {} rotated ones of {}; ranks and widths are positive, query_rank may be 0, "
-          "and d_rotary is less than d_head",
-          l.rank, l.query_rank, l.d_value, l.d_rotary, h.d_head);
+  TESSERA_REQUIRE(
+      l.rank >= 1 && l.query_rank >= 0 && l.d_value >= 1 && l.d_rotary >= 1 &&
+          l.d_rotary < h.d_head,
+      "[transformer] latent attention of rank {}, with queries of rank {}, values of {} "
+      "elements and {} rotated ones of {}; ranks and widths are positive, query_rank may be 0, "
+      "and d_rotary is less than d_head",
+      l.rank, l.query_rank, l.d_value, l.d_rotary, h.d_head);
   const bool grouped = h.key_heads != 0 && h.key_heads != h.count;
   const bool biased = h.query_bias || h.key_bias || h.value_bias;
-  require(!grouped && !biased && !h.norm && o.encoder_layers == 0,
-          "[transformer] latent attention of rank {} with {}; it has neither: set that to 0 or "
-          "false, or latent.rank to 0",
-          l.rank,
-          grouped  ? fmt::format("{} key heads", h.key_heads)
-          : biased ? "biases of queries, keys or values"
-          : h.norm ? "norms of queries and keys"
-                   : fmt::format("{} layers of an encoder", o.encoder_layers));
+  TESSERA_REQUIRE(
+      !grouped && !biased && !h.norm && o.encoder_layers == 0,
+      "[transformer] latent attention of rank {} with {}; it has neither: set that to 0 or "
+      "false, or latent.rank to 0",
+      l.rank,
+      grouped  ? fmt::format("{} key heads", h.key_heads)
+      : biased ? "biases of queries, keys or values"
+      : h.norm ? "norms of queries and keys"
+               : fmt::format("{} layers of an encoder", o.encoder_layers));
 }
 
 void require_ahead(const TransformerOptions& o) {
-  require(
+  TESSERA_REQUIRE(
       o.ahead.depth >= 0 && o.ahead.depth < o.length,
       "[transformer] {} modules for tokens further ahead in a length of {}; there are less than "
       "that, or 0",
       o.ahead.depth, o.length);
-  require(o.ahead.weight >= 0 && std::isfinite(o.ahead.weight),
-          "[transformer] the loss of tokens further ahead has the weight {}; it is finite and not "
-          "below 0",
-          o.ahead.weight);
+  TESSERA_REQUIRE(
+      o.ahead.weight >= 0 && std::isfinite(o.ahead.weight),
+      "[transformer] the loss of tokens further ahead has the weight {}; it is finite and not "
+      "below 0",
+      o.ahead.weight);
   const char* misfit = !o.causal                         ? "a model that sees what it predicts"
                        : o.encoder_layers > 0            ? "a decoder with an encoder"
                        : o.head_bias || o.head_transform ? "a head that is more than one matrix"
                                                          : nullptr;
-  require(o.ahead.depth == 0 || misfit == nullptr,
-          "[transformer] {} modules for tokens further ahead, with {}; set ahead.depth to 0",
-          o.ahead.depth, misfit ? misfit : "");
+  TESSERA_REQUIRE(
+      o.ahead.depth == 0 || misfit == nullptr,
+      "[transformer] {} modules for tokens further ahead, with {}; set ahead.depth to 0",
+      o.ahead.depth, misfit ? misfit : "");
 }
 
 }  // namespace
 
 void require_fitting(const TransformerOptions& o) {
   const int64_t key_heads = o.heads.key_heads == 0 ? o.heads.count : o.heads.key_heads;
-  require(o.layers >= 1 && o.d_model >= 1 && o.vocab >= 1 && o.length >= 1 && o.heads.d_head >= 1 &&
-              o.mlp.ff >= 1,
-          "[transformer] layers {}, d_model {}, vocab {}, length {}, d_head {}, ff {}; each is at "
-          "least 1",
-          o.layers, o.d_model, o.vocab, o.length, o.heads.d_head, o.mlp.ff);
-  require(o.heads.count >= 1 && key_heads >= 1 && o.heads.count % key_heads == 0,
-          "[transformer] {} heads cannot share {} key heads; take a divisor", o.heads.count,
-          key_heads);
-  require(!o.pattern.empty() && !o.spans.empty(),
-          "[transformer] {} spans and a pattern of {} layers; there is at least one of each",
-          o.spans.size(), o.pattern.size());
+  TESSERA_REQUIRE(
+      o.layers >= 1 && o.d_model >= 1 && o.vocab >= 1 && o.length >= 1 && o.heads.d_head >= 1 &&
+          o.mlp.ff >= 1,
+      "[transformer] layers {}, d_model {}, vocab {}, length {}, d_head {}, ff {}; each is at "
+      "least 1",
+      o.layers, o.d_model, o.vocab, o.length, o.heads.d_head, o.mlp.ff);
+  TESSERA_REQUIRE(o.heads.count >= 1 && key_heads >= 1 && o.heads.count % key_heads == 0,
+                  "[transformer] {} heads cannot share {} key heads; take a divisor", o.heads.count,
+                  key_heads);
+  TESSERA_REQUIRE(
+      !o.pattern.empty() && !o.spans.empty(),
+      "[transformer] {} spans and a pattern of {} layers; there is at least one of each",
+      o.spans.size(), o.pattern.size());
   for (const int k : o.pattern) {
-    require(k >= 0 && k < std::ssize(o.spans),
-            "[transformer] the pattern has span {}, but there are spans 0 to {}", k,
-            o.spans.size() - 1);
+    TESSERA_REQUIRE(k >= 0 && k < std::ssize(o.spans),
+                    "[transformer] the pattern has span {}, but there are spans 0 to {}", k,
+                    o.spans.size() - 1);
   }
   for (const SpanOptions& span : o.spans)
-    require(span.window >= 0, "[transformer] a window of {} keys; 0 is no window", span.window);
-  require(!o.scan || o.can_scan(),
-          "[transformer] scan makes a loop of layers of one kind that follow one another, but "
-          "they are of {} kinds that take turns; set scan to false",
-          o.spans.size());
-  require(!o.parallel || o.placement == NormPlacement::before,
-          "[transformer] parallel blocks have their norm before them; placement is another");
+    TESSERA_REQUIRE(span.window >= 0, "[transformer] a window of {} keys; 0 is no window",
+                    span.window);
+  TESSERA_REQUIRE(
+      !o.scan || o.can_scan(),
+      "[transformer] scan makes a loop of layers of one kind that follow one another, but "
+      "they are of {} kinds that take turns; set scan to false",
+      o.spans.size());
+  TESSERA_REQUIRE(
+      !o.parallel || o.placement == NormPlacement::before,
+      "[transformer] parallel blocks have their norm before them; placement is another");
   require_fitting(o.mlp);
   for (const SpanOptions& span : o.spans) {
     if (span.mlp) require_fitting(*span.mlp);
   }
   if (o.heads.latent.rank != 0) require_latent(o);
   const int64_t rows = o.positions == 0 ? o.length : o.positions;
-  require(!o.learned_positions || o.length <= rows,
-          "[transformer] length {} is more than the {} learned positions", o.length, rows);
-  require(o.relative_buckets >= 0 && o.token_types >= 0 && o.encoder_layers >= 0,
-          "[transformer] relative_buckets {}, token_types {}, encoder_layers {}; none is below 0",
-          o.relative_buckets, o.token_types, o.encoder_layers);
-  require(o.logits_cap >= 0 && std::isfinite(o.logits_cap),
-          "[transformer] logits_cap {}; it is positive and finite, or 0 for none", o.logits_cap);
+  TESSERA_REQUIRE(!o.learned_positions || o.length <= rows,
+                  "[transformer] length {} is more than the {} learned positions", o.length, rows);
+  TESSERA_REQUIRE(
+      o.relative_buckets >= 0 && o.token_types >= 0 && o.encoder_layers >= 0,
+      "[transformer] relative_buckets {}, token_types {}, encoder_layers {}; none is below 0",
+      o.relative_buckets, o.token_types, o.encoder_layers);
+  TESSERA_REQUIRE(o.logits_cap >= 0 && std::isfinite(o.logits_cap),
+                  "[transformer] logits_cap {}; it is positive and finite, or 0 for none",
+                  o.logits_cap);
   const int64_t predicted = o.encoder_layers > 0 ? o.target_length : o.length;
-  require(o.loss_blocks >= 1 && predicted % o.loss_blocks == 0,
-          "[transformer] loss_blocks {} does not divide the length {}; take a divisor",
-          o.loss_blocks, predicted);
-  require(o.loss_blocks == 1 || (!o.head_bias && !o.head_transform),
-          "[transformer] loss_blocks {} needs a head that is one matrix; this one has {}",
-          o.loss_blocks, o.head_bias ? "a bias" : "a transformation before it");
+  TESSERA_REQUIRE(o.loss_blocks >= 1 && predicted % o.loss_blocks == 0,
+                  "[transformer] loss_blocks {} does not divide the length {}; take a divisor",
+                  o.loss_blocks, predicted);
+  TESSERA_REQUIRE(o.loss_blocks == 1 || (!o.head_bias && !o.head_transform),
+                  "[transformer] loss_blocks {} needs a head that is one matrix; this one has {}",
+                  o.loss_blocks, o.head_bias ? "a bias" : "a transformation before it");
   require_ahead(o);
   if (o.encoder_layers == 0) return;
-  require(o.target_length >= 1,
-          "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
-          "least 1",
-          o.encoder_layers, o.target_length);
-  require(o.causal && !o.parallel && !o.learned_positions && o.token_types == 0 &&
-              !o.embedding_norm && o.placement == NormPlacement::before,
-          "[transformer] a model with an encoder is causal, has norms before its parts and "
-          "relative or rotary positions, and is not parallel; set encoder_layers to 0, or change "
-          "that");
+  TESSERA_REQUIRE(
+      o.target_length >= 1,
+      "[transformer] a decoder behind {} layers of an encoder has target_length {}; it is at "
+      "least 1",
+      o.encoder_layers, o.target_length);
+  TESSERA_REQUIRE(
+      o.causal && !o.parallel && !o.learned_positions && o.token_types == 0 && !o.embedding_norm &&
+          o.placement == NormPlacement::before,
+      "[transformer] a model with an encoder is causal, has norms before its parts and "
+      "relative or rotary positions, and is not parallel; set encoder_layers to 0, or change "
+      "that");
 }
 
 Tensor projected(Tensor x, const char* name, const std::vector<std::string>& in, const Shape& out,
@@ -215,9 +230,10 @@ Tensor block_of(Tensor x, const TransformerOptions& o, const SharedSpan& span, L
       return mlp_layer(t, own, at);
     };
     if (o.parallel) {
-      require(span.memory.empty(),
-              "[transformer_block] a parallel block reads no memory; set parallel to false ({})",
-              where(at));
+      TESSERA_REQUIRE(
+          span.memory.empty(),
+          "[transformer_block] a parallel block reads no memory; set parallel to false ({})",
+          where(at));
       Tensor in = normed(x, "norm1"), seen = attention_of(in, o, span, cache, at);
       return add(x, drop(add(seen, fed(in), at)), at);
     }

@@ -13,18 +13,18 @@ namespace {
 class Unet {
  public:
   Unet(Graph& g, const UnetOptions& o) : g_(g), o_(o) {
-    require(o.spatial.size() == 2 || o.spatial.size() == 3,
-            "[unet] {} spatial dims; there are two or three", o.spatial.size());
-    require(o.levels >= 1 && o.convolutions >= 1 && o.filters >= 1,
-            "[unet] {} levels of {} convolutions with {} filters; each is at least 1", o.levels,
-            o.convolutions, o.filters);
-    require(static_cast<int64_t>(o.class_weights.size()) == o.classes,
-            "[unet] {} class weights for {} classes", o.class_weights.size(), o.classes);
+    TESSERA_REQUIRE(o.spatial.size() == 2 || o.spatial.size() == 3,
+                    "[unet] {} spatial dims; there are two or three", o.spatial.size());
+    TESSERA_REQUIRE(o.levels >= 1 && o.convolutions >= 1 && o.filters >= 1,
+                    "[unet] {} levels of {} convolutions with {} filters; each is at least 1",
+                    o.levels, o.convolutions, o.filters);
+    TESSERA_REQUIRE(static_cast<int64_t>(o.class_weights.size()) == o.classes,
+                    "[unet] {} class weights for {} classes", o.class_weights.size(), o.classes);
     for (const Dim& d : o.spatial) {
       const int64_t multiple = int64_t{1} << (o.levels - 1);
-      require(d.size % multiple == 0,
-              "[unet] dim '{}' of size {} cannot be halved {} times; take a multiple of {}", d.name,
-              d.size, o.levels - 1, multiple);
+      TESSERA_REQUIRE(d.size % multiple == 0,
+                      "[unet] dim '{}' of size {} cannot be halved {} times; take a multiple of {}",
+                      d.name, d.size, o.levels - 1, multiple);
     }
   }
 
@@ -137,18 +137,20 @@ Tensor batch_norm(Tensor x, const std::string& name, const Axes& channels,
                   const BatchNormOptions& o, Loc at) {
   return on_behalf_of("batch_norm", at, [&]() -> Tensor {
     Graph& g = x.graph();
-    require(o.eps >= 0 && o.momentum >= 0 && o.momentum <= 1,
-            "[batch_norm] eps {} and momentum {}: the first is not negative, the second in [0, 1] "
-            "({})",
-            o.eps, o.momentum, where(at));
+    TESSERA_REQUIRE(
+        o.eps >= 0 && o.momentum >= 0 && o.momentum <= 1,
+        "[batch_norm] eps {} and momentum {}: the first is not negative, the second in [0, 1] "
+        "({})",
+        o.eps, o.momentum, where(at));
     Scope scope(g, name);
     std::vector<Dim> dims;
     for (const std::string& d : channels.names()) dims.push_back(x.dim(d));
     const Shape shape(dims);
-    require(shape.rank() < x.shape().rank(),
-            "[batch_norm] all dims of x {} are channels; the statistics are taken over the others, "
-            "of which there is at least one ({})",
-            x.shape().to_string(), where(at));
+    TESSERA_REQUIRE(
+        shape.rank() < x.shape().rank(),
+        "[batch_norm] all dims of x {} are channels; the statistics are taken over the others, "
+        "of which there is at least one ({})",
+        x.shape().to_string(), where(at));
     const DType stored = x.dtype() == DType::float64 ? DType::float64 : DType::float32;
     auto as_x = [&](Tensor t) { return t.dtype() == x.dtype() ? t : cast(t, x.dtype(), at); };
     const Tensor scale = g.parameter("scale", shape, ones(), stored, at),

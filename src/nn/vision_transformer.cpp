@@ -10,25 +10,29 @@ namespace {
 
 void require_image(const TransformerOptions& o) {
   const ImageOptions& image = o.image;
-  require(image.patch >= 1 && image.rows >= 1 && image.cols >= 1 && image.channels >= 1 &&
-              image.classes >= 1 && image.rows % image.patch == 0 && image.cols % image.patch == 0,
-          "[transformer] images of {} x {} with {} channels, {} classes, patches of {}; each is at "
-          "least 1, and the patch divides rows and columns",
-          image.rows, image.cols, image.channels, image.classes, image.patch);
-  require(o.length == image.tokens(),
-          "[transformer] length {} for images of {} tokens (one a patch and that of the class)",
-          o.length, image.tokens());
+  TESSERA_REQUIRE(
+      image.patch >= 1 && image.rows >= 1 && image.cols >= 1 && image.channels >= 1 &&
+          image.classes >= 1 && image.rows % image.patch == 0 && image.cols % image.patch == 0,
+      "[transformer] images of {} x {} with {} channels, {} classes, patches of {}; each is at "
+      "least 1, and the patch divides rows and columns",
+      image.rows, image.cols, image.channels, image.classes, image.patch);
+  TESSERA_REQUIRE(
+      o.length == image.tokens(),
+      "[transformer] length {} for images of {} tokens (one a patch and that of the class)",
+      o.length, image.tokens());
   for (const std::vector<double>* values : {&image.mean, &image.deviation}) {
-    require(values->empty() || std::ssize(*values) == image.channels,
-            "[transformer] {} means or deviations for {} channels; there is one for each, or none",
-            values->size(), image.channels);
+    TESSERA_REQUIRE(
+        values->empty() || std::ssize(*values) == image.channels,
+        "[transformer] {} means or deviations for {} channels; there is one for each, or none",
+        values->size(), image.channels);
   }
   for (const double d : image.deviation)
-    require(d > 0, "[transformer] a channel with the deviation {}; it is positive", d);
-  require(!o.causal && o.encoder_layers == 0 && !o.packed && o.token_types == 0 &&
-              o.loss_blocks == 1 && o.relative_buckets == 0,
-          "[transformer] a model of images is not causal, and has no encoder beside it, packed "
-          "windows, token types, relative positions or loss_blocks");
+    TESSERA_REQUIRE(d > 0, "[transformer] a channel with the deviation {}; it is positive", d);
+  TESSERA_REQUIRE(
+      !o.causal && o.encoder_layers == 0 && !o.packed && o.token_types == 0 && o.loss_blocks == 1 &&
+          o.relative_buckets == 0,
+      "[transformer] a model of images is not causal, and has no encoder beside it, packed "
+      "windows, token types, relative positions or loss_blocks");
 }
 
 /// The values of channels, as a tensor to compute with images.

@@ -35,8 +35,8 @@ Tensor weights_of(const Tensor& logits, const Tensor& sinks, const std::string& 
 std::vector<ValueType> infer_masked_attention(const OpCall& call) {
   std::vector<ValueType> result = infer_attention(call);
   if (has_mask(call.in.size(), call.attrs))
-    require(call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
-            to_string(call.in[3].dtype));
+    TESSERA_REQUIRE(call.in[3].dtype == DType::bool_, "the mask is {}; it must be bool",
+                    to_string(call.in[3].dtype));
   return result;
 }
 
@@ -131,12 +131,13 @@ Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask, const Atte
         require_no_misspelling(logits, mask.shape(), meant);
       }
     }
-    require(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
-            o.dropout, where(at));
-    require(mask.empty() || !mask.shape().has(o.key_dim),
-            "[attention] the mask {} has the dim '{}', which the product of query and key sums "
-            "over; it has dims of the logits ({})",
-            mask.empty() ? "" : mask.shape().to_string(), o.key_dim, where(at));
+    TESSERA_REQUIRE(o.dropout >= 0 && o.dropout < 1, "[attention] dropout {} is not in [0, 1) ({})",
+                    o.dropout, where(at));
+    TESSERA_REQUIRE(
+        mask.empty() || !mask.shape().has(o.key_dim),
+        "[attention] the mask {} has the dim '{}', which the product of query and key sums "
+        "over; it has dims of the logits ({})",
+        mask.empty() ? "" : mask.shape().to_string(), o.key_dim, where(at));
     require_structure(query, o, at);
     Tensors in = {key, value};
     if (!mask.empty()) in.push_back(mask);

@@ -15,12 +15,12 @@ std::vector<ValueType> infer_attention_grad(const OpCall& call) {
   const ValueType result = infer_attention(call)[0];
   const ValueType sums = sums_type(call);
   for (size_t i : {3, 4})
-    require(call.in[i] == result, "the {} is {}; it must be {}", i == 3 ? "gradient" : "result",
-            describe(call.in[i]), describe(result));
+    TESSERA_REQUIRE(call.in[i] == result, "the {} is {}; it must be {}",
+                    i == 3 ? "gradient" : "result", describe(call.in[i]), describe(result));
   for (size_t i : {5, 6})
-    require(call.in[i] == sums, "{} is {}; of the query {} it is {}",
-            i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
-            describe(sums));
+    TESSERA_REQUIRE(call.in[i] == sums, "{} is {}; of the query {} it is {}",
+                    i == 5 ? "log_sum" : "products", describe(call.in[i]), describe(call.in[0]),
+                    describe(sums));
   const size_t end = call.in.size() - structure_operands(call.attrs);
   if (end > 7) require_positions(call, 7, "query_start");
   if (end > 8) require_positions(call, 8, "key_start");

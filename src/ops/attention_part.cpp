@@ -19,14 +19,15 @@ namespace {
 /// `positions`: the dim that the segments have, which those of keys do not share with the query.
 void require_segments(const ValueType& type, const Shape& query, const char* what,
                       const std::string& positions, const std::string& key_dim) {
-  require(type.dtype == DType::int32, "the {} are {}; they must be int32", what,
-          to_string(type.dtype));
+  TESSERA_REQUIRE(type.dtype == DType::int32, "the {} are {}; they must be int32", what,
+                  to_string(type.dtype));
   require_dims(type.shape, {positions}, what);
   for (const Dim& d : type.shape)
-    require(d.name == positions || (d.name != key_dim && query.has(d.name)),
-            "the {} {} have the dim '{}'; they have '{}' and some dims of the query {} besides "
-            "'{}'",
-            what, type.shape.to_string(), d.name, positions, query.to_string(), key_dim);
+    TESSERA_REQUIRE(
+        d.name == positions || (d.name != key_dim && query.has(d.name)),
+        "the {} {} have the dim '{}'; they have '{}' and some dims of the query {} besides "
+        "'{}'",
+        what, type.shape.to_string(), d.name, positions, query.to_string(), key_dim);
 }
 }  // namespace
 
@@ -34,17 +35,18 @@ std::vector<ValueType> infer_attention(const OpCall& call) {
   const auto& length = call.attrs.get<std::string>("length");
   const auto& memory = call.attrs.get<std::string>("memory_length");
   const auto& key_dim = call.attrs.get<std::string>("key_dim");
-  require(is_floating(call.in[0].dtype), "the query is {}; it must be floating",
-          to_string(call.in[0].dtype));
-  require(call.in[1].dtype == call.in[0].dtype && call.in[2].dtype == call.in[0].dtype,
-          "query, key and value are {}, {} and {}; they must agree", to_string(call.in[0].dtype),
-          to_string(call.in[1].dtype), to_string(call.in[2].dtype));
+  TESSERA_REQUIRE(is_floating(call.in[0].dtype), "the query is {}; it must be floating",
+                  to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(call.in[1].dtype == call.in[0].dtype && call.in[2].dtype == call.in[0].dtype,
+                  "query, key and value are {}, {} and {}; they must agree",
+                  to_string(call.in[0].dtype), to_string(call.in[1].dtype),
+                  to_string(call.in[2].dtype));
   require_same_sizes(call);
   require_dims(call.in[0].shape, {length, key_dim}, "query");
   require_dims(call.in[1].shape, {memory, key_dim}, "key");
   require_dims(call.in[2].shape, {memory, value_dim_of(call.attrs)}, "value");
-  require(!call.in[0].shape.has(memory),
-          "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
+  TESSERA_REQUIRE(!call.in[0].shape.has(memory),
+                  "the query has the key dim '{}'; rename its position dim '{}'", memory, length);
   if (segment_operands(call.attrs) > 0) {
     const size_t own = call.in.size() - 2;
     require_segments(call.in[own], call.in[0].shape, "segments", length, key_dim);
@@ -73,11 +75,12 @@ std::string entries_dim(const Tensor& query, const Tensor& key, const Tensor& va
                         .without(query.shape().names())
                         .without(key.shape().names())
                         .without(value.shape().names());
-  require(own.rank() == 1 && own[0].size % 2 == 1,
-          "the biases by distance are {}: besides dims of the query {} they have one of their own, "
-          "with an odd number of entries, one for distance 0 and as many for keys behind the query "
-          "as ahead of it",
-          o.by_distance.shape().to_string(), query.shape().to_string());
+  TESSERA_REQUIRE(
+      own.rank() == 1 && own[0].size % 2 == 1,
+      "the biases by distance are {}: besides dims of the query {} they have one of their own, "
+      "with an odd number of entries, one for distance 0 and as many for keys behind the query "
+      "as ahead of it",
+      o.by_distance.shape().to_string(), query.shape().to_string());
   return own[0].name;
 }
 }  // namespace
@@ -115,46 +118,49 @@ Attrs attention_attrs(const Tensor& query, const Tensor& key, const Tensor& valu
 }
 
 void require_structure(const Tensor& query, const AttentionOptions& o, Loc at) {
-  require(!o.window || *o.window >= 1,
-          "[attention] a window of {} keys; a query sees at least itself: 1 or more ({})",
-          o.window.value_or(0), where(at));
-  require(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
-          "[attention] a soft cap of {}; it is positive and finite, or 0 for none ({})", o.soft_cap,
-          where(at));
-  require(std::isfinite(o.scale),
-          "[attention] a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}') ({})", o.scale,
-          o.key_dim, where(at));
+  TESSERA_REQUIRE(!o.window || *o.window >= 1,
+                  "[attention] a window of {} keys; a query sees at least itself: 1 or more ({})",
+                  o.window.value_or(0), where(at));
+  TESSERA_REQUIRE(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
+                  "[attention] a soft cap of {}; it is positive and finite, or 0 for none ({})",
+                  o.soft_cap, where(at));
+  TESSERA_REQUIRE(std::isfinite(o.scale),
+                  "[attention] a scale of {}; it is finite, or 0 for 1 / sqrt(size of '{}') ({})",
+                  o.scale, o.key_dim, where(at));
   const auto require_positions = [&](const Tensor& ids, const std::string& dim, const char* what) {
-    require(ids.empty() || ids.shape().has(dim),
-            "[attention] the segments of the {} {} lack the dim '{}': each position has its own "
-            "({})",
-            what, ids.empty() ? "" : ids.shape().to_string(), dim, where(at));
+    TESSERA_REQUIRE(
+        ids.empty() || ids.shape().has(dim),
+        "[attention] the segments of the {} {} lack the dim '{}': each position has its own "
+        "({})",
+        what, ids.empty() ? "" : ids.shape().to_string(), dim, where(at));
   };
   require_positions(o.segments, o.length, "queries");
   require_positions(o.memory_segments, o.memory_length, "keys");
   const auto require_of_query = [&](const Tensor& t, const char* what, bool integer) {
     if (t.empty()) return;
-    require(integer ? t.dtype() == DType::int32 : is_floating(t.dtype()),
-            "[attention] {} {}; they must be {} ({})", what, to_string(t.dtype()),
-            integer ? "int32" : "floating", where(at));
+    TESSERA_REQUIRE(integer ? t.dtype() == DType::int32 : is_floating(t.dtype()),
+                    "[attention] {} {}; they must be {} ({})", what, to_string(t.dtype()),
+                    integer ? "int32" : "floating", where(at));
     for (const Dim& d : t.shape())
-      require(d.name != o.length && d.name != o.memory_length && d.name != o.key_dim,
-              "[attention] {} {}: they have dims of the query {} besides '{}' and '{}' ({})", what,
-              t.shape().to_string(), query.shape().to_string(), o.length, o.key_dim, where(at));
+      TESSERA_REQUIRE(
+          d.name != o.length && d.name != o.memory_length && d.name != o.key_dim,
+          "[attention] {} {}: they have dims of the query {} besides '{}' and '{}' ({})", what,
+          t.shape().to_string(), query.shape().to_string(), o.length, o.key_dim, where(at));
   };
   require_of_query(o.prefix, "the sizes of prefixes are", true);
   require_of_query(o.sinks, "the sinks are", false);
   require_of_query(o.slopes, "the slopes are", false);
   require_of_query(o.by_distance, "the biases by distance are", false);
-  require(
+  TESSERA_REQUIRE(
       o.prefix.empty() || o.causal,
       "[attention] there is a prefix {}, but attention is not causal: every query sees all keys "
       "without it ({})",
       o.prefix.empty() ? "" : o.prefix.shape().to_string(), where(at));
-  require(o.memory_segments.empty() || !o.segments.empty(),
-          "[attention] there are memory_segments {}, but no segments of the queries {} ({})",
-          o.memory_segments.empty() ? "" : o.memory_segments.shape().to_string(),
-          query.shape().to_string(), where(at));
+  TESSERA_REQUIRE(
+      o.memory_segments.empty() || !o.segments.empty(),
+      "[attention] there are memory_segments {}, but no segments of the queries {} ({})",
+      o.memory_segments.empty() ? "" : o.memory_segments.shape().to_string(),
+      query.shape().to_string(), where(at));
 }
 
 Tensors segments_of(const AttentionOptions& o) {
@@ -215,11 +221,12 @@ void require_positions(const OpCall& call, size_t input, const char* what) {
   const ValueType& type = call.in.at(input);
   const auto& length = call.attrs.get<std::string>("length");
   const auto& key_dim = call.attrs.get<std::string>("key_dim");
-  require(type.dtype == DType::int32, "{} is {}; it must be int32", what, to_string(type.dtype));
+  TESSERA_REQUIRE(type.dtype == DType::int32, "{} is {}; it must be int32", what,
+                  to_string(type.dtype));
   for (const Dim& d : type.shape)
-    require(d.name != length && d.name != key_dim && call.in[0].shape.has(d.name),
-            "{} has dim '{}'; it has some dims of the query {} besides '{}' and '{}'", what, d.name,
-            call.in[0].shape.to_string(), length, key_dim);
+    TESSERA_REQUIRE(d.name != length && d.name != key_dim && call.in[0].shape.has(d.name),
+                    "{} has dim '{}'; it has some dims of the query {} besides '{}' and '{}'", what,
+                    d.name, call.in[0].shape.to_string(), length, key_dim);
 }
 
 Tensor visible(const Tensors& in, const Attrs& attrs, const Tensor& query_start,
@@ -475,12 +482,13 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
                              Tensor key_start, int64_t memory_size, const AttentionOptions& o,
                              Loc at) {
   return on_behalf_of("attention_part", at, [&]() -> AttentionPart {
-    require(o.dropout == 0, "[attention_part] there is no dropout of a part; attention() has it");
-    require(o.prefix.empty() && o.sinks.empty(),
-            "[attention_part] a part has no {} of its own; attention() has them ({})",
-            o.prefix.empty() ? "sinks" : "prefix", where(at));
-    require(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
-            memory_size, where(at));
+    TESSERA_REQUIRE(o.dropout == 0,
+                    "[attention_part] there is no dropout of a part; attention() has it");
+    TESSERA_REQUIRE(o.prefix.empty() && o.sinks.empty(),
+                    "[attention_part] a part has no {} of its own; attention() has them ({})",
+                    o.prefix.empty() ? "sinks" : "prefix", where(at));
+    TESSERA_REQUIRE(memory_size >= 1, "[attention_part] {} keys in all; there is at least one ({})",
+                    memory_size, where(at));
     require_structure(query, o, at);
     Attrs attrs = attention_attrs(query, key, value, o);
     attrs.set("memory", memory_size);

@@ -179,21 +179,21 @@ std::vector<Tensor> conv_gradient(const GradCall& c) {
 }
 
 void check_conv(Tensor x, Tensor filter, const ConvOptions& o) {
-  require(!o.dims.empty(), "there is no spatial dim");
-  require(is_floating(x.dtype()) && x.dtype() == filter.dtype(),
-          "x is {} and the filter {}; both are of one floating type, use cast()",
-          to_string(x.dtype()), to_string(filter.dtype()));
+  TESSERA_REQUIRE(!o.dims.empty(), "there is no spatial dim");
+  TESSERA_REQUIRE(is_floating(x.dtype()) && x.dtype() == filter.dtype(),
+                  "x is {} and the filter {}; both are of one floating type, use cast()",
+                  to_string(x.dtype()), to_string(filter.dtype()));
   for (const std::string& group : o.groups) {
-    require(x.shape().has(group) && filter.shape().has(group),
-            "group dim '{}' is not in both x {} and filter {}", group, x.shape().to_string(),
-            filter.shape().to_string());
+    TESSERA_REQUIRE(x.shape().has(group) && filter.shape().has(group),
+                    "group dim '{}' is not in both x {} and filter {}", group,
+                    x.shape().to_string(), filter.shape().to_string());
   }
   for (const Dim& d : filter.shape()) {
     const bool spatial = std::any_of(o.dims.begin(), o.dims.end(),
                                      [&](const ConvDim& c) { return c.dim == d.name; });
-    require(spatial || !x.shape().has(d.name) || x.dim(d.name) == d,
-            "dim '{}' is {} in x but {} in the filter; dims of one name must agree", d.name,
-            x.shape().has(d.name) ? x.dim(d.name).size : 0, d.size);
+    TESSERA_REQUIRE(spatial || !x.shape().has(d.name) || x.dim(d.name) == d,
+                    "dim '{}' is {} in x but {} in the filter; dims of one name must agree", d.name,
+                    x.shape().has(d.name) ? x.dim(d.name).size : 0, d.size);
   }
 }
 
@@ -216,14 +216,15 @@ Tensor convolve(Tensor x, Tensor filter, const ConvOptions& o, bool transposed, 
   std::vector<Dim> out;
   for (const ConvDim& c : o.dims) {
     const Dim& window = filter.dim(c.filter.empty() ? "filter_" + c.dim : c.filter);
-    require(std::find(spatial.begin(), spatial.end(), c.dim) == spatial.end() &&
-                std::find(filters.begin(), filters.end(), window.name) == filters.end(),
-            "spatial dim '{}' with filter dim '{}' is given twice", c.dim, window.name);
-    require(!x.shape().has(window.name), "x has the filter dim '{}'", window.name);
-    require(!filter.shape().has(c.dim), "the filter has the spatial dim '{}' of x", c.dim);
-    require(transposed || c.size == 0,
-            "size {} of dim '{}' is given, but only conv_transpose() makes a dim of a given size",
-            c.size, c.dim);
+    TESSERA_REQUIRE(std::find(spatial.begin(), spatial.end(), c.dim) == spatial.end() &&
+                        std::find(filters.begin(), filters.end(), window.name) == filters.end(),
+                    "spatial dim '{}' with filter dim '{}' is given twice", c.dim, window.name);
+    TESSERA_REQUIRE(!x.shape().has(window.name), "x has the filter dim '{}'", window.name);
+    TESSERA_REQUIRE(!filter.shape().has(c.dim), "the filter has the spatial dim '{}' of x", c.dim);
+    TESSERA_REQUIRE(
+        transposed || c.size == 0,
+        "size {} of dim '{}' is given, but only conv_transpose() makes a dim of a given size",
+        c.size, c.dim);
     const SpatialDim d{c.dim, window.size, c.stride, c.dilation, o.padding, c.before, c.after};
     const Spatial place =
         transposed ? transposed_spatial(x.dim(c.dim), d, c.size) : spatial_of(x.dim(c.dim), d);
@@ -269,7 +270,7 @@ Tensor conv(Tensor x, Tensor filter, const ConvOptions& options, Loc at) {
     std::vector<Dim> bounded;
     for (const ConvDim& d : options.dims) {
       if (!x.shape().has(d.dim) || !x.dim(d.dim).is_bounded) continue;
-      require(
+      TESSERA_REQUIRE(
           options.padding == Padding::same && d.stride == 1,
           "dim '{}' is bounded: how many windows there are is only known with Padding::same and "
           "stride 1; reshape() it to a dim of fixed size, where zeros stand for what is not "
@@ -289,10 +290,11 @@ Tensor conv_transpose(Tensor x, Tensor filter, const ConvOptions& options, Loc a
   return on_behalf_of("conv_transpose", at, [&] {
     if (is_users) require_spelt_channels(x, filter, options);
     for (const ConvDim& d : options.dims) {
-      require(!x.dim(d.dim).is_bounded,
-              "dim '{}' is bounded, and the size of a transposed convolution is fixed; reshape() "
-              "it to a dim of fixed size, where zeros stand for what is not there",
-              d.dim);
+      TESSERA_REQUIRE(
+          !x.dim(d.dim).is_bounded,
+          "dim '{}' is bounded, and the size of a transposed convolution is fixed; reshape() "
+          "it to a dim of fixed size, where zeros stand for what is not there",
+          d.dim);
     }
     return convolve(x, filter, options, true, at);
   });

@@ -9,15 +9,15 @@ namespace {
 
 void check_place(Tensor x, Tensor place, const std::string& dim) {
   const Dim& d = x.dim(dim);
-  require(!d.is_bounded,
-          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
-          "what is not there",
-          dim);
-  require(place.dtype() == DType::int32, "the position is {}; it is int32, use cast()",
-          to_string(place.dtype()));
+  TESSERA_REQUIRE(!d.is_bounded,
+                  "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
+                  "what is not there",
+                  dim);
+  TESSERA_REQUIRE(place.dtype() == DType::int32, "the position is {}; it is int32, use cast()",
+                  to_string(place.dtype()));
   for (const Dim& other : place.shape()) {
-    require(other.name != dim && x.shape().has(other.name),
-            "dim '{}' of the position is not one of x's others", other.name);
+    TESSERA_REQUIRE(other.name != dim && x.shape().has(other.name),
+                    "dim '{}' of the position is not one of x's others", other.name);
   }
 }
 
@@ -60,8 +60,8 @@ Tensor dynamic_shift(Tensor x, Tensor offset, const std::string& dim, bool wrap,
 Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t size, Loc at) {
   return on_behalf_of("dynamic_slice", at, [&] {
     check_place(x, begin, dim);
-    require(size >= 1 && size <= x.dim(dim).size, "{} elements of dim '{}' of size {}", size, dim,
-            x.dim(dim).size);
+    TESSERA_REQUIRE(size >= 1 && size <= x.dim(dim).size, "{} elements of dim '{}' of size {}",
+                    size, dim, x.dim(dim).size);
     const Tensor first = inside(x, begin, dim, size, at);
     return look_up(x, add(positions(x, dim, size, at), first, at), dim, OutOfRange::error, at);
   });
@@ -70,11 +70,12 @@ Tensor dynamic_slice(Tensor x, Tensor begin, const std::string& dim, int64_t siz
 Tensor dynamic_update(Tensor x, Tensor update, Tensor begin, const std::string& dim, Loc at) {
   return on_behalf_of("dynamic_update", at, [&] {
     check_place(x, begin, dim);
-    require(update.dtype() == x.dtype(),
-            "the update is {} and x is {}; they must agree, use cast()", to_string(update.dtype()),
-            to_string(x.dtype()));
+    TESSERA_REQUIRE(update.dtype() == x.dtype(),
+                    "the update is {} and x is {}; they must agree, use cast()",
+                    to_string(update.dtype()), to_string(x.dtype()));
     const int64_t size = update.dim(dim).size, all = x.dim(dim).size;
-    require(size <= all, "an update of {} elements along dim '{}' of size {}", size, dim, all);
+    TESSERA_REQUIRE(size <= all, "an update of {} elements along dim '{}' of size {}", size, dim,
+                    all);
     const Tensor first = inside(x, begin, dim, size, at);
     Tensor from = sub(positions(x, dim, all, at), first, at);
     Tensor placed = look_up(update, from, dim, OutOfRange::zero, at);

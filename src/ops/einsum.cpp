@@ -23,8 +23,8 @@ std::vector<ValueType> infer_einsum(const OpCall& call) {
   require_same_dtype(call);
   require_same_sizes(call);
   const int dims = call.in[0].shape.united(call.in[1].shape).rank();
-  require(dims <= Shape::kMostDims, "a contraction over {} dims; at most {} are supported", dims,
-          Shape::kMostDims);
+  TESSERA_REQUIRE(dims <= Shape::kMostDims, "a contraction over {} dims; at most {} are supported",
+                  dims, Shape::kMostDims);
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
 
@@ -99,7 +99,7 @@ Tensor contract_pair(Tensor a, Tensor b, const Shape& out, Loc at) {
 }
 
 void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
-  require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
+  TESSERA_REQUIRE(!xs.empty(), "[einsum] there are no operands ({})", where(at));
   std::vector<ValueType> types;
   for (const Tensor& x : xs) types.push_back({x.shape(), x.dtype()});
   const Attrs attrs;
@@ -111,9 +111,10 @@ void check_operands(const std::vector<Tensor>& xs, const Shape& out, Loc at) {
       for (size_t i = 0; i < xs.size(); ++i) {
         if (!xs[i].shape().has(d.name)) continue;
         const Dim& own = xs[i].dim(d.name);
-        require(own == d,
-                "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree",
-                d.name, size_text(own, d), i, size_text(d, own));
+        TESSERA_REQUIRE(
+            own == d,
+            "dim '{}' is {} in operand {} but {} in the result; dims of one name must agree",
+            d.name, size_text(own, d), i, size_text(d, own));
       }
     }
   } catch (const Error& e) {
@@ -169,10 +170,11 @@ void require_spelt_result(const std::vector<Tensor>& xs, const Shape& out) {
   Shape all;
   for (const Tensor& x : xs) all = all.united(x.shape());
   const auto pair = misspelt_pair(all, out);
-  require(!pair,
-          "the result {} has the dim '{}', which no operand has, and '{}' of the operands would be "
-          "summed; give them one name, or sum and broadcast() in steps of their own if it is meant",
-          out.to_string(), pair ? pair->second.name : "", pair ? pair->first.name : "");
+  TESSERA_REQUIRE(
+      !pair,
+      "the result {} has the dim '{}', which no operand has, and '{}' of the operands would be "
+      "summed; give them one name, or sum and broadcast() in steps of their own if it is meant",
+      out.to_string(), pair ? pair->second.name : "", pair ? pair->first.name : "");
 }
 
 }  // namespace
@@ -229,7 +231,7 @@ Tensor einsum(const std::vector<Tensor>& xs, std::initializer_list<Dim> out, Loc
 
 Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
   return on_behalf_of("einsum", at, [&]() -> Tensor {
-    require(!xs.empty(), "[einsum] there are no operands ({})", where(at));
+    TESSERA_REQUIRE(!xs.empty(), "[einsum] there are no operands ({})", where(at));
     std::vector<Dim> out;
     const auto with_dims =
         std::count_if(xs.begin(), xs.end(), [](const Tensor& x) { return x.shape().rank() > 0; });
@@ -243,10 +245,11 @@ Tensor einsum(const std::vector<Tensor>& xs, Loc at) {
             std::any_of(out.begin(), out.end(), [&](const Dim& o) { return o.name == d.name; });
         if (uses == 1 && !seen) out.push_back(d);
       }
-      require(shares,
-              "operand {} {} shares no dim with the others; if an outer product is meant, name the "
-              "dims of the result: einsum(xs, {{...}}) ({})",
-              i, xs[i].shape().to_string(), where(at));
+      TESSERA_REQUIRE(
+          shares,
+          "operand {} {} shares no dim with the others; if an outer product is meant, name the "
+          "dims of the result: einsum(xs, {{...}}) ({})",
+          i, xs[i].shape().to_string(), where(at));
     }
     return einsum(xs, Shape(out), at);
   });

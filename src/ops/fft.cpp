@@ -121,12 +121,12 @@ class Fft {
 Complex fft(const Complex& x, const std::string& dim, bool inverse, Loc at) {
   return on_behalf_of("fft", at, [&]() -> Complex {
     const int64_t n = x.re.dim(dim).size;
-    require(is_floating(x.re.dtype()), "the operand is {}; it must be floating",
-            to_string(x.re.dtype()));
-    require(x.im.empty() || (x.im.shape() == x.re.shape() && x.im.dtype() == x.re.dtype()),
-            "the parts are {} {} and {} {}; they must agree", to_string(x.re.dtype()),
-            x.re.shape().to_string(), x.im.empty() ? "" : to_string(x.im.dtype()),
-            x.im.empty() ? "" : x.im.shape().to_string());
+    TESSERA_REQUIRE(is_floating(x.re.dtype()), "the operand is {}; it must be floating",
+                    to_string(x.re.dtype()));
+    TESSERA_REQUIRE(x.im.empty() || (x.im.shape() == x.re.shape() && x.im.dtype() == x.re.dtype()),
+                    "the parts are {} {} and {} {}; they must agree", to_string(x.re.dtype()),
+                    x.re.shape().to_string(), x.im.empty() ? "" : to_string(x.im.dtype()),
+                    x.im.empty() ? "" : x.im.shape().to_string());
     const Complex y = Fft(x.re, inverse, at).along(x, dim);
     auto finished = [&](Tensor t) {
       if (inverse && x.re.dim(dim).is_bounded)

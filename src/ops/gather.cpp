@@ -38,9 +38,9 @@ std::vector<ValueType> infer_gather(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_index(call.in[1]);
   require_dims(call.in[0].shape, {dim}, "indexed");
-  require(!call.in[1].shape.has(dim),
-          "the indexed dim '{}' is also in the indices {}; rename it there", dim,
-          call.in[1].shape.to_string());
+  TESSERA_REQUIRE(!call.in[1].shape.has(dim),
+                  "the indexed dim '{}' is also in the indices {}; rename it there", dim,
+                  call.in[1].shape.to_string());
   require_same_sizes(call);
   return {{call.in[1].shape.united(call.in[0].shape.without({dim})), call.in[0].dtype}};
 }
@@ -51,20 +51,21 @@ std::vector<ValueType> infer_scatter(const OpCall& call) {
   require_number(call.in[1].dtype);
   require_index(call.in[0]);
   require_dims(out, {dim}, "indexed");
-  require(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim),
-          "the indexed dim '{}' is also in an operand", dim);
+  TESSERA_REQUIRE(!call.in[1].shape.has(dim) && !call.in[0].shape.has(dim),
+                  "the indexed dim '{}' is also in an operand", dim);
   require_same_sizes(call);
   for (const Dim& d : call.in[0].shape) {
-    require(call.in[1].shape.has(d.name), "dim '{}' of the indices is not in the updates {}",
-            d.name, call.in[1].shape.to_string());
+    TESSERA_REQUIRE(call.in[1].shape.has(d.name),
+                    "dim '{}' of the indices is not in the updates {}", d.name,
+                    call.in[1].shape.to_string());
   }
   for (const Dim& d : out) {
     if (d.name == dim) continue;
-    require(call.in[1].shape.has(d.name), "dim '{}' of the result is not in the updates {}", d.name,
-            call.in[1].shape.to_string());
-    require(call.in[1].shape.dim(d.name) == d,
-            "the updates are {} and the result is {}; dim '{}' must be the same in both",
-            call.in[1].shape.to_string(), out.to_string(), d.name);
+    TESSERA_REQUIRE(call.in[1].shape.has(d.name), "dim '{}' of the result is not in the updates {}",
+                    d.name, call.in[1].shape.to_string());
+    TESSERA_REQUIRE(call.in[1].shape.dim(d.name) == d,
+                    "the updates are {} and the result is {}; dim '{}' must be the same in both",
+                    call.in[1].shape.to_string(), out.to_string(), d.name);
   }
   return {{out, call.in[1].dtype}};
 }
@@ -166,9 +167,10 @@ Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange
 Tensor take_along(Tensor x, Tensor indices, const std::string& dim, OutOfRange out_of_range,
                   Loc at) {
   return on_behalf_of("take_along", at, [&] {
-    require(x.shape().has(dim) && indices.shape().has(dim),
-            "dim '{}' is not in both x {} and the indices {}; gather() takes indices without it",
-            dim, x.shape().to_string(), indices.shape().to_string());
+    TESSERA_REQUIRE(
+        x.shape().has(dim) && indices.shape().has(dim),
+        "dim '{}' is not in both x {} and the indices {}; gather() takes indices without it", dim,
+        x.shape().to_string(), indices.shape().to_string());
     const std::string taken = dim + "_taken";
     return rename(gather(x, rename(indices, dim, taken, at), dim, out_of_range, at), taken, dim,
                   at);
@@ -188,9 +190,9 @@ Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::
 Tensor scatter(Tensor x, Tensor indices, Tensor updates, const std::string& dim,
                OutOfRange out_of_range, Loc at) {
   return on_behalf_of("scatter", at, [&] {
-    require(updates.dtype() == x.dtype(),
-            "the updates are {} and x is {}; they must agree, use cast()",
-            to_string(updates.dtype()), to_string(x.dtype()));
+    TESSERA_REQUIRE(updates.dtype() == x.dtype(),
+                    "the updates are {} and x is {}; they must agree, use cast()",
+                    to_string(updates.dtype()), to_string(x.dtype()));
     std::vector<Dim> place;
     for (const Dim& d : x.shape()) {
       if (d.name == dim || indices.shape().has(d.name)) place.push_back(d);

@@ -20,8 +20,8 @@ using Tensors = std::vector<Tensor>;
 void require_used(const Shape& shape, const char* what, const Shape& a, const Shape& b,
                   const char* others) {
   for (const Dim& d : shape) {
-    require(a.has(d.name) || b.has(d.name), "dim '{}' of {} {} is not in {}{}", d.name, what,
-            shape.to_string(), others, suggestion(d.name, a.united(b).names()));
+    TESSERA_REQUIRE(a.has(d.name) || b.has(d.name), "dim '{}' of {} {} is not in {}{}", d.name,
+                    what, shape.to_string(), others, suggestion(d.name, a.united(b).names()));
   }
 }
 
@@ -30,22 +30,23 @@ void require_rows(const OpCall& call, const ValueType& x, const Shape& w, const 
   const std::string& dim = dim_of(call.attrs);
   const ValueType& indices = call.in[2];
   require_index(indices);
-  require(is_floating(x.dtype), "the rows are {}; cast() them to a floating type",
-          to_string(x.dtype));
-  require(call.in[1].dtype == x.dtype, "operands are {} and {}; they must agree, use cast()",
-          to_string(x.dtype), to_string(call.in[1].dtype));
+  TESSERA_REQUIRE(is_floating(x.dtype), "the rows are {}; cast() them to a floating type",
+                  to_string(x.dtype));
+  TESSERA_REQUIRE(call.in[1].dtype == x.dtype,
+                  "operands are {} and {}; they must agree, use cast()", to_string(x.dtype),
+                  to_string(call.in[1].dtype));
   require_dims(w, {dim}, "indexed");
   for (const Shape& rows : {x.shape, z, indices.shape}) {
-    require(!rows.has(dim), "the indexed dim '{}' is also in {}, which are rows", dim,
-            rows.to_string());
+    TESSERA_REQUIRE(!rows.has(dim), "the indexed dim '{}' is also in {}, which are rows", dim,
+                    rows.to_string());
   }
   require_same_sizes(call);
   const Shape out = shape_of(call.attrs),
               all = x.shape.united(call.in[1].shape).united(indices.shape);
   for (const Dim& d : out) {
-    require(!all.has(d.name) || all.dim(d.name) == d,
-            "dim '{}' is {} in the result and {} in the operands", d.name, d.size,
-            all.has(d.name) ? all.dim(d.name).size : 0);
+    TESSERA_REQUIRE(!all.has(d.name) || all.dim(d.name) == d,
+                    "dim '{}' is {} in the result and {} in the operands", d.name, d.size,
+                    all.has(d.name) ? all.dim(d.name).size : 0);
   }
   require_used(indices.shape, "the indices", x.shape, z, "the rows");
   require_used(w.without({dim}), "the matrices", x.shape, z, "the rows");
@@ -127,7 +128,7 @@ Tensors outer_gradient(const GradCall& c) {
 Tensor grouped(const Op& op, const Tensors& in, const std::string& dim, const Shape& out,
                double used, Loc at) {
   return on_behalf_of(op.name, at, [&] {
-    require(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
+    TESSERA_REQUIRE(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
     Attrs attrs = source_attrs(out, in[0].dtype());
     attrs.set("dim", dim);
     attrs.set("used", used);

@@ -10,16 +10,17 @@ namespace tessera {
 
 void require_same_dtype(const OpCall& call) {
   for (size_t i = 1; i < call.in.size(); ++i) {
-    require(call.in[i].dtype == call.in[0].dtype,
-            "operand {} is {} but operand 0 is {}; there is no implicit conversion, use cast()", i,
-            to_string(call.in[i].dtype), to_string(call.in[0].dtype));
+    TESSERA_REQUIRE(
+        call.in[i].dtype == call.in[0].dtype,
+        "operand {} is {} but operand 0 is {}; there is no implicit conversion, use cast()", i,
+        to_string(call.in[i].dtype), to_string(call.in[0].dtype));
   }
 }
 
 void require_number(DType dtype) {
-  require(dtype != DType::bool_,
-          "bool has no arithmetic; cast() it to int32 or float32, or use the "
-          "logical ops");
+  TESSERA_REQUIRE(dtype != DType::bool_,
+                  "bool has no arithmetic; cast() it to int32 or float32, or use the "
+                  "logical ops");
 }
 
 namespace {
@@ -55,16 +56,17 @@ std::pair<double, double> range_of(DType dtype) {
 void require_holds(DType dtype, double value) {
   if (is_floating(dtype)) {
     const auto [largest, infinite] = largest_of(dtype);
-    require(!std::isfinite(value) || std::abs(value) < infinite,
-            "{} is no {}, whose largest number is {}; cast() what it meets to a wider dtype, or "
-            "give another number, or infinity if that is meant",
-            value, to_string(dtype), largest);
+    TESSERA_REQUIRE(
+        !std::isfinite(value) || std::abs(value) < infinite,
+        "{} is no {}, whose largest number is {}; cast() what it meets to a wider dtype, or "
+        "give another number, or infinity if that is meant",
+        value, to_string(dtype), largest);
     return;
   }
   const auto [least, most] = range_of(dtype);
-  require(value == std::trunc(value) && value >= least && value <= most,
-          "{} is no {}; cast() what it meets to a floating type, or give another number", value,
-          to_string(dtype));
+  TESSERA_REQUIRE(value == std::trunc(value) && value >= least && value <= most,
+                  "{} is no {}; cast() what it meets to a floating type, or give another number",
+                  value, to_string(dtype));
 }
 
 void require_fill(DType dtype, double value) {
@@ -83,17 +85,19 @@ void require_same_sizes(const OpCall& call) {
         const int k = call.in[j].shape.find(d.name);
         if (k < 0) continue;
         const Dim& other = call.in[j].shape[k];
-        require(other == d,
-                "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree",
-                d.name, size_text(other, d), j, size_text(d, other), i);
+        TESSERA_REQUIRE(
+            other == d,
+            "dim '{}' is {} in operand {} but {} in operand {}; dims of one name must agree",
+            d.name, size_text(other, d), j, size_text(d, other), i);
       }
     }
   }
 }
 
 void require_index(const ValueType& type) {
-  require(type.dtype == DType::int32 || type.dtype == DType::int64,
-          "the indices are {}; they must be int32 or int64, use cast()", to_string(type.dtype));
+  TESSERA_REQUIRE(type.dtype == DType::int32 || type.dtype == DType::int64,
+                  "the indices are {}; they must be int32 or int64, use cast()",
+                  to_string(type.dtype));
 }
 
 namespace {
@@ -121,12 +125,12 @@ Shape broadcast_shape(const OpCall& call) {
 }
 
 void require_dims(const Shape& shape, const std::vector<std::string>& names, const char* what) {
-  require(!names.empty(), "no {} dim is given", what);
+  TESSERA_REQUIRE(!names.empty(), "no {} dim is given", what);
   for (size_t i = 0; i < names.size(); ++i) {
-    require(shape.has(names[i]), "{} dim '{}' is not in {}{}", what, names[i], shape.to_string(),
-            suggestion(names[i], shape.names()));
+    TESSERA_REQUIRE(shape.has(names[i]), "{} dim '{}' is not in {}{}", what, names[i],
+                    shape.to_string(), suggestion(names[i], shape.names()));
     for (size_t j = 0; j < i; ++j)
-      require(names[i] != names[j], "{} dim '{}' is given twice", what, names[i]);
+      TESSERA_REQUIRE(names[i] != names[j], "{} dim '{}' is given twice", what, names[i]);
   }
 }
 

@@ -52,10 +52,11 @@ extern const Op kCheckFinite = {.name = "check_finite",
 
 namespace {
 void require_outside_loops(Tensor x, const char* what, Loc at) {
-  require(open_loop(x.graph()) < 0,
-          "[{}] '{}' is made by each iteration of a loop; return it from the iterations, stacked, "
-          "and look at it outside ({})",
-          what, x.name(), where(at));
+  TESSERA_REQUIRE(
+      open_loop(x.graph()) < 0,
+      "[{}] '{}' is made by each iteration of a loop; return it from the iterations, stacked, "
+      "and look at it outside ({})",
+      what, x.name(), where(at));
 }
 }  // namespace
 
@@ -68,10 +69,10 @@ Tensor print(Tensor x, const std::string& label, Loc at) {
 
 Tensor check_finite(Tensor x, const std::string& label, Loc at) {
   return on_behalf_of("check_finite", at, [&] {
-    require(is_floating(x.dtype()),
-            "[check_finite] '{}' is {}; only floating tensors can be not finite"
-            " ({})",
-            x.name(), to_string(x.dtype()), where(at));
+    TESSERA_REQUIRE(is_floating(x.dtype()),
+                    "[check_finite] '{}' is {}; only floating tensors can be not finite"
+                    " ({})",
+                    x.name(), to_string(x.dtype()), where(at));
     require_outside_loops(x, "check_finite", at);
     Graph& g = x.graph();
     Tensor none = constant(g, kAllFinite, DType::float64, {}, at);

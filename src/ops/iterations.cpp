@@ -6,8 +6,9 @@ namespace tessera {
 
 void require_made(const char* op, const char* what, const std::vector<Tensor>& made, Loc at) {
   for (size_t i = 0; i < made.size(); ++i)
-    require(!made[i].empty(), "[{}] {} {} is an empty Tensor; it was never assigned a value ({})",
-            op, what, i, where(at));
+    TESSERA_REQUIRE(!made[i].empty(),
+                    "[{}] {} {} is an empty Tensor; it was never assigned a value ({})", op, what,
+                    i, where(at));
 }
 
 IterationResults results_of(const std::vector<Tensor>& made, size_t carries, size_t stacked) {
@@ -19,7 +20,7 @@ IterationResults results_of(const std::vector<Tensor>& made, size_t carries, siz
 
 void add_iteration(IterationResults& all, IterationResults made, bool is_first, Loc at) {
   for (size_t i = 0; i < made.carries.size(); ++i) {
-    require(
+    TESSERA_REQUIRE(
         made.carries[i].shape() == all.carries[i].shape() &&
             made.carries[i].dtype() == all.carries[i].dtype(),
         "[loop] carry {} is {} {} at the beginning of an iteration and {} {} at its end; they must "

@@ -10,7 +10,8 @@ namespace tessera {
 
 template <class Function>
 void require_function(const char* op, const char* what, const Function& function, Loc at) {
-  require(static_cast<bool>(function), "[{}] {} is an empty function ({})", op, what, where(at));
+  TESSERA_REQUIRE(static_cast<bool>(function), "[{}] {} is an empty function ({})", op, what,
+                  where(at));
 }
 
 /// Throws a usage error for an empty Tensor among `made`.

@@ -13,8 +13,8 @@ namespace {
 void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>& got,
                      const char* what, Loc at) {
   require_made(what, "an iteration's carry", got, at);
-  require(want.size() == got.size(), "[{}] an iteration makes {} carries of {} ({})", what,
-          got.size(), want.size(), where(at));
+  TESSERA_REQUIRE(want.size() == got.size(), "[{}] an iteration makes {} carries of {} ({})", what,
+                  got.size(), want.size(), where(at));
 }
 
 /// Copies of the body instead of a loop.
@@ -45,12 +45,13 @@ IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carr
                       const LoopOptions& options, Loc at) {
   require_function("scan", "the body", body, at);
   require_made("scan", "carry", carries, at);
-  require(!over.is_bounded, "[scan] dim '{}' is bounded; the number of iterations is fixed ({})",
-          over.name, where(at));
+  TESSERA_REQUIRE(!over.is_bounded,
+                  "[scan] dim '{}' is bounded; the number of iterations is fixed ({})", over.name,
+                  where(at));
   for (const Tensor& x : sliced) {
-    require(x.shape().has(over.name) && x.dim(over.name) == over,
-            "[scan] '{}' {} has no dim {}={} to take slices of ({})", x.name(),
-            x.shape().to_string(), over.name, over.size, where(at));
+    TESSERA_REQUIRE(x.shape().has(over.name) && x.dim(over.name) == over,
+                    "[scan] '{}' {} has no dim {}={} to take slices of ({})", x.name(),
+                    x.shape().to_string(), over.name, over.size, where(at));
   }
   if (options.unroll || is_eager(g)) return unrolled(g, over, carries, sliced, body, at);
   const int64_t instance = new_instance(g);
@@ -92,12 +93,13 @@ Dim iterations_of(const Graph& g, int64_t most) {
 Tensor flag_of(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                const std::vector<Tensor>& carries, Loc at) {
   const Tensor flag = condition(carries);
-  require(!flag.empty(),
-          "[while_loop] the condition is an empty Tensor; it was never assigned a value ({})",
-          where(at));
-  require(flag.shape().rank() == 0 && flag.dtype() == DType::bool_,
-          "[while_loop] the condition is {} {}; it must be a bool scalar ({})",
-          to_string(flag.dtype()), flag.shape().to_string(), where(at));
+  TESSERA_REQUIRE(
+      !flag.empty(),
+      "[while_loop] the condition is an empty Tensor; it was never assigned a value ({})",
+      where(at));
+  TESSERA_REQUIRE(flag.shape().rank() == 0 && flag.dtype() == DType::bool_,
+                  "[while_loop] the condition is {} {}; it must be a bool scalar ({})",
+                  to_string(flag.dtype()), flag.shape().to_string(), where(at));
   return flag;
 }
 
@@ -136,9 +138,10 @@ IterationResults eager_while(Graph& g,
 IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                             const IterationBody& body, const std::vector<Tensor>& carries,
                             int64_t most, Loc at) {
-  require(!carries.empty() && most >= 1,
-          "[while_loop] {} carries and at most {} iterations; there is at least one of both ({})",
-          carries.size(), most, where(at));
+  TESSERA_REQUIRE(
+      !carries.empty() && most >= 1,
+      "[while_loop] {} carries and at most {} iterations; there is at least one of both ({})",
+      carries.size(), most, where(at));
   require_function("while_loop", "the condition", condition, at);
   require_function("while_loop", "the body", body, at);
   require_made("while_loop", "carry", carries, at);
@@ -185,12 +188,12 @@ std::vector<Tensor> run_if(Tensor flag, const std::function<std::vector<Tensor>(
 
 std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tensor>()>& then,
                          const std::function<std::vector<Tensor>()>& otherwise, Loc at) {
-  require(!predicate.empty(), "[cond] the predicate is an empty Tensor ({})", where(at));
+  TESSERA_REQUIRE(!predicate.empty(), "[cond] the predicate is an empty Tensor ({})", where(at));
   require_function("cond", "what runs if it is true", then, at);
   require_function("cond", "what runs otherwise", otherwise, at);
-  require(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
-          "[cond] the predicate is {} {}; it must be a bool scalar ({})",
-          to_string(predicate.dtype()), predicate.shape().to_string(), where(at));
+  TESSERA_REQUIRE(predicate.shape().rank() == 0 && predicate.dtype() == DType::bool_,
+                  "[cond] the predicate is {} {}; it must be a bool scalar ({})",
+                  to_string(predicate.dtype()), predicate.shape().to_string(), where(at));
   Graph& g = predicate.graph();
   auto results_of_branch = [&](const std::function<std::vector<Tensor>()>& branch) {
     std::vector<Tensor> made = branch();
@@ -210,11 +213,11 @@ std::vector<Tensor> cond(Tensor predicate, const std::function<std::vector<Tenso
   const std::vector<Tensor> a = run_if(predicate, recorded(then), at);
   const std::vector<DType> first = dtypes;
   const std::vector<Tensor> b = run_if(logical_not(predicate, at), recorded(otherwise), at);
-  require(a.size() == b.size(), "[cond] one branch makes {} tensors and the other {} ({})",
-          a.size(), b.size(), where(at));
+  TESSERA_REQUIRE(a.size() == b.size(), "[cond] one branch makes {} tensors and the other {} ({})",
+                  a.size(), b.size(), where(at));
   std::vector<Tensor> results;
   for (size_t i = 0; i < a.size(); ++i) {
-    require(
+    TESSERA_REQUIRE(
         a[i].shape() == b[i].shape() && first[i] == dtypes[i],
         "[cond] result {} is {} {} in one branch and {} {} in the other; they must agree{} ({})", i,
         to_string(first[i]), a[i].shape().to_string(), to_string(dtypes[i]),

@@ -14,23 +14,23 @@ using Tensors = std::vector<Tensor>;
 std::vector<ValueType> infer_cross_entropy(const OpCall& call) {
   const auto& classes = call.attrs.get<std::string>("classes");
   const ValueType &logits = call.in[0], &labels = call.in[1];
-  require(is_floating(logits.dtype), "the logits are {}; they must be floating",
-          to_string(logits.dtype));
+  TESSERA_REQUIRE(is_floating(logits.dtype), "the logits are {}; they must be floating",
+                  to_string(logits.dtype));
   require_dims(logits.shape, {classes}, "class");
   require_same_sizes(call);
   const bool soft = is_floating(labels.dtype);
-  require(soft || labels.dtype == DType::int32 || labels.dtype == DType::int64,
-          "the labels are {}; they must be int32 or int64, or floating for soft labels",
-          to_string(labels.dtype));
-  require(!soft || labels.dtype == logits.dtype,
-          "soft labels are {} but the logits are {}; use cast()", to_string(labels.dtype),
-          to_string(logits.dtype));
+  TESSERA_REQUIRE(soft || labels.dtype == DType::int32 || labels.dtype == DType::int64,
+                  "the labels are {}; they must be int32 or int64, or floating for soft labels",
+                  to_string(labels.dtype));
+  TESSERA_REQUIRE(!soft || labels.dtype == logits.dtype,
+                  "soft labels are {} but the logits are {}; use cast()", to_string(labels.dtype),
+                  to_string(logits.dtype));
   const Shape expected = soft ? logits.shape : logits.shape.without({classes});
   bool same = labels.shape.rank() == expected.rank();
   for (const Dim& d : expected) same = same && labels.shape.has(d.name);
-  require(same, "the labels are {}; {} labels of logits {} have the dims {}",
-          labels.shape.to_string(), soft ? "soft" : "integer", logits.shape.to_string(),
-          expected.to_string());
+  TESSERA_REQUIRE(same, "the labels are {}; {} labels of logits {} have the dims {}",
+                  labels.shape.to_string(), soft ? "soft" : "integer", logits.shape.to_string(),
+                  expected.to_string());
   const DType dtype = is_narrow(logits.dtype) ? DType::float32 : logits.dtype;
   return {{logits.shape.without({classes}), dtype}};
 }

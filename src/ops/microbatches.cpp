@@ -25,10 +25,11 @@ void require_divided(const char* op, const Graph& g, size_t first, const std::st
       if (std::any_of(values.begin(), values.end(), has_dim)) return;
     }
   }
-  require(known.empty(),
-          "[{}] no input that a microbatch reads has the dim '{}'{}: every one would be the whole "
-          "batch ({})",
-          op, dim, suggestion(dim, known), where(at));
+  TESSERA_REQUIRE(
+      known.empty(),
+      "[{}] no input that a microbatch reads has the dim '{}'{}: every one would be the whole "
+      "batch ({})",
+      op, dim, suggestion(dim, known), where(at));
 }
 
 /// Example i of microbatch m is example i * count + m of the batch.
@@ -55,10 +56,11 @@ class Microbatches {
       if (m == 0) stacked.resize(made.stacked.size());
       const size_t now = made.sums.size() + made.stacked.size(),
                    before = m == 0 ? now : all.sums.size() + stacked.size();
-      require(now == before && made.stacked.size() == stacked.size(),
-              "[{}] microbatch {} makes {} tensors ({} with the dim '{}'), microbatch 0 {} ({}); "
-              "build all alike ({})",
-              op_, m, now, made.stacked.size(), dim_, before, stacked.size(), where(at_));
+      TESSERA_REQUIRE(
+          now == before && made.stacked.size() == stacked.size(),
+          "[{}] microbatch {} makes {} tensors ({} with the dim '{}'), microbatch 0 {} ({}); "
+          "build all alike ({})",
+          op_, m, now, made.stacked.size(), dim_, before, stacked.size(), where(at_));
       for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
       add_iteration(all, std::move(made), m == 0, at_);
       if (m == 0 && !is_eager(g_)) require_divided(op_, g_, first, dim_, at_);
@@ -81,14 +83,15 @@ class Microbatches {
 
   IterationResults built() const {
     IterationResults made = build_();
-    require(made.carries.empty(),
-            "[{}] a microbatch makes {} carries; microbatches do not follow one another, use "
-            "scan() ({})",
-            op_, made.carries.size(), where(at_));
+    TESSERA_REQUIRE(
+        made.carries.empty(),
+        "[{}] a microbatch makes {} carries; microbatches do not follow one another, use "
+        "scan() ({})",
+        op_, made.carries.size(), where(at_));
     require_made(op_, "a microbatch's output", made.stacked, at_);
     require_made(op_, "a microbatch's sum", made.sums, at_);
     for (const Tensor& t : made.stacked) {
-      require(
+      TESSERA_REQUIRE(
           t.shape().has(dim_),
           "[{}] the output '{}' {} has no dim '{}' along which the microbatches make the batch; "
           "return it among the sums, or a scalar as a metric ({})",
@@ -121,8 +124,8 @@ class Microbatches {
 
 IterationResults microbatches(const char* op, Graph& g, const std::string& dim, int64_t count,
                               const std::function<IterationResults()>& build, bool unroll, Loc at) {
-  require(count >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, count, dim,
-          where(at));
+  TESSERA_REQUIRE(count >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, count,
+                  dim, where(at));
   return Microbatches(op, g, dim, count, build, at).run(unroll);
 }
 

@@ -17,8 +17,8 @@ std::vector<std::string> axes_of(const Attrs& attrs) {
 }
 
 std::vector<ValueType> infer_softmax(const OpCall& call) {
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
-          to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+                  to_string(call.in[0].dtype));
   require_dims(call.in[0].shape, axes_of(call.attrs), "normalized");
   return {call.in[0]};
 }
@@ -51,18 +51,18 @@ Tensors log_softmax_gradient(const GradCall& c) {
 
 void require_vector(const ValueType& type, const ValueType& x, const std::string& dim,
                     const char* what) {
-  require(type.shape.rank() == 1 && type.shape.has(dim),
-          "the {} is {}; it must have the one dim '{}'", what, type.shape.to_string(), dim);
-  require(type.dtype == x.dtype, "the {} is {} but the operand is {}; use cast()", what,
-          to_string(type.dtype), to_string(x.dtype));
+  TESSERA_REQUIRE(type.shape.rank() == 1 && type.shape.has(dim),
+                  "the {} is {}; it must have the one dim '{}'", what, type.shape.to_string(), dim);
+  TESSERA_REQUIRE(type.dtype == x.dtype, "the {} is {} but the operand is {}; use cast()", what,
+                  to_string(type.dtype), to_string(x.dtype));
 }
 
 std::vector<ValueType> infer_norm(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   const double eps = call.attrs.get<double>("eps");
-  require(eps >= 0, "eps is {}; it must be at least 0", eps);
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
-          to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(eps >= 0, "eps is {}; it must be at least 0", eps);
+  TESSERA_REQUIRE(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+                  to_string(call.in[0].dtype));
   require_dims(call.in[0].shape, {dim}, "normalized");
   require_same_sizes(call);
   require_vector(call.in[1], call.in[0], dim, "scale");

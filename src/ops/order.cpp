@@ -59,9 +59,9 @@ void emit_argmax(EmitCall& call) {
 Types infer_top_k(const OpCall& call) {
   const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
   require_dims(call.in[0].shape, {dim_of(call.attrs)}, "reduced");
-  require(k.size <= call.in[0].shape.dim(dim_of(call.attrs)).size,
-          "k = {} is larger than dim '{}' of size {}", k.size, dim_of(call.attrs),
-          call.in[0].shape.dim(dim_of(call.attrs)).size);
+  TESSERA_REQUIRE(k.size <= call.in[0].shape.dim(dim_of(call.attrs)).size,
+                  "k = {} is larger than dim '{}' of size {}", k.size, dim_of(call.attrs),
+                  call.in[0].shape.dim(dim_of(call.attrs)).size);
   std::vector<Dim> dims = call.in[0].shape.without({dim_of(call.attrs)}).dims();
   dims.push_back(k);
   return {{Shape(dims), call.in[0].dtype}, {Shape(dims), DType::int32}};
@@ -237,8 +237,9 @@ Tensor sorted(Tensor x, const std::string& dim, bool descending, bool indices, L
 /// Element n of the k extreme ones, without `dim`.
 Tensor nth(Tensor x, const std::string& dim, int64_t n, bool smallest, bool indices, Loc at) {
   const int64_t size = x.dim(dim).size;
-  require(n >= 0 && n < size, "element {} in order of dim '{}' of size {}; they are 0 .. {}", n,
-          dim, size, size - 1);
+  TESSERA_REQUIRE(n >= 0 && n < size,
+                  "element {} in order of dim '{}' of size {}; they are 0 .. {}", n, dim, size,
+                  size - 1);
   const Dim k(dim + "_first", n + 1);
   const TopK top = extreme(x, dim, k, smallest, at);
   return reshape(slice(indices ? top.indices : top.values, k.name, n, 1, at),

@@ -23,8 +23,8 @@ using Grads = std::vector<Tensor>;
 Types infer_any(const OpCall& call) { return {call.in[0]}; }
 
 Types infer_float(const OpCall& call) {
-  require(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
-          to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(is_floating(call.in[0].dtype), "the operand is {}; it must be floating",
+                  to_string(call.in[0].dtype));
   return {call.in[0]};
 }
 
@@ -51,17 +51,17 @@ Types infer_arithmetic(const OpCall& call) {
 Types infer_compare(const OpCall& call) { return {{infer_binary(call)[0].shape, DType::bool_}}; }
 
 Types infer_logical(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
-          to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
+                  to_string(call.in[0].dtype));
   return call.in.size() == 1 ? Types{call.in[0]} : infer_binary(call);
 }
 
 Types infer_where(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the condition is {}; it must be bool",
-          to_string(call.in[0].dtype));
-  require(call.in[1].dtype == call.in[2].dtype,
-          "the choices are {} and {}; they must agree, use cast()", to_string(call.in[1].dtype),
-          to_string(call.in[2].dtype));
+  TESSERA_REQUIRE(call.in[0].dtype == DType::bool_, "the condition is {}; it must be bool",
+                  to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(call.in[1].dtype == call.in[2].dtype,
+                  "the choices are {} and {}; they must agree, use cast()",
+                  to_string(call.in[1].dtype), to_string(call.in[2].dtype));
   require_same_sizes(call);
   return {{broadcast_shape(call), call.in[1].dtype}};
 }
@@ -69,12 +69,13 @@ Types infer_where(const OpCall& call) {
 Types infer_broadcast(const OpCall& call) {
   const Shape shape = shape_of(call.attrs);
   for (const Dim& d : call.in[0].shape) {
-    require(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name,
-            call.in[0].shape.to_string(), shape.to_string());
+    TESSERA_REQUIRE(shape.has(d.name), "dim '{}' of {} is not in the result {}", d.name,
+                    call.in[0].shape.to_string(), shape.to_string());
     const Dim& other = shape.dim(d.name);
-    require(other == d,
-            "dim '{}' is {} in the operand but {} in the result; dims of one name must agree",
-            d.name, size_text(d, other), size_text(other, d));
+    TESSERA_REQUIRE(
+        other == d,
+        "dim '{}' is {} in the operand but {} in the result; dims of one name must agree", d.name,
+        size_text(d, other), size_text(other, d));
   }
   return {{shape, call.in[0].dtype}};
 }
@@ -274,7 +275,7 @@ Tensor logical_xor(Tensor a, Tensor b, Loc at) {
 }
 Tensor clip(Tensor x, double lo, double hi, Loc at) {
   return on_behalf_of("clip", at, [&] {
-    require(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
+    TESSERA_REQUIRE(lo <= hi, "[clip] lo {} is above hi {} ({})", lo, hi, where(at));
     Tensor low = num(x, lo, at), high = num(x, hi, at);
     return where(less(x, low, at), low, where(greater(x, high, at), high, x, at), at);
   });
@@ -287,11 +288,12 @@ Tensor scalar_like(const char* op, At x, double value) {
 
 Tensor quotient_like(At x, double value) {
   const DType dtype = x.tensor.dtype();
-  require(is_floating(dtype),
-          "[div] {} is {}, and {:#} is a floating number: a fraction of integers is truncated; "
-          "divide by a whole number (2, not 2.0), use floor_div(), or cast() to a floating dtype "
-          "({})",
-          x.tensor.name(), to_string(dtype), value, where(x.at));
+  TESSERA_REQUIRE(
+      is_floating(dtype),
+      "[div] {} is {}, and {:#} is a floating number: a fraction of integers is truncated; "
+      "divide by a whole number (2, not 2.0), use floor_div(), or cast() to a floating dtype "
+      "({})",
+      x.tensor.name(), to_string(dtype), value, where(x.at));
   return scalar_like("div", x, value);
 }
 
@@ -311,8 +313,9 @@ Tensor one_hot(Tensor indices, const Dim& dim, double on, double off, DType dtyp
   return on_behalf_of("one_hot", at, [&] {
     Graph& g = indices.graph();
     require_index({indices.shape(), indices.dtype()});
-    require(!indices.shape().has(dim.name), "dim '{}' is also in the indices {}; rename it there",
-            dim.name, indices.shape().to_string());
+    TESSERA_REQUIRE(!indices.shape().has(dim.name),
+                    "dim '{}' is also in the indices {}; rename it there", dim.name,
+                    indices.shape().to_string());
     Tensor hit = equal(indices, iota(g, dim, indices.dtype(), at), at);
     return where(hit, constant(g, on, dtype, {}, at), constant(g, off, dtype, {}, at), at);
   });

@@ -23,17 +23,20 @@ void require_countable(const Dim& in, const SpatialDim& d) {
 }  // namespace
 
 Spatial spatial_of(const Dim& in, const SpatialDim& d) {
-  require(d.window >= 1 && d.stride >= 1, "a window of {} with stride {}; both are at least 1",
-          d.window, d.stride);
-  require(d.dilation >= 1, "dilation {} along dim '{}'; it is at least 1", d.dilation, d.dim);
-  require(d.before >= 0 && d.after >= 0,
-          "padding of {} and {} around dim '{}'; neither is negative", d.before, d.after, d.dim);
-  require(d.padding == Padding::given || (d.before == 0 && d.after == 0),
-          "padding of {} and {} around dim '{}' needs Padding::given", d.before, d.after, d.dim);
-  require(!in.is_bounded,
-          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
-          "what is not there",
-          d.dim);
+  TESSERA_REQUIRE(d.window >= 1 && d.stride >= 1,
+                  "a window of {} with stride {}; both are at least 1", d.window, d.stride);
+  TESSERA_REQUIRE(d.dilation >= 1, "dilation {} along dim '{}'; it is at least 1", d.dilation,
+                  d.dim);
+  TESSERA_REQUIRE(d.before >= 0 && d.after >= 0,
+                  "padding of {} and {} around dim '{}'; neither is negative", d.before, d.after,
+                  d.dim);
+  TESSERA_REQUIRE(d.padding == Padding::given || (d.before == 0 && d.after == 0),
+                  "padding of {} and {} around dim '{}' needs Padding::given", d.before, d.after,
+                  d.dim);
+  TESSERA_REQUIRE(!in.is_bounded,
+                  "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for "
+                  "what is not there",
+                  d.dim);
   require_countable(in, d);
   Spatial result{in.size, (in.size + d.stride - 1) / d.stride, d.before};
   if (d.padding == Padding::same) {
@@ -41,9 +44,9 @@ Spatial spatial_of(const Dim& in, const SpatialDim& d) {
     return result;
   }
   const int64_t padded = in.size + d.before + d.after;
-  require(padded >= d.span(), "a window of {}{} does not fit into dim '{}' of size {}{}", d.window,
-          d.dilation == 1 ? "" : fmt::format(" with dilation {}", d.dilation), d.dim, in.size,
-          padded == in.size ? "" : fmt::format(" padded to {}", padded));
+  TESSERA_REQUIRE(padded >= d.span(), "a window of {}{} does not fit into dim '{}' of size {}{}",
+                  d.window, d.dilation == 1 ? "" : fmt::format(" with dilation {}", d.dilation),
+                  d.dim, in.size, padded == in.size ? "" : fmt::format(" padded to {}", padded));
   result.out = (padded - d.span()) / d.stride + 1;
   return result;
 }
@@ -54,11 +57,11 @@ Spatial transposed_spatial(const Dim& out, const SpatialDim& d, int64_t size) {
              usual = d.padding == Padding::same ? Wide{out.size} * d.stride : least;
   Dim in(d.dim, 1);
   in.size = checked_size(size != 0 ? size : usual, "dim '" + d.dim + "' of the result");
-  require(in.size >= 1, "the result would have {} elements along dim '{}'", in.size, d.dim);
+  TESSERA_REQUIRE(in.size >= 1, "the result would have {} elements along dim '{}'", in.size, d.dim);
   const Spatial result = spatial_of(in, d);
-  require(result.out == out.size,
-          "a convolution of dim '{}' of size {} has {} windows, but x has {}", d.dim, in.size,
-          result.out, out.size);
+  TESSERA_REQUIRE(result.out == out.size,
+                  "a convolution of dim '{}' of size {} has {} windows, but x has {}", d.dim,
+                  in.size, result.out, out.size);
   return result;
 }
 
@@ -72,18 +75,19 @@ struct PoolWindow {
 };
 
 std::vector<PoolWindow> windows_of(Tensor x, const PoolOptions& o) {
-  require(!o.dims.empty(), "there is no dim to pool");
+  TESSERA_REQUIRE(!o.dims.empty(), "there is no dim to pool");
   std::vector<PoolWindow> windows;
   for (const PoolDim& p : o.dims) {
     const SpatialDim d{p.dim,      p.window,  p.stride == 0 ? p.window : p.stride,
                        p.dilation, o.padding, p.before,
                        p.after};
     for (const PoolWindow& other : windows)
-      require(other.dim.dim != p.dim, "dim '{}' is given twice", p.dim);
+      TESSERA_REQUIRE(other.dim.dim != p.dim, "dim '{}' is given twice", p.dim);
     windows.push_back({d, spatial_of(x.dim(p.dim), d)});
-    require(p.before < d.span() && p.after < d.span(),
-            "padding of {} and {} around dim '{}' has room for a window of {} of nothing else",
-            p.before, p.after, p.dim, p.window);
+    TESSERA_REQUIRE(
+        p.before < d.span() && p.after < d.span(),
+        "padding of {} and {} around dim '{}' has room for a window of {} of nothing else",
+        p.before, p.after, p.dim, p.window);
   }
   return windows;
 }
@@ -123,8 +127,8 @@ Tensor max_pool(Tensor x, const PoolOptions& options, Loc at) {
 
 Tensor avg_pool(Tensor x, const PoolOptions& options, Loc at) {
   return on_behalf_of("avg_pool", at, [&] {
-    require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
-            to_string(x.dtype()));
+    TESSERA_REQUIRE(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
+                    to_string(x.dtype()));
     if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(avg_pool(cast(x, DType::float32, at), options, at), x.dtype(), at);
     for (const PoolWindow& w : windows_of(x, options)) {
@@ -143,7 +147,7 @@ Tensor avg_pool(Tensor x, const PoolOptions& options, Loc at) {
 Tensor windows(Tensor x, const std::string& dim, const Dim& of, const WindowsOptions& options,
                Loc at) {
   return on_behalf_of("windows", at, [&] {
-    require(!x.shape().has(of.name), "x has a dim '{}' already", of.name);
+    TESSERA_REQUIRE(!x.shape().has(of.name), "x has a dim '{}' already", of.name);
     require_fill(x.dtype(), options.fill);
     const SpatialDim d{
         dim,          of.size, options.stride, options.dilation, Padding::given, options.before,

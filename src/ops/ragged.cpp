@@ -14,14 +14,14 @@ namespace {
 std::vector<ValueType> infer(const OpCall& call) {
   const Shape &x = call.in[0].shape, &counts = call.in[1].shape;
   const auto& dim = call.attrs.get<std::string>("dim");
-  require(call.in[1].dtype == DType::int32, "the counts are {}; they are int32",
-          to_string(call.in[1].dtype));
+  TESSERA_REQUIRE(call.in[1].dtype == DType::int32, "the counts are {}; they are int32",
+                  to_string(call.in[1].dtype));
   require_dims(x, {dim}, "row");
-  require(!counts.has(dim), "the counts {} have the dim '{}', whose elements they count",
-          counts.to_string(), dim);
+  TESSERA_REQUIRE(!counts.has(dim), "the counts {} have the dim '{}', whose elements they count",
+                  counts.to_string(), dim);
   for (const Dim& d : counts)
-    require(x.has(d.name), "dim '{}' of the counts {} is not in x {}", d.name, counts.to_string(),
-            x.to_string());
+    TESSERA_REQUIRE(x.has(d.name), "dim '{}' of the counts {} is not in x {}", d.name,
+                    counts.to_string(), x.to_string());
   require_same_sizes(call);
   return {call.in[0]};
 }
@@ -45,7 +45,7 @@ extern const Op kRagged = {.name = "ragged",
 
 Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc at) {
   return on_behalf_of("ragged", at, [&] {
-    require(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
+    TESSERA_REQUIRE(used > 0 && used <= 1, "used {}; it is a share of the rows, in (0, 1]", used);
     return one(kRagged, {x, counts}, {{"dim", dim}, {"used", used}}, at);
   });
 }
@@ -54,9 +54,9 @@ Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc 
 // out of range; they become 0.
 Tensor within_bound(Tensor counts, int64_t bound, Loc at) {
   return on_behalf_of("within_bound", at, [&] {
-    require(bound >= 0 && counts.dtype() == DType::int32,
-            "counts of {} within {}; counts are int32, and a bound is 0 or more",
-            to_string(counts.dtype()), bound);
+    TESSERA_REQUIRE(bound >= 0 && counts.dtype() == DType::int32,
+                    "counts of {} within {}; counts are int32, and a bound is 0 or more",
+                    to_string(counts.dtype()), bound);
     const Dim known("rows/bound", bound + 1);
     return one(kGather, {iota(counts.graph(), known), counts},
                {{"dim", known.name}, {"out_of_range", std::string("error")}, {"bound", bound}}, at);

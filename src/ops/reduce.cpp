@@ -24,8 +24,8 @@ Types infer_sum(const OpCall& call) {
 }
 
 Types infer_bool(const OpCall& call) {
-  require(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
-          to_string(call.in[0].dtype));
+  TESSERA_REQUIRE(call.in[0].dtype == DType::bool_, "the operand is {}; it must be bool",
+                  to_string(call.in[0].dtype));
   return infer_reduce(call);
 }
 
@@ -113,8 +113,8 @@ Tensor reduce_all(Tensor x, const Axes& axes, Loc at) { return reduce(kReduceAll
 Tensor reduce_mean(Tensor x, const Axes& axes, Loc at) {
   return on_behalf_of("reduce_mean", at, [&]() -> Tensor {
     Graph& g = x.graph();
-    require(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
-            to_string(x.dtype()));
+    TESSERA_REQUIRE(is_floating(x.dtype()), "x is {}; a mean needs a floating type, use cast()",
+                    to_string(x.dtype()));
     if (is_narrow(x.dtype()))  // the sum may overflow 16 bits
       return cast(reduce_mean(cast(x, DType::float32, at), axes, at), x.dtype(), at);
     Tensor sum = reduce_sum(x, axes, at);

@@ -19,7 +19,7 @@ std::vector<ValueType> infer_transpose(const OpCall& call) {
   const Shape& in = call.in[0].shape;
   bool same = in.rank() == out.rank();
   for (const Dim& d : in) same = same && out.has(d.name) && out.dim(d.name) == d;
-  require(same, "{} and {} do not have the same dims", in.to_string(), out.to_string());
+  TESSERA_REQUIRE(same, "{} and {} do not have the same dims", in.to_string(), out.to_string());
   return {{out, call.in[0].dtype}};
 }
 
@@ -55,8 +55,8 @@ Tensor without_padding(Tensor x, const Dim& dim, Loc at) {
 std::vector<ValueType> infer_reshape(const OpCall& call) {
   const Shape out = shape_of(call.attrs);
   const Shape& in = call.in[0].shape;
-  require(in.elements() == out.elements(), "{} has {} elements but {} has {}", in.to_string(),
-          in.elements(), out.to_string(), out.elements());
+  TESSERA_REQUIRE(in.elements() == out.elements(), "{} has {} elements but {} has {}",
+                  in.to_string(), in.elements(), out.to_string(), out.elements());
   return {{out, call.in[0].dtype}};
 }
 
@@ -123,8 +123,8 @@ void emit_reshape(EmitCall& call) {
                                  [](const Factor& f) { return f.role == Role::map; });
   if (nests) return emit_aligned(call);
   auto flat = [&](View view) {
-    check(view.is_contiguous() && view.elements() == call.call.out[0].shape.elements(),
-          "[reshape] of a slice whose dims do not nest");
+    TESSERA_CHECK(view.is_contiguous() && view.elements() == call.call.out[0].shape.elements(),
+                  "[reshape] of a slice whose dims do not nest");
     view.sizes = {view.elements()};
     view.strides = {1};
     return view;
@@ -174,16 +174,17 @@ Tensor reshape(Tensor x, const Shape& shape, Loc at) {
       bounded |= from[i].is_bounded;
       const auto others =
           std::count_if(from.begin(), from.end(), [](const Dim& d) { return d.is_bounded; }) - 1;
-      require(!from[i].is_bounded || !has_bounded_along(shape, reach_of(from, i), false),
-              "the dim '{}' of {} is bounded, and its elements would not come first in a bounded "
-              "dim of {}; {}",
-              from[i].name, from.to_string(), shape.to_string(),
-              others == 0
-                  ? "transpose() before, so that it stays whole"
-                  : fmt::format("a bounded dim is made of one bounded dim and fixed ones behind "
-                                "it, so reshape() '{}' to a dim of fixed size before, where zeros "
-                                "stand for what is not there",
-                                from[i].name));
+      TESSERA_REQUIRE(
+          !from[i].is_bounded || !has_bounded_along(shape, reach_of(from, i), false),
+          "the dim '{}' of {} is bounded, and its elements would not come first in a bounded "
+          "dim of {}; {}",
+          from[i].name, from.to_string(), shape.to_string(),
+          others == 0
+              ? "transpose() before, so that it stays whole"
+              : fmt::format("a bounded dim is made of one bounded dim and fixed ones behind "
+                            "it, so reshape() '{}' to a dim of fixed size before, where zeros "
+                            "stand for what is not there",
+                            from[i].name));
       if (from[i].is_bounded && from[i].size > 1 &&
           !has_bounded_along(shape, reach_of(from, i), true))
         x = without_padding(x, from[i], at);

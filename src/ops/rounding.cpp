@@ -44,8 +44,8 @@ Tensor distance(Tensor x, const Format f, Loc at) {
 }
 
 void require_float32(const Tensor& x, const char* what, Loc at) {
-  require(x.dtype() == DType::float32, "[{}] '{}' is {}; it must be float32 ({})", what, x.name(),
-          to_string(x.dtype()), where(at));
+  TESSERA_REQUIRE(x.dtype() == DType::float32, "[{}] '{}' is {}; it must be float32 ({})", what,
+                  x.name(), to_string(x.dtype()), where(at));
 }
 
 /// The power of two that scales the largest magnitude of x to just below the format's maximum.
@@ -80,14 +80,14 @@ Tensor product(const Scaled& a, const Scaled& b, const Shape& out, Loc at) {
 void require_shared_dims(const Tensor& x, const Tensor& w, const Shape& out, Loc at) {
   for (const auto& [own, other] : {std::pair{x, w}, std::pair{w, x}}) {
     for (const Dim& d : own.shape()) {
-      require(other.shape().has(d.name) || out.has(d.name),
-              "[float8_product] only '{}' {} has dim '{}'; sum it first ({})", own.name(),
-              own.shape().to_string(), d.name, where(at));
+      TESSERA_REQUIRE(other.shape().has(d.name) || out.has(d.name),
+                      "[float8_product] only '{}' {} has dim '{}'; sum it first ({})", own.name(),
+                      own.shape().to_string(), d.name, where(at));
     }
   }
-  require(is_floating(x.dtype()) && x.dtype() != DType::float64,
-          "[float8_product] '{}' is {}; it must be float32, bfloat16 or float16 ({})", x.name(),
-          to_string(x.dtype()), where(at));
+  TESSERA_REQUIRE(is_floating(x.dtype()) && x.dtype() != DType::float64,
+                  "[float8_product] '{}' is {}; it must be float32, bfloat16 or float16 ({})",
+                  x.name(), to_string(x.dtype()), where(at));
 }
 
 }  // namespace
@@ -104,8 +104,9 @@ Tensor round_to(Tensor x, Float8 format, Loc at) {
 Tensor stochastic_cast(Tensor x, DType dtype, Loc at) {
   return on_behalf_of("stochastic_cast", at, [&] {
     require_float32(x, "stochastic_cast", at);
-    require(is_narrow(dtype), "[stochastic_cast] to {}; it must be bfloat16 or float16 ({})",
-            to_string(dtype), where(at));
+    TESSERA_REQUIRE(is_narrow(dtype),
+                    "[stochastic_cast] to {}; it must be bfloat16 or float16 ({})",
+                    to_string(dtype), where(at));
     const Format format =
         dtype == DType::float16 ? Format{11, -14, 65504} : Format{8, -126, kLarge};
     Graph& g = x.graph();

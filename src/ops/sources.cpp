@@ -162,7 +162,7 @@ Tensor constant(Graph& g, const Array& values, Loc at) {
     for (size_t i = 0; i < values.dims.size() && i < values.sizes.size(); ++i)
       dims.emplace_back(values.dims[i], values.sizes[i]);
     const Shape shape(dims);
-    require(
+    TESSERA_REQUIRE(
         values.dims.size() == values.sizes.size() &&
             static_cast<int64_t>(values.bytes.size()) == shape.elements() * size_of(values.dtype),
         "the array has {} names of dims, {} sizes and {} bytes; {} {} has {} bytes",
@@ -216,12 +216,14 @@ int64_t counted_by(DType dtype) {
 Tensor iota(Graph& g, const Dim& dim, DType dtype, Loc at) {
   return on_behalf_of("iota", at, [&] {
     Attrs attrs = source_attrs(Shape{dim}, dtype);
-    require(dtype != DType::bool_,
-            "an index along dim '{}' of bool; take int32 and compare it with a number", dim.name);
-    require(dim.size <= counted_by(dtype),
-            "the indices along dim '{}' go to {}, and {} holds whole numbers to {} without a gap; "
-            "take int32 or int64, and cast() what is made of it",
-            dim.name, dim.size - 1, to_string(dtype), counted_by(dtype) - 1);
+    TESSERA_REQUIRE(dtype != DType::bool_,
+                    "an index along dim '{}' of bool; take int32 and compare it with a number",
+                    dim.name);
+    TESSERA_REQUIRE(
+        dim.size <= counted_by(dtype),
+        "the indices along dim '{}' go to {}, and {} holds whole numbers to {} without a gap; "
+        "take int32 or int64, and cast() what is made of it",
+        dim.name, dim.size - 1, to_string(dtype), counted_by(dtype) - 1);
     return one(g, kIota, {}, std::move(attrs), at);
   });
 }
@@ -304,11 +306,12 @@ Tensor affine(Tensor x, double factor, double offset, Loc at) {
              constant(g, offset, DType::float32, {}, at), at);
 }
 void require_drawn_as(DType dtype) {
-  require(is_floating(dtype),
-          "{} numbers; they are drawn as a floating type, use cast() or floor()", to_string(dtype));
+  TESSERA_REQUIRE(is_floating(dtype),
+                  "{} numbers; they are drawn as a floating type, use cast() or floor()",
+                  to_string(dtype));
 }
 void require_normal(double stddev, DType dtype) {
-  require(stddev >= 0, "stddev {} is negative", stddev);
+  TESSERA_REQUIRE(stddev >= 0, "stddev {} is negative", stddev);
   require_drawn_as(dtype);
 }
 Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(x, dtype, at); }
@@ -316,7 +319,7 @@ Tensor as(Tensor x, DType dtype, Loc at) { return x.dtype() == dtype ? x : cast(
 
 Tensor random_uniform(Graph& g, const Shape& shape, double lo, double hi, DType dtype, Loc at) {
   return on_behalf_of("random_uniform", at, [&] {
-    require(hi >= lo, "hi {} is below lo {}", hi, lo);
+    TESSERA_REQUIRE(hi >= lo, "hi {} is below lo {}", hi, lo);
     require_drawn_as(dtype);
     Tensor u = new_uniform(g, shape, at);
     Tensor x = as(affine(u, hi - lo, lo, at), dtype, at);
@@ -363,10 +366,11 @@ Tensor dropout_where(Tensor keep, Tensor x, double rate, Loc at) {
 
 Tensor dropout(Tensor x, double rate, Loc at) {
   return on_behalf_of("dropout", at, [&] {
-    require(x.dtype() != DType::bool_, "x is bool; it must be a number, use cast()");
+    TESSERA_REQUIRE(x.dtype() != DType::bool_, "x is bool; it must be a number, use cast()");
     Graph& g = x.graph();
     const int64_t stream = new_stream(g);
-    require(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate, where(at));
+    TESSERA_REQUIRE(rate >= 0 && rate < 1, "[dropout] rate {} is not in [0, 1) ({})", rate,
+                    where(at));
     if (rate == 0) return identity(x, at);
     return dropout_where(kept_by(g, x.shape(), rate, drawn_attrs(g, x.shape(), stream), at), x,
                          rate, at);

@@ -43,10 +43,11 @@ Shape replaced(const Shape& shape, const std::vector<std::string>& old,
 std::vector<ValueType> infer_window(const OpCall& call) {
   const auto& dim = call.attrs.get<std::string>("dim");
   require_dims(call.in[0].shape, {dim}, "windowed");
-  require(!call.in[0].shape.dim(dim).is_bounded,
-          "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for what is "
-          "not there",
-          dim);
+  TESSERA_REQUIRE(
+      !call.in[0].shape.dim(dim).is_bounded,
+      "dim '{}' is bounded; reshape() it to a dim of fixed size, where zeros stand for what is "
+      "not there",
+      dim);
   return {{replaced(call.in[0].shape, {dim}, window_dims(call.attrs)), call.in[0].dtype}};
 }
 
@@ -168,11 +169,11 @@ extern const Op kFold = {.name = "fold",
                          .contiguous = true};
 
 Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOptions& o, Loc at) {
-  check(!o.wrap || (o.stride == 1 && o.window.empty() && out.size == x.dim(dim).size),
-        "a window of '{}' that wraps is a rotation", dim);
-  check(o.stride >= 1 || (o.stride == -1 && o.window.empty() && out.size == x.dim(dim).size &&
-                          o.lo == 1 - out.size),
-        "a window of '{}' with stride {} is a reversal", dim, o.stride);
+  TESSERA_CHECK(!o.wrap || (o.stride == 1 && o.window.empty() && out.size == x.dim(dim).size),
+                "a window of '{}' that wraps is a rotation", dim);
+  TESSERA_CHECK(o.stride >= 1 || (o.stride == -1 && o.window.empty() &&
+                                  out.size == x.dim(dim).size && o.lo == 1 - out.size),
+                "a window of '{}' with stride {} is a reversal", dim, o.stride);
   Attrs attrs = {{"dim", dim},           {"size", x.dim(dim).size}, {"out_name", out.name},
                  {"out_size", out.size}, {"stride", o.stride},      {"dilation", o.dilation},
                  {"lo", o.lo},           {"wrap", int64_t{o.wrap}}, {"fill", o.fill}};
@@ -186,9 +187,9 @@ Tensor window(Tensor x, const std::string& dim, const Dim& out, const WindowOpti
 Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc at) {
   return on_behalf_of("slice", at, [&] {
     const int64_t all = x.dim(dim).size;
-    require(begin >= 0 && size >= 1 && size <= all && begin <= all - size,
-            "elements [{}, {}) are not within dim '{}' of size {}", begin, Wide{begin} + size, dim,
-            all);
+    TESSERA_REQUIRE(begin >= 0 && size >= 1 && size <= all && begin <= all - size,
+                    "elements [{}, {}) are not within dim '{}' of size {}", begin,
+                    Wide{begin} + size, dim, all);
     WindowOptions o;
     o.lo = -begin;
     return window(with_fixed(x, dim, 0, at), dim, Dim(dim, size), o, at);
@@ -197,8 +198,8 @@ Tensor slice(Tensor x, const std::string& dim, int64_t begin, int64_t size, Loc 
 
 Tensor pad(Tensor x, const std::string& dim, int64_t before, int64_t after, double value, Loc at) {
   return on_behalf_of("pad", at, [&] {
-    require(before >= 0 && after >= 0, "{} before and {} after dim '{}'; neither is negative",
-            before, after, dim);
+    TESSERA_REQUIRE(before >= 0 && after >= 0,
+                    "{} before and {} after dim '{}'; neither is negative", before, after, dim);
     require_fill(x.dtype(), value);
     WindowOptions o;
     o.lo = before;
@@ -247,12 +248,13 @@ std::vector<Tensor> split(Tensor x, const std::string& dim, const std::vector<in
   return on_behalf_of("split", at, [&] {
     Wide total = 0;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      require(sizes[i] >= 1, "part {} of dim '{}' would have {} elements; it has at least 1", i,
-              dim, sizes[i]);
+      TESSERA_REQUIRE(sizes[i] >= 1,
+                      "part {} of dim '{}' would have {} elements; it has at least 1", i, dim,
+                      sizes[i]);
       total += sizes[i];
     }
-    require(total == x.dim(dim).size, "the sizes add up to {} but dim '{}' has {}", total, dim,
-            x.dim(dim).size);
+    TESSERA_REQUIRE(total == x.dim(dim).size, "the sizes add up to {} but dim '{}' has {}", total,
+                    dim, x.dim(dim).size);
     std::vector<Tensor> parts;
     int64_t begin = 0;
     for (int64_t s : sizes) parts.push_back(slice(x, dim, begin, s, at)), begin += s;
@@ -279,14 +281,15 @@ Tensor halo_exchange(Tensor x, const std::string& blocks, const std::string& blo
                      int64_t after, bool wrap, Loc at) {
   return on_behalf_of("halo_exchange", at, [&] {
     x.dim(blocks);  // must exist
-    require(before >= 0 && after >= 0, "{} before and {} after dim '{}'; neither is negative",
-            before, after, block);
-    require(blocks != block, "dim '{}' is both the blocks and what is in one", blocks);
+    TESSERA_REQUIRE(before >= 0 && after >= 0,
+                    "{} before and {} after dim '{}'; neither is negative", before, after, block);
+    TESSERA_REQUIRE(blocks != block, "dim '{}' is both the blocks and what is in one", blocks);
     const int64_t size = x.dim(block).size;
-    require(before / size < kMostHalos && after / size < kMostHalos,
-            "{} before and {} after dim '{}' reach across {} blocks of {} or more; blocks are "
-            "larger, or halos smaller",
-            before, after, block, kMostHalos, size);
+    TESSERA_REQUIRE(
+        before / size < kMostHalos && after / size < kMostHalos,
+        "{} before and {} after dim '{}' reach across {} blocks of {} or more; blocks are "
+        "larger, or halos smaller",
+        before, after, block, kMostHalos, size);
     std::vector<Tensor> parts;
     auto add_from = [&](int64_t distance, int64_t halo) {
       const int64_t n = std::min(size, halo - (std::abs(distance) - 1) * size);
@@ -312,13 +315,14 @@ std::vector<std::string> sorted_dims(const Shape& shape, const std::string& with
 
 /// `dim` is "" if they must agree in all dims.
 void require_equal_but(const std::vector<Tensor>& xs, const std::string& dim) {
-  require(!xs.empty(), "there are no operands");
+  TESSERA_REQUIRE(!xs.empty(), "there are no operands");
   for (const Tensor& x : xs) {
-    require(sorted_dims(x.shape(), dim) == sorted_dims(xs[0].shape(), dim),
-            "operands {} and {} differ{}", xs[0].shape().to_string(), x.shape().to_string(),
-            dim.empty() ? "; they must have the same dims" : " in more than dim '" + dim + "'");
-    require(x.dtype() == xs[0].dtype(), "operands are {} and {}; use cast()",
-            to_string(xs[0].dtype()), to_string(x.dtype()));
+    TESSERA_REQUIRE(
+        sorted_dims(x.shape(), dim) == sorted_dims(xs[0].shape(), dim),
+        "operands {} and {} differ{}", xs[0].shape().to_string(), x.shape().to_string(),
+        dim.empty() ? "; they must have the same dims" : " in more than dim '" + dim + "'");
+    TESSERA_REQUIRE(x.dtype() == xs[0].dtype(), "operands are {} and {}; use cast()",
+                    to_string(xs[0].dtype()), to_string(x.dtype()));
   }
 }
 

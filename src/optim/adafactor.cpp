@@ -75,10 +75,11 @@ void check_options(const AdafactorOptions& o, Loc at) {
   at_least_0("beta2", o.beta2, 1);
   at_least_0("decay", o.decay, 1);
   at_least_0("weight_decay", o.weight_decay);
-  require(o.beta2 == 0 || o.decay == 0,
-          "[adafactor] beta2 {} and decay {} are both given; the second moment decays in one way "
-          "({})",
-          o.beta2, o.decay, where(at));
+  TESSERA_REQUIRE(
+      o.beta2 == 0 || o.decay == 0,
+      "[adafactor] beta2 {} and decay {} are both given; the second moment decays in one way "
+      "({})",
+      o.beta2, o.decay, where(at));
   at_least_0("decay_exponent", o.decay_exponent);
   at_least_0("clip", o.clip);
   at_least_0("eps1", o.eps1);
@@ -93,8 +94,8 @@ void check_names(Graph& g, const AdafactorOptions& o, Loc at) {
   }
   for (const std::string& dim : o.stacked) {
     const bool known = std::find(dims.begin(), dims.end(), dim) != dims.end();
-    require(known, "[adafactor] stacked: no parameter has a dim '{}'{} ({})", dim,
-            suggestion(dim, dims), where(at));
+    TESSERA_REQUIRE(known, "[adafactor] stacked: no parameter has a dim '{}'{} ({})", dim,
+                    suggestion(dim, dims), where(at));
   }
 }
 

@@ -89,15 +89,15 @@ Tensor orthogonalized(Tensor x, const Sides& sides, int64_t iterations) {
 void require_options(const MuonOptions& o, Loc at) {
   optim::require_in("muon", "mu", o.mu, 0, 1, at);
   optim::require_in("muon", "weight_decay", o.weight_decay, 0, INFINITY, at);
-  require(o.iterations >= 1 && o.iterations <= 100,
-          "[muon] {} iterations of Newton-Schulz; there are 1 to 100 ({})", o.iterations,
-          where(at));
+  TESSERA_REQUIRE(o.iterations >= 1 && o.iterations <= 100,
+                  "[muon] {} iterations of Newton-Schulz; there are 1 to 100 ({})", o.iterations,
+                  where(at));
 }
 
 void require_matrices(Graph& g, const MuonOptions& o, Loc at) {
   optim::require_matches(g, "muon", "matrices", o.matrices, at);
   const std::vector<Tensor> all = g.parameters();
-  require(
+  TESSERA_REQUIRE(
       std::any_of(all.begin(), all.end(), [&](const Tensor& p) { return is_matrix(o, p); }),
       "[muon] no parameter named like '{}' is a matrix with the rows '{}'; name the dims of one "
       "side of the matrices in MuonOptions::rows ({})",
@@ -108,8 +108,9 @@ void require_matrices(Graph& g, const MuonOptions& o, Loc at) {
 
 Optimizer muon(const MuonOptions& o, const Optimizer& others, Loc at) {
   require_options(o, at);
-  require(static_cast<bool>(others),
-          "[muon] the optimizer of the other parameters is an empty function ({})", where(at));
+  TESSERA_REQUIRE(static_cast<bool>(others),
+                  "[muon] the optimizer of the other parameters is an empty function ({})",
+                  where(at));
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     require_matrices(g, o, at);
     if (!is_matrix(o, p)) return others(g, p, grad, lr, step);

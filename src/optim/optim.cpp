@@ -43,8 +43,8 @@ void require_in(const char* optimizer, const char* option, double value, double 
                 Loc at) {
   const std::string range = std::isfinite(below) ? fmt::format("in [{}, {})", least, below)
                                                  : fmt::format("at least {}", least);
-  require(value >= least && value < below, "[{}] {} is {}; it must be {} ({})", optimizer, option,
-          value, range, where(at));
+  TESSERA_REQUIRE(value >= least && value < below, "[{}] {} is {}; it must be {} ({})", optimizer,
+                  option, value, range, where(at));
 }
 
 void require_matches(Graph& g, const char* optimizer, const char* option,
@@ -54,8 +54,8 @@ void require_matches(Graph& g, const char* optimizer, const char* option,
   for (const std::string& glob : globs) {
     const bool known = std::any_of(names.begin(), names.end(),
                                    [&](const std::string& name) { return glob_match(glob, name); });
-    require(known, "[{}] {}: no parameter is named like '{}'{} ({})", optimizer, option, glob,
-            suggestion(glob, names), where(at));
+    TESSERA_REQUIRE(known, "[{}] {}: no parameter is named like '{}'{} ({})", optimizer, option,
+                    glob, suggestion(glob, names), where(at));
   }
 }
 
@@ -82,7 +82,8 @@ Tensor decayed_gradient(Tensor p, Tensor g, double weight_decay) {
 }  // namespace
 
 Optimizer sgd(double weight_decay) {
-  require(weight_decay >= 0, "[sgd] weight_decay is {}; it must be at least 0", weight_decay);
+  TESSERA_REQUIRE(weight_decay >= 0, "[sgd] weight_decay is {}; it must be at least 0",
+                  weight_decay);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor) {
     g.update(p, optim::wide(p) - decayed_gradient(p, grad, weight_decay) * lr);
   };
@@ -104,12 +105,13 @@ Optimizer momentum(const MomentumOptions& o, Loc at) {
 }
 
 Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates, Loc at) {
-  require(static_cast<bool>(optimizer), "[with_rates] the optimizer is an empty function ({})",
-          where(at));
+  TESSERA_REQUIRE(static_cast<bool>(optimizer),
+                  "[with_rates] the optimizer is an empty function ({})", where(at));
   std::vector<std::string> globs;
   for (const Rate& rate : rates) {
-    require(std::isfinite(rate.factor), "[with_rates] the factor of '{}' is {}; it is finite ({})",
-            rate.glob, rate.factor, where(at));
+    TESSERA_REQUIRE(std::isfinite(rate.factor),
+                    "[with_rates] the factor of '{}' is {}; it is finite ({})", rate.glob,
+                    rate.factor, where(at));
     globs.push_back(rate.glob);
   }
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
@@ -127,8 +129,8 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
 }
 
 Optimizer with_average(const Optimizer& optimizer, double decay, Loc at) {
-  require(static_cast<bool>(optimizer), "[with_average] the optimizer is an empty function ({})",
-          where(at));
+  TESSERA_REQUIRE(static_cast<bool>(optimizer),
+                  "[with_average] the optimizer is an empty function ({})", where(at));
   optim::require_in("with_average", "decay", decay, 0, 1, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     optimizer(g, p, grad, lr, step);
@@ -184,10 +186,11 @@ class Scaling {
   Scaling(Graph& g, const LossScale& options) : graph_(g), options_(options) {
     if (options.initial == 0) return;
     const LossScale& o = options;
-    require(o.initial > 0 && o.grow_after >= 1 && o.least > 0 && o.least <= o.most,
-            "[minimize] a loss scale of {} between {} and {} that grows after {} steps; all must "
-            "be positive",
-            o.initial, o.least, o.most, o.grow_after);
+    TESSERA_REQUIRE(
+        o.initial > 0 && o.grow_after >= 1 && o.least > 0 && o.least <= o.most,
+        "[minimize] a loss scale of {} between {} and {} that grows after {} steps; all must "
+        "be positive",
+        o.initial, o.least, o.most, o.grow_after);
     PurposeScope purpose(g, Purpose::state);
     Scope scope(g, "optimizer");
     scale = number("loss_scale", o.initial);
@@ -197,19 +200,21 @@ class Scaling {
 
   Tensor scaled(Tensor loss, Loc at) const {
     if (scale.empty()) return loss;
-    require(!is_narrow(loss.dtype()),
-            "[minimize] the loss is {}, which cannot hold a scaled one; cast it to float32 before "
-            "its mean is taken ({})",
-            to_string(loss.dtype()), where(at));
+    TESSERA_REQUIRE(
+        !is_narrow(loss.dtype()),
+        "[minimize] the loss is {}, which cannot hold a scaled one; cast it to float32 before "
+        "its mean is taken ({})",
+        to_string(loss.dtype()), where(at));
     return loss * optim::as_dtype_of(scale, loss);
   }
 
   void unscale(const std::vector<Tensor>& parameters, std::vector<Tensor>& grads, Loc at) const {
     for (size_t i = 0; !scale.empty() && i < grads.size(); ++i) {
-      require(grads[i].dtype() != DType::float16,
-              "[minimize] loss scaling needs '{}' in float32, to hold its gradient without the "
-              "scale; store it so and cast it where it is used ({})",
-              parameters[i].name(), where(at));
+      TESSERA_REQUIRE(
+          grads[i].dtype() != DType::float16,
+          "[minimize] loss scaling needs '{}' in float32, to hold its gradient without the "
+          "scale; store it so and cast it where it is used ({})",
+          parameters[i].name(), where(at));
       grads[i] = grads[i].uniquely_named(parameters[i].name() + ".grad_scaled");
       graph_.mark_gradient(grads[i]);
       grads[i] = grads[i] * optim::as_dtype_of(1.0 / scale, grads[i]);
@@ -271,36 +276,37 @@ Minimized apply(Graph& g, const std::vector<Tensor>& parameters, std::vector<Ten
 std::vector<Tensor> parameters_of(Graph& g, const char* op, const MinimizeOptions& options,
                                   Loc at) {
   std::vector<Tensor> parameters = g.parameters();
-  require(!parameters.empty(), "[{}] the model has no parameters ({})", op, where(at));
+  TESSERA_REQUIRE(!parameters.empty(), "[{}] the model has no parameters ({})", op, where(at));
   if (!options.trainable.empty()) {
     optim::require_matches(g, op, "trainable", options.trainable, at);
     std::erase_if(parameters,
                   [&](const Tensor& p) { return !optim::any_match(options.trainable, p); });
   }
   for (const Tensor& p : parameters) {
-    require(is_floating(p.dtype()),
-            "[{}] parameter '{}' ({}) is {} and has no gradient; make it with Graph::state(), or "
-            "store it floating and cast it where it is used ({})",
-            op, p.name(), g.producer(p.id()).at.to_string(), to_string(p.dtype()), where(at));
+    TESSERA_REQUIRE(
+        is_floating(p.dtype()),
+        "[{}] parameter '{}' ({}) is {} and has no gradient; make it with Graph::state(), or "
+        "store it floating and cast it where it is used ({})",
+        op, p.name(), g.producer(p.id()).at.to_string(), to_string(p.dtype()), where(at));
   }
   return parameters;
 }
 
 void check_step(Tensor lr, const Optimizer& optimizer, const MinimizeOptions& options) {
-  require(static_cast<bool>(optimizer),
-          "the optimizer is an empty function; take one of optim.h, such as adam()");
-  require(is_floating(lr.dtype()) && lr.shape().rank() == 0,
-          "the learning rate is {} {}; it must be a floating scalar", to_string(lr.dtype()),
-          lr.shape().to_string());
-  require(options.clip >= 0, "clip {} is negative; 0 is no clipping", options.clip);
+  TESSERA_REQUIRE(static_cast<bool>(optimizer),
+                  "the optimizer is an empty function; take one of optim.h, such as adam()");
+  TESSERA_REQUIRE(is_floating(lr.dtype()) && lr.shape().rank() == 0,
+                  "the learning rate is {} {}; it must be a floating scalar", to_string(lr.dtype()),
+                  lr.shape().to_string());
+  TESSERA_REQUIRE(options.clip >= 0, "clip {} is negative; 0 is no clipping", options.clip);
 }
 
 }  // namespace
 
 namespace {
 void require_scalar(const char* op, const std::string& what, Tensor x, Loc at) {
-  require(x.shape().rank() == 0, "[{}] {} is {}; it must be a scalar ({})", op, what,
-          x.shape().to_string(), where(at));
+  TESSERA_REQUIRE(x.shape().rank() == 0, "[{}] {} is {}; it must be a scalar ({})", op, what,
+                  x.shape().to_string(), where(at));
 }
 
 /// " (train.cpp:7)", or "" if the library itself made the call: no user wrote that line.
@@ -308,11 +314,12 @@ std::string users_line(Loc at) { return is_of_library(at) ? "" : " (" + where(at
 
 /// Throws a usage error for a loss or metric that has no mean; the line is that of the tensor, too.
 void require_mean(const char* op, const std::string& what, Tensor x, Loc at) {
-  require(is_floating(x.dtype()),
-          "[{}] {} '{}' ({}) is {}, which has neither a mean nor a gradient; cast() it to a "
-          "floating type{}",
-          op, what, x.name(), x.graph().producer(x.id()).at.to_string(), to_string(x.dtype()),
-          users_line(at));
+  TESSERA_REQUIRE(
+      is_floating(x.dtype()),
+      "[{}] {} '{}' ({}) is {}, which has neither a mean nor a gradient; cast() it to a "
+      "floating type{}",
+      op, what, x.name(), x.graph().producer(x.id()).at.to_string(), to_string(x.dtype()),
+      users_line(at));
 }
 
 void check_loss(const char* op, const Loss& loss, Loc at) {
@@ -323,9 +330,9 @@ void check_loss(const char* op, const Loss& loss, Loc at) {
   }
   std::set<std::string> names;
   for (const Metric& m : loss.metrics) {
-    require(!m.value.empty(), "[{}] metric '{}' has no value ({})", op, m.name, where(at));
-    require(names.insert(m.name).second, "[{}] two metrics are named '{}' ({})", op, m.name,
-            where(at));
+    TESSERA_REQUIRE(!m.value.empty(), "[{}] metric '{}' has no value ({})", op, m.name, where(at));
+    TESSERA_REQUIRE(names.insert(m.name).second, "[{}] two metrics are named '{}' ({})", op, m.name,
+                    where(at));
     const std::string what = fmt::format("metric '{}'", m.name);
     require_scalar(op, what, m.value, at);
     require_mean(op, fmt::format("metric '{}',", m.name), m.value, at);
@@ -340,12 +347,13 @@ void require_trains(const char* op, Tensor loss, const std::vector<Tensor>& grad
     const Node& made = x.graph().producer(x.id());
     return std::string_view(made.op->name) == "constant" && made.attrs.get<double>("value") == 0;
   };
-  require(!std::all_of(grads.begin(), grads.end(), is_zero),
-          "[{}] the loss '{}' ({}) depends on none of the {} parameters, such as '{}', so nothing "
-          "would be trained; make it of what they compute, without stop_gradient() and integers in "
-          "between{}",
-          op, loss.name(), loss.graph().producer(loss.id()).at.to_string(), parameters.size(),
-          parameters[0].name(), users_line(at));
+  TESSERA_REQUIRE(
+      !std::all_of(grads.begin(), grads.end(), is_zero),
+      "[{}] the loss '{}' ({}) depends on none of the {} parameters, such as '{}', so nothing "
+      "would be trained; make it of what they compute, without stop_gradient() and integers in "
+      "between{}",
+      op, loss.name(), loss.graph().producer(loss.id()).at.to_string(), parameters.size(),
+      parameters[0].name(), users_line(at));
 }
 
 /// 1 / weight, in the dtype of `like` or wider; 1 for a weight of 0, as its sum is 0 too.
@@ -404,18 +412,19 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
                                    const Optimizer& optimizer, const MinimizeOptions& options,
                                    Loc at) {
   const char* op = "minimize_in_microbatches";
-  require(parts >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, parts, dim,
-          where(at));
-  require(static_cast<bool>(loss), "[{}] the loss is an empty function ({})", op, where(at));
+  TESSERA_REQUIRE(parts >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, parts,
+                  dim, where(at));
+  TESSERA_REQUIRE(static_cast<bool>(loss), "[{}] the loss is an empty function ({})", op,
+                  where(at));
   on_behalf_of(op, at, [&] { check_step(lr, optimizer, options); });
   size_t parameters = 0;
   std::optional<Loss> last;
   const Scaling scaling(g, options.loss_scale);
   const auto one_part = [&] {
     last = loss();
-    require(last->value.shape().rank() == 0,
-            "[{}] the loss of a microbatch is {}; it must be a scalar ({})", op,
-            last->value.shape().to_string(), where(at));
+    TESSERA_REQUIRE(last->value.shape().rank() == 0,
+                    "[{}] the loss of a microbatch is {}; it must be a scalar ({})", op,
+                    last->value.shape().to_string(), where(at));
     check_loss(op, *last, at);
     std::vector<Tensor> terms;
     add_terms(last->value, last->weight, parts, terms);
@@ -424,9 +433,9 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
     std::vector<Tensor> made =
         gradients(scaling.scaled(terms[0], at), trained, options.gradient, at);
     require_trains(op, last->value, made, trained, at);
-    require(parameters == 0 || parameters == made.size(),
-            "[{}] microbatch 0 has {} parameters, a later one {}; build all alike ({})", op,
-            parameters, made.size(), where(at));
+    TESSERA_REQUIRE(parameters == 0 || parameters == made.size(),
+                    "[{}] microbatch 0 has {} parameters, a later one {}; build all alike ({})", op,
+                    parameters, made.size(), where(at));
     parameters = made.size();
     made.insert(made.end(), terms.begin(), terms.end());
     return IterationResults{{}, last->outputs, made};
@@ -471,18 +480,21 @@ double without_cooldown(const Schedule& o, double step) {
 }  // namespace
 
 double Schedule::at(int64_t step) const {
-  require(step >= 0, "[Schedule] step {}; steps are counted from 0", step);
-  require(lr >= 0 && std::isfinite(lr), "[Schedule] lr {}; it is finite and not negative", lr);
+  TESSERA_REQUIRE(step >= 0, "[Schedule] step {}; steps are counted from 0", step);
+  TESSERA_REQUIRE(lr >= 0 && std::isfinite(lr), "[Schedule] lr {}; it is finite and not negative",
+                  lr);
   const std::vector<std::string> kinds = {"constant", "linear", "cosine", "rsqrt"};
-  require(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(), "unknown schedule '{}'{}",
-          kind, suggestion(kind, kinds));
+  TESSERA_REQUIRE(std::find(kinds.begin(), kinds.end(), kind) != kinds.end(),
+                  "unknown schedule '{}'{}", kind, suggestion(kind, kinds));
   for (const auto& [name, share] :
        {std::pair("start", start), {"floor", floor}, {"cooldown", cooldown}})
-    require(share >= 0 && share <= 1, "[Schedule] {} {}; it is a share, from 0 to 1", name, share);
-  require(warmup >= 0 && flat >= 0 && steps >= 1,
-          "[Schedule] warmup {}, flat {} and steps {}; the first two are not negative, the last is "
-          "at least 1",
-          warmup, flat, steps);
+    TESSERA_REQUIRE(share >= 0 && share <= 1, "[Schedule] {} {}; it is a share, from 0 to 1", name,
+                    share);
+  TESSERA_REQUIRE(
+      warmup >= 0 && flat >= 0 && steps >= 1,
+      "[Schedule] warmup {}, flat {} and steps {}; the first two are not negative, the last is "
+      "at least 1",
+      warmup, flat, steps);
   const double s = static_cast<double>(step), all = static_cast<double>(steps);
   const double last = all * cooldown;  // steps of the cooldown
   const double cooled = last > 0 ? std::clamp((all - s) / last, 0.0, 1.0) : 1.0;

@@ -56,7 +56,7 @@ std::vector<StepSummary> summaries_of_model(Pricer& pricer) {
     if (looped) add_stages(*looped, summaries.back());
   }
   for (const StepSummary& summary : summaries)
-    check(summary.dims == summaries[0].dims, "what is recomputed changes a model's dims");
+    TESSERA_CHECK(summary.dims == summaries[0].dims, "what is recomputed changes a model's dims");
   return summaries;
 }
 

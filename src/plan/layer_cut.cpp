@@ -109,10 +109,11 @@ LayerCut cut_layers(const Graph& one, int one_end, const Graph& two, int two_end
   size_t behind = 0, before = 0;
   while (behind < a.size() && same(a.size() - 1 - behind, b.size() - 1 - behind)) ++behind;
   while (before < a.size() && same(before, before)) ++before;
-  require(layer > 0 && behind >= layer && before + behind >= a.size(),
-          "[plan] {}: with two layers the forward pass has {} ops, with one {}, and they are not "
-          "those of one layer more; a pipeline needs layers that are built alike",
-          model, b.size(), a.size());
+  TESSERA_REQUIRE(
+      layer > 0 && behind >= layer && before + behind >= a.size(),
+      "[plan] {}: with two layers the forward pass has {} ops, with one {}, and they are not "
+      "those of one layer more; a pipeline needs layers that are built alike",
+      model, b.size(), a.size());
   behind = std::min(behind - layer, a.size() - layer);
   before = a.size() - layer - behind;
   LayerCut cut;

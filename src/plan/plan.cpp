@@ -15,7 +15,7 @@ Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
 
 Plan plan(const PlanModel& model, int64_t devices, const Machine& machine,
           const PlanOptions& options) {
-  require(devices >= 1, "[plan] {} devices; there must be at least one", devices);
+  TESSERA_REQUIRE(devices >= 1, "[plan] {} devices; there must be at least one", devices);
   return Planner(model, machine, options).plan(devices);
 }
 

@@ -23,10 +23,11 @@ Planner::Assignments Planner::on_mesh(const Mesh& mesh) const {
 
 Planner::Assignments Planner::on_any_mesh(int64_t devices) const {
   Assignments assignments{candidates_.space().assignments(devices), true};
-  require(!assignments.all.empty(),
-          "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "
-          "try a number with small factors, such as {}",
-          devices, int64_t{1} << static_cast<int>(std::log2(static_cast<double>(devices))));
+  TESSERA_REQUIRE(
+      !assignments.all.empty(),
+      "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "
+      "try a number with small factors, such as {}",
+      devices, int64_t{1} << static_cast<int>(std::log2(static_cast<double>(devices))));
   return assignments;
 }
 

@@ -64,10 +64,11 @@ Plan PlanReport::plan(PlanSearch& search) {
 void PlanReport::require_best(const SearchCounts& counts) {
   if (found_.has_best()) return;
   if (!found_.all().empty()) fail_with_least();
-  require(counts.illegal > 0 || memory_.least_stored() > 1e299,
-          "[plan] nothing fits into {} a device: parameters and optimizer state alone "
-          "need {} at least; use more devices",
-          bytes_text(static_cast<double>(memory_.bytes())), bytes_text(memory_.least_stored()));
+  TESSERA_REQUIRE(counts.illegal > 0 || memory_.least_stored() > 1e299,
+                  "[plan] nothing fits into {} a device: parameters and optimizer state alone "
+                  "need {} at least; use more devices",
+                  bytes_text(static_cast<double>(memory_.bytes())),
+                  bytes_text(memory_.least_stored()));
   fail(ErrorKind::usage, "[plan] no layout is legal{}{}", counts.first_error.empty() ? "" : ": ",
        counts.first_error.empty() ? "; give other sizes" : counts.first_error);
 }
@@ -112,11 +113,11 @@ void PlanReport::choose_whole(Plan& plan) {
     if (memory_.fits(plan.best)) break;
     all[i].plan = plan.best;
   }
-  require(memory_.fits(plan.best),
-          "[plan] nothing fits into {} a device when it is lowered whole; the least of the "
-          "{} plans that seemed to is {}",
-          bytes_text(static_cast<double>(memory_.bytes())), order.size(),
-          bytes_text(static_cast<double>(plan.best.memory())));
+  TESSERA_REQUIRE(memory_.fits(plan.best),
+                  "[plan] nothing fits into {} a device when it is lowered whole; the least of the "
+                  "{} plans that seemed to is {}",
+                  bytes_text(static_cast<double>(memory_.bytes())), order.size(),
+                  bytes_text(static_cast<double>(plan.best.memory())));
 }
 
 /// Lowered as they will run too, unless they were extrapolated from fewer layers: to lower all of

@@ -91,11 +91,12 @@ void add_failures(const SimulateOptions& how, Simulation& result) {
 namespace {
 
 void check_options(const SimulateOptions& how) {
-  require(how.stragglers >= 0 && how.failure_hours >= 0 && how.checkpoint_seconds > 0 &&
-              how.restart_seconds >= 0,
-          "simulate: stragglers {}, failure hours {}, restart {} s and a checkpoint of {} s: none "
-          "is negative, and a checkpoint takes more than 0 s",
-          how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
+  TESSERA_REQUIRE(
+      how.stragglers >= 0 && how.failure_hours >= 0 && how.checkpoint_seconds > 0 &&
+          how.restart_seconds >= 0,
+      "simulate: stragglers {}, failure hours {}, restart {} s and a checkpoint of {} s: none "
+      "is negative, and a checkpoint takes more than 0 s",
+      how.stragglers, how.failure_hours, how.restart_seconds, how.checkpoint_seconds);
 }
 
 /// Adds the cost of stragglers and failures.

@@ -45,8 +45,8 @@ Space::Space(const StepSummary& summary, const Layout& rules, const std::vector<
       if (is_of_all(rule) && d >= 0 && makes_stages(DimSet{1} << d)) fixed_chunks_ = rule.intervals;
     } else if (rule.dim != "*") {
       all = false;
-      require(d >= 0, "[plan] no tensor has a dim '{}'{}", rule.dim,
-              suggestion(rule.dim, summary.dims));
+      TESSERA_REQUIRE(d >= 0, "[plan] no tensor has a dim '{}'{}", rule.dim,
+                      suggestion(rule.dim, summary.dims));
       asked |= DimSet{1} << d;
     }
   }
@@ -135,8 +135,9 @@ std::vector<Assignment> Space::assignments(const Mesh& mesh) const {
       }
     }
     result = std::move(next);
-    require(result.size() < kMostAssignments,
-            "[plan] mesh '{}' has too many layouts; give rules for some dims", mesh.to_string());
+    TESSERA_REQUIRE(result.size() < kMostAssignments,
+                    "[plan] mesh '{}' has too many layouts; give rules for some dims",
+                    mesh.to_string());
   }
   return result;
 }
@@ -168,10 +169,11 @@ class Space::Meshes {
       axes.push_back({name, static_cast<int>(sizes_[a])});
     }
     result_.push_back({Mesh(axes), picks_});
-    require(result_.size() < kMostAssignments,
-            "[plan] {} devices have too many meshes and layouts; give --mesh, or rules for some "
-            "dims",
-            devices_);
+    TESSERA_REQUIRE(
+        result_.size() < kMostAssignments,
+        "[plan] {} devices have too many meshes and layouts; give --mesh, or rules for some "
+        "dims",
+        devices_);
   }
 
   /// Axes named in fixed rules come first. They may have size 1, and further dims.

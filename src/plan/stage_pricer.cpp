@@ -70,8 +70,8 @@ size_t turn_of(const Function& both, const Function& forward, const std::set<int
 /// of its forward pass and read after it.
 int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
   const Function *both = body_of(f, m), *first = body_of(forward, m);
-  check(both != nullptr && first != nullptr && !first->steps.empty(), "no loop of {} iterations",
-        m);
+  TESSERA_CHECK(both != nullptr && first != nullptr && !first->steps.empty(),
+                "no loop of {} iterations", m);
   const std::set<int> outer(both->outer.begin(), both->outer.end());
   const size_t turn = turn_of(*both, *first, outer);
   std::set<int> fixed, made, kept;  // fixed: the same for all microbatches
@@ -110,9 +110,10 @@ PlanModel unrolled(const PlanModel& model) {
 
 StagePricer::StagePricer(Pricer& pricer) : pricer_(pricer) {
   const std::string& name = pricer.model().name;
-  require(pricer.model().layers >= 2,
-          "[plan] {}: a pipeline deals layers to stages, and this model has {}; give it at least 2",
-          name, pricer.model().layers);
+  TESSERA_REQUIRE(
+      pricer.model().layers >= 2,
+      "[plan] {}: a pipeline deals layers to stages, and this model has {}; give it at least 2",
+      name, pricer.model().layers);
   const PlanStep &one = few(1), &two = few(2);
   cut_ = cut_layers(*one.graph, end_of(one).id(), *two.graph, end_of(two).id(), pricer.machine(),
                     name);
@@ -154,8 +155,9 @@ StepTimes StagePricer::lowered_times(const StageTimes& stage, int64_t layers) {
 }
 
 StageTimes StagePricer::times(const Mesh& mesh, const std::string& layout, const PlanBuild& build) {
-  require(build.microbatches >= 2, "[plan] a pipeline of {} microbatch; there must be at least 2",
-          build.microbatches);
+  TESSERA_REQUIRE(build.microbatches >= 2,
+                  "[plan] a pipeline of {} microbatch; there must be at least 2",
+                  build.microbatches);
   StageTimes times{{}, {}, mesh, layout, build};
   times.one = lowered_times(times, 1);
   times.two = lowered_times(times, 2);
@@ -221,10 +223,11 @@ void add_spans(const PipelineTime& time, int chunks, PipelinePlan& to) {
 PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t chunks,
                                bool spans) const {
   const int64_t layers = pricer_.model().layers, m = times.build.microbatches;
-  require(stages >= 1 && chunks >= 1 && layers % (stages * chunks) == 0,
-          "[plan] {} layers cannot be dealt to {} stages with {} chunks each; stages times chunks "
-          "is a number that divides the layers",
-          layers, stages, chunks);
+  TESSERA_REQUIRE(
+      stages >= 1 && chunks >= 1 && layers % (stages * chunks) == 0,
+      "[plan] {} layers cannot be dealt to {} stages with {} chunks each; stages times chunks "
+      "is a number that divides the layers",
+      layers, stages, chunks);
   const auto of_stage = static_cast<double>(layers / stages), count = static_cast<double>(m);
   const auto chunk_of = [&](double n, double ends) {
     const double forward = times.one.forward * (2 * ends - n) + times.two.forward * (n - ends);

@@ -38,7 +38,8 @@ Collective CollectiveRunner::describe(const Step& step) {
   c.post = step.attrs.get<int64_t>("post", 1);
   c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
   if (step.in.size() > 1) {
-    check(rank_.device.is_host(), "[all_to_all] {} cannot read counts", rank_.device.name());
+    TESSERA_CHECK(rank_.device.is_host(), "[all_to_all] {} cannot read counts",
+                  rank_.device.name());
     c.counts = static_cast<const int32_t*>(memory_.address(step.in[1]));
     c.row = step.attrs.get<int64_t>("row");
   }

@@ -240,12 +240,13 @@ constexpr int kMostOfProcess = 512, kMostOfCore = 256;
 }  // namespace
 
 Cluster Cluster::threads(int ranks) {
-  require(ranks >= 1, "a cluster of {} ranks; it has at least 1", ranks);
+  TESSERA_REQUIRE(ranks >= 1, "a cluster of {} ranks; it has at least 1", ranks);
   const int cores = usable_cores(), most = std::max(kMostOfProcess, kMostOfCore * cores);
-  require(ranks <= most,
-          "{} ranks would be threads of this process, and its {} core(s) take {} at most; give a "
-          "smaller mesh, or start processes with mpirun",
-          ranks, cores, most);
+  TESSERA_REQUIRE(
+      ranks <= most,
+      "{} ranks would be threads of this process, and its {} core(s) take {} at most; give a "
+      "smaller mesh, or start processes with mpirun",
+      ranks, cores, most);
   return adopt(make_local_world(ranks));
 }
 
@@ -256,10 +257,11 @@ Cluster Cluster::adopt(std::vector<std::unique_ptr<Communicator>> worlds) {
   bool in_order = given && (worlds.size() == 1 || std::ssize(worlds) == size);
   for (size_t r = 0; in_order && worlds.size() > 1 && r < worlds.size(); ++r)
     in_order = worlds[r]->rank() == static_cast<int>(r) && worlds[r]->size() == size;
-  require(in_order,
-          "[adopt] {} communicator(s) of a group of {} rank(s), or not in order of rank; give the "
-          "one of this process, or those of all ranks in order",
-          worlds.size(), size);
+  TESSERA_REQUIRE(
+      in_order,
+      "[adopt] {} communicator(s) of a group of {} rank(s), or not in order of rank; give the "
+      "one of this process, or those of all ranks in order",
+      worlds.size(), size);
   std::unique_ptr<State, Release> state(new State(std::move(worlds)));
   const int ranks = static_cast<int>(state->worlds.size());
   for (int r = 0; ranks > 1 && r < ranks; ++r)
@@ -274,9 +276,10 @@ Cluster Cluster::adopt(std::unique_ptr<Communicator> world) {
 }
 
 Cluster Cluster::adopt_mpi(const void* comm) {
-  require(comm != nullptr,
-          "[adopt_mpi] there is no communicator to adopt: it is MPI_COMM_NULL, or MPI is not "
-          "initialized or already finalized; call it between MPI_Init and MPI_Finalize");
+  TESSERA_REQUIRE(
+      comm != nullptr,
+      "[adopt_mpi] there is no communicator to adopt: it is MPI_COMM_NULL, or MPI is not "
+      "initialized or already finalized; call it between MPI_Init and MPI_Finalize");
   return adopt(tessera::adopt_mpi(comm));
 }
 
@@ -302,18 +305,20 @@ Cluster Cluster::from_environment(int ranks) {
   const Environment env = read_environment();
   if (env.launched_ranks == 0) return threads(ranks);
   if (!have_mpi()) {
-    require(env.launched_ranks == 1,
-            "{} says this job has {} ranks, but MPI cannot be used, so each process would train "
-            "alone: {}; or run without the launcher: ranks are then threads",
-            env.launcher_variable, env.launched_ranks, why_no_mpi());
+    TESSERA_REQUIRE(
+        env.launched_ranks == 1,
+        "{} says this job has {} ranks, but MPI cannot be used, so each process would train "
+        "alone: {}; or run without the launcher: ranks are then threads",
+        env.launcher_variable, env.launched_ranks, why_no_mpi());
     return threads(ranks);
   }
   Cluster cluster = mpi();
-  require(cluster.size() == env.launched_ranks,
-          "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: "
-          "use the mpirun of {}, "
-          "which this build uses, or srun --mpi=pmix",
-          env.launcher_variable, env.launched_ranks, cluster.size(), mpi_api().version());
+  TESSERA_REQUIRE(
+      cluster.size() == env.launched_ranks,
+      "{} says this job has {} ranks, but MPI sees {}; the launcher belongs to another MPI: "
+      "use the mpirun of {}, "
+      "which this build uses, or srun --mpi=pmix",
+      env.launcher_variable, env.launched_ranks, cluster.size(), mpi_api().version());
   if (cluster.size() == 1 && ranks > 1) return threads(ranks);
   return cluster;
 }

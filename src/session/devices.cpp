@@ -44,35 +44,38 @@ std::string why_no_gpu() {
 
 /// What local ranks were lent fits the cluster and this machine.
 void require_guests(const CudaGuests& guests, Cluster& cluster) {
-  require(std::ssize(guests.ranks) == cluster.local_ranks(),
-          "[adopt_cuda] {} guests for {} local ranks; give one for each", guests.ranks.size(),
-          cluster.local_ranks());
+  TESSERA_REQUIRE(std::ssize(guests.ranks) == cluster.local_ranks(),
+                  "[adopt_cuda] {} guests for {} local ranks; give one for each",
+                  guests.ranks.size(), cluster.local_ranks());
   const auto gpus = static_cast<int>(cuda_api().contexts().gpus().size());
   const auto* per_thread = reinterpret_cast<const CUstream_st*>(2);  // cudaStreamPerThread
   for (size_t r = 0; r < guests.ranks.size(); ++r) {
     const CudaGuest& g = guests.ranks[r];
-    require(g.device >= 0 && g.device < gpus,
-            "[adopt_cuda] local rank {} is lent device {}, but this process sees {} (0 to {}); "
-            "give one of them, or let CUDA_VISIBLE_DEVICES show more",
-            r, g.device, gpus, gpus - 1);
-    require(g.stream != per_thread || guests.ranks.size() == 1,
-            "[adopt_cuda] local rank {} of {} is lent cudaStreamPerThread, which is another stream "
-            "in the thread of a rank; make one with cudaStreamCreate",
-            r, guests.ranks.size());
-    require(g.memory_limit >= 0,
-            "[adopt_cuda] the memory limit of local rank {} is {} bytes; give a positive number, "
-            "or 0 for what is free",
-            r, g.memory_limit);
-    require(static_cast<bool>(g.allocate) == static_cast<bool>(g.release),
-            "[adopt_cuda] local rank {} is lent {}; give both or none", r,
-            g.allocate ? "'allocate' without 'release'" : "'release' without 'allocate'");
+    TESSERA_REQUIRE(
+        g.device >= 0 && g.device < gpus,
+        "[adopt_cuda] local rank {} is lent device {}, but this process sees {} (0 to {}); "
+        "give one of them, or let CUDA_VISIBLE_DEVICES show more",
+        r, g.device, gpus, gpus - 1);
+    TESSERA_REQUIRE(
+        g.stream != per_thread || guests.ranks.size() == 1,
+        "[adopt_cuda] local rank {} of {} is lent cudaStreamPerThread, which is another stream "
+        "in the thread of a rank; make one with cudaStreamCreate",
+        r, guests.ranks.size());
+    TESSERA_REQUIRE(
+        g.memory_limit >= 0,
+        "[adopt_cuda] the memory limit of local rank {} is {} bytes; give a positive number, "
+        "or 0 for what is free",
+        r, g.memory_limit);
+    TESSERA_REQUIRE(static_cast<bool>(g.allocate) == static_cast<bool>(g.release),
+                    "[adopt_cuda] local rank {} is lent {}; give both or none", r,
+                    g.allocate ? "'allocate' without 'release'" : "'release' without 'allocate'");
   }
 }
 
 DeviceChoice choose_device(const CompileOptions& options, Cluster& cluster) {
   const std::string& asked = options.device;
-  require(asked == "cpu" || asked == "cuda" || asked == "cuda:share" || asked == "auto",
-          "unknown device '{}'; it is cpu, cuda, cuda:share or auto", asked);
+  TESSERA_REQUIRE(asked == "cpu" || asked == "cuda" || asked == "cuda:share" || asked == "auto",
+                  "unknown device '{}'; it is cpu, cuda, cuda:share or auto", asked);
   if (asked == "cpu") return {};
   const std::string mine = why_no_gpu();
   const std::string why = cluster.first_text(mine);
@@ -91,10 +94,11 @@ void require_own_gpus(const std::vector<std::string>& ids) {
   std::map<std::string, size_t> first;
   for (size_t r = 0; r < ids.size(); ++r) {
     const auto [it, fresh] = first.emplace(ids[r], r);
-    require(fresh,
-            "ranks {} and {} would share one GPU ({}); start at most one process a GPU, make the "
-            "ranks threads of one process, or say --device cuda:share",
-            it->second, r, ids[r]);
+    TESSERA_REQUIRE(
+        fresh,
+        "ranks {} and {} would share one GPU ({}); start at most one process a GPU, make the "
+        "ranks threads of one process, or say --device cuda:share",
+        it->second, r, ids[r]);
   }
 }
 
@@ -172,8 +176,8 @@ int64_t workspace_bytes(const DeviceChoice& choice, const Step& step, int thread
 }
 
 int threads_for(int asked, const Cluster& cluster) {
-  require(asked >= 0, "threads_per_rank is {}; it is 1 or more, or 0 for the cores there are",
-          asked);
+  TESSERA_REQUIRE(asked >= 0,
+                  "threads_per_rank is {}; it is 1 or more, or 0 for the cores there are", asked);
   if (asked > 0) return asked;
   const int cores = usable_cores();
   if (cluster.local_ranks() == cluster.size()) return std::max(1, cores / cluster.size());

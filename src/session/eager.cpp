@@ -32,7 +32,7 @@ class EagerRunner : public Eager {
   explicit EagerRunner(const GraphOptions& options) : options_(options) {}
 
   void feed(const std::string& name, const Array& whole) override {
-    require(!used_.count(name), "[feed] '{}' was used before; feed it first", name);
+    TESSERA_REQUIRE(!used_.count(name), "[feed] '{}' was used before; feed it first", name);
     fed_[name] = whole;
   }
 
@@ -79,24 +79,25 @@ class EagerRunner : public Eager {
     const Stored* stored = graph.find_stored(id);
     std::vector<std::string> names;
     for (const auto& [name, array] : fed_) names.push_back(name);
-    require(stored != nullptr, "'{}' has no value; feed() it before it is used; fed: {}",
-            value.name, names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
+    TESSERA_REQUIRE(stored != nullptr, "'{}' has no value; feed() it before it is used; fed: {}",
+                    value.name,
+                    names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
     return values_[id] = value_of(graph, stored->init);
   }
 
   const Array& take_fed(const Value& value, const Array& array, int id) {
-    require(array.dtype == value.dtype, "'{}' is {} but the array is {}", value.name,
-            to_string(value.dtype), to_string(array.dtype));
-    require(array.dims.empty() || array.dims == value.shape.names(),
-            "'{}' is {} but the array has the dims [{}]", value.name, value.shape.to_string(),
-            fmt::join(array.dims, ", "));
+    TESSERA_REQUIRE(array.dtype == value.dtype, "'{}' is {} but the array is {}", value.name,
+                    to_string(value.dtype), to_string(array.dtype));
+    TESSERA_REQUIRE(array.dims.empty() || array.dims == value.shape.names(),
+                    "'{}' is {} but the array has the dims [{}]", value.name,
+                    value.shape.to_string(), fmt::join(array.dims, ", "));
     bool fits = array.sizes.size() == value.shape.dims().size();
     for (size_t d = 0; fits && d < array.sizes.size(); ++d) {
       const Dim& dim = value.shape.dims()[d];
       fits = array.sizes[d] == dim.size || (dim.is_bounded && array.sizes[d] < dim.size);
     }
-    require(fits, "'{}' is {} but the array has the sizes [{}]", value.name,
-            value.shape.to_string(), fmt::join(array.sizes, ", "));
+    TESSERA_REQUIRE(fits, "'{}' is {} but the array has the sizes [{}]", value.name,
+                    value.shape.to_string(), fmt::join(array.sizes, ", "));
     note_sizes(value.shape, array);
     return values_[id] = array;
   }
@@ -149,8 +150,8 @@ class EagerRunner : public Eager {
 
   static void require_finite(const Value& value, const Array& array) {
     for (int64_t i = 0; i < array.elements(); ++i) {
-      require(std::isfinite(array.at(i)), "element {} of '{}' is {}",
-              index_text(array.dims, array.sizes, i), value.name, array.at(i));
+      TESSERA_REQUIRE(std::isfinite(array.at(i)), "element {} of '{}' is {}",
+                      index_text(array.dims, array.sizes, i), value.name, array.at(i));
     }
   }
 

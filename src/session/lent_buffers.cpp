@@ -35,29 +35,30 @@ std::vector<const Port*> ports_of(const Program& program, const std::string& nam
 void check_whole(const Program& program, const Port& port) {
   const Buffer& buffer = program.buffers[static_cast<size_t>(port.view.buffer)];
   const View& view = port.view;
-  check(view.is_contiguous() && view.offset == 0 && view.shift == IntExpr{} &&
-            view.elements() * size_of(view.dtype) == buffer.bytes && !buffer.alternates,
-        "'{}' is not all of its buffer", port.name);
+  TESSERA_CHECK(view.is_contiguous() && view.offset == 0 && view.shift == IntExpr{} &&
+                    view.elements() * size_of(view.dtype) == buffer.bytes && !buffer.alternates,
+                "'{}' is not all of its buffer", port.name);
 }
 
 void require_fits(const Port& port, const CudaBuffer& lent, const CudaGuest& guest, int rank) {
   const int64_t item = size_of(port.view.dtype), needed = port.view.elements() * item;
-  require(lent.bytes >= needed,
-          "[adopt_cuda] '{}' of local rank {} needs {} bytes ({} of [{}]) but {} were lent; lend "
-          "the whole part, with its padding",
-          port.name, rank, needed, to_string(port.view.dtype), fmt::join(port.view.sizes, ", "),
-          lent.bytes);
+  TESSERA_REQUIRE(
+      lent.bytes >= needed,
+      "[adopt_cuda] '{}' of local rank {} needs {} bytes ({} of [{}]) but {} were lent; lend "
+      "the whole part, with its padding",
+      port.name, rank, needed, to_string(port.view.dtype), fmt::join(port.view.sizes, ", "),
+      lent.bytes);
   const auto* first = static_cast<const char*>(lent.data);
   const UseGpu here(cuda_api().contexts(), guest.device);  // the driver may ask for a context
   const bool there =
       first != nullptr && cuda_api().memory().gpu_of(first) == guest.device &&
       (needed == 0 || cuda_api().memory().gpu_of(first + needed - 1) == guest.device);
-  require(
+  TESSERA_REQUIRE(
       there,
       "[adopt_cuda] the memory lent for '{}' of local rank {} ({} bytes at {}) is not memory of "
       "device {}; allocate it there (cudaSetDevice, cudaMalloc)",
       port.name, rank, needed, fmt::ptr(lent.data), guest.device);
-  require(
+  TESSERA_REQUIRE(
       reinterpret_cast<uintptr_t>(first) % static_cast<uintptr_t>(item) == 0,
       "[adopt_cuda] the memory lent for '{}' of local rank {} is at {}, which is no multiple of "
       "the {} bytes of an element",
@@ -75,9 +76,9 @@ std::map<int, void*> lent_buffers(const DeviceChoice& choice, const Program& pro
       check_whole(program, *port);
       require_fits(*port, lent, guest, rank);
       const auto [there, fresh] = placed.emplace(port->view.buffer, lent.data);
-      require(fresh || there->second == lent.data,
-              "[adopt_cuda] '{}' of local rank {} was lent two pieces of memory; lend one",
-              lent.name, rank);
+      TESSERA_REQUIRE(fresh || there->second == lent.data,
+                      "[adopt_cuda] '{}' of local rank {} was lent two pieces of memory; lend one",
+                      lent.name, rank);
     }
   }
   return placed;

@@ -29,9 +29,10 @@ void LocalRanks::make(
 }
 
 void LocalRanks::require_usable() const {
-  require(!failed_,
-          "this session failed before and cannot run again; make a new one and load the last "
-          "checkpoint");
+  TESSERA_REQUIRE(
+      !failed_,
+      "this session failed before and cannot run again; make a new one and load the last "
+      "checkpoint");
 }
 
 void LocalRanks::on_all(const std::function<void(Executor&)>& work) {

@@ -21,14 +21,15 @@ void require_guards(const Program& program, const std::vector<std::string>& guar
       known.push_back(port.name);
       const bool is_one =
           std::all_of(port.sizes.begin(), port.sizes.end(), [](int64_t size) { return size == 1; });
-      require(is_one || !holds(guards, port.name),
-              "guard '{}' has the dims {}; a guard is an output of one element, such as a loss",
-              port.name, fmt::join(port.dims, ", "));
+      TESSERA_REQUIRE(
+          is_one || !holds(guards, port.name),
+          "guard '{}' has the dims {}; a guard is an output of one element, such as a loss",
+          port.name, fmt::join(port.dims, ", "));
     }
   }
   for (const std::string& name : guards) {
-    require(holds(known, name), "no function has the output '{}', which is to be a guard{}", name,
-            suggestion(name, known));
+    TESSERA_REQUIRE(holds(known, name), "no function has the output '{}', which is to be a guard{}",
+                    name, suggestion(name, known));
   }
 }
 
@@ -115,10 +116,10 @@ int PortTable::readable(const std::string& name, int last) const {
 
 void PortTable::require_current(int port) const {
   const bool is_input = std::find(inputs_.begin(), inputs_.end(), port) != inputs_.end();
-  require(expired_[port].empty() || lent_[port], "'{}' has its value from when {}; {}",
-          program_.ports[port].name, expired_[port],
-          is_input ? "feed() it again after set_size()"
-                   : "run() again, or fetch() it before set_size()");
+  TESSERA_REQUIRE(expired_[port].empty() || lent_[port], "'{}' has its value from when {}; {}",
+                  program_.ports[port].name, expired_[port],
+                  is_input ? "feed() it again after set_size()"
+                           : "run() again, or fetch() it before set_size()");
 }
 
 const Port* PortTable::unread_input(const std::string& name) const {

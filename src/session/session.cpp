@@ -205,7 +205,7 @@ std::unique_ptr<LocalRanks> Session::State::make_ranks() {
 
 /// Goes on with the next Program. Takes the parameters, state and inputs along. Collective.
 void Session::State::raise_bound() {
-  check(bound + 1 < programs.size(), "a count exceeds the largest bound");
+  TESSERA_CHECK(bound + 1 < programs.size(), "a count exceeds the largest bound");
   ++bound;
   std::unique_ptr<LocalRanks> old_ranks;
   try {
@@ -315,7 +315,7 @@ int64_t Session::State::fixed_size(const std::string& name) const {
 Session::Session(const Graph& graph, Cluster& cluster, const CompileOptions& options, Loc at) {
   at_users_line("Session", at, [&] {
     const int ranks = options.mesh.size();
-    require(
+    TESSERA_REQUIRE(
         ranks == cluster.size(),
         "mesh '{}' has {} ranks but there are {}: the product of the axis sizes must be the number "
         "of ranks; take a mesh such as \"data:{}\", or start {} ranks",
@@ -397,8 +397,8 @@ void Session::set_size(const std::string& dim, int64_t size, Loc at) {
     }
     const auto scalar = static_cast<size_t>(it - names.begin());
     const int64_t bound = scalars.ties.bounds[scalar];
-    require(size >= 1 && size <= bound, "dim '{}' cannot have size {}; it is bounded to 1 .. {}",
-            dim, size, bound);
+    TESSERA_REQUIRE(size >= 1 && size <= bound,
+                    "dim '{}' cannot have size {}; it is bounded to 1 .. {}", dim, size, bound);
     if (scalars.values[scalar] == size) return;
     const std::vector<int64_t> next = scalars.with(scalar, size);
     state_->ports.expire(
@@ -412,7 +412,7 @@ void Session::set_size(const std::string& dim, int64_t size, Loc at) {
 
 void Session::set_step(int64_t step, Loc at) {
   at_users_line("set_step", at, [&] {
-    require(step >= 0, "step {}; steps are counted from 0", step);
+    TESSERA_REQUIRE(step >= 0, "step {}; steps are counted from 0", step);
     state_->scalars.values[0] = step;
   });
 }
@@ -441,8 +441,8 @@ void Session::enqueue(const std::string& function, Loc at) {
     if (s.ranks().on_host()) return run(function);  // its errors are those of enqueue()
     const int f = s.program().function(function);
     const std::string why = s.why_waits(f);
-    require(why.empty(), "'{}' has to wait for the GPU: {}; call run(), or leave that out",
-            function, why);
+    TESSERA_REQUIRE(why.empty(), "'{}' has to wait for the GPU: {}; call run(), or leave that out",
+                    function, why);
     s.begin(f);
     s.ranks().on_all([f](Executor& executor) { executor.enqueue(f); });
     if (s.program().functions[static_cast<size_t>(f)].updates) ++s.scalars.values[0];
@@ -496,8 +496,9 @@ double Session::fetch_scalar(const std::string& name, Loc at) {
     if (slice && state_->program().ports[p].view.elements() == 1)
       return number_at(slice->data, slice->dtype, 0);
     const Array value = fetch(name, at);
-    require(value.elements() == 1, "'{}' has {} elements; fetch_scalar() reads tensors of one",
-            name, value.elements());
+    TESSERA_REQUIRE(value.elements() == 1,
+                    "'{}' has {} elements; fetch_scalar() reads tensors of one", name,
+                    value.elements());
     return value.at(0);
   });
 }
@@ -542,9 +543,10 @@ void Session::copy_from(Session& other, const std::string& stored, Loc at) {
     State &s = *state_, &o = *other.state_;
     const int to = s.ports.stored(stored), from = o.ports.stored(stored);
     const Port &mine = s.program().ports[to], &theirs = o.program().ports[from];
-    require(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
-                mine.view.dtype == theirs.view.dtype,
-            "'{}' has another layout, size or dtype in the session it is copied from", stored);
+    TESSERA_REQUIRE(mine.axes == theirs.axes && mine.view.sizes == theirs.view.sizes &&
+                        mine.view.dtype == theirs.view.dtype,
+                    "'{}' has another layout, size or dtype in the session it is copied from",
+                    stored);
     const std::vector<Slice>& source = o.slices().read(from);
     const std::vector<Slice>& target = s.slices().slices(to);
     const auto bytes = static_cast<size_t>(mine.view.elements() * size_of(mine.view.dtype));

@@ -10,8 +10,8 @@
 namespace tessera {
 
 Array Array::room_for(const Shape& shape, DType dtype, int64_t values) {
-  require(values == shape.elements(), "[Array] {} values for {}, which has {} elements", values,
-          shape.to_string(), shape.elements());
+  TESSERA_REQUIRE(values == shape.elements(), "[Array] {} values for {}, which has {} elements",
+                  values, shape.to_string(), shape.elements());
   Array array(dtype, shape.names(), {});
   for (const Dim& d : shape) array.sizes.push_back(d.size);
   array.bytes.resize(static_cast<size_t>(values * size_of(dtype)));
@@ -78,8 +78,8 @@ Slice slice_at(const Program& program, const Port& port, std::span<const int> co
 using Strides = std::array<int64_t, kMostDims>;
 
 Strides row_major(const std::vector<int64_t>& sizes) {
-  check(sizes.size() <= kMostDims, "a tensor of {} dims; at most {} are supported", sizes.size(),
-        kMostDims);
+  TESSERA_CHECK(sizes.size() <= kMostDims, "a tensor of {} dims; at most {} are supported",
+                sizes.size(), kMostDims);
   Strides strides{};
   int64_t stride = 1;
   for (size_t d = sizes.size(); d-- > 0; stride *= sizes[d]) strides[d] = stride;
@@ -157,8 +157,8 @@ Array array_for(const Port& port, const std::vector<int64_t>& scalars) {
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars, DType dtype,
                      const std::vector<int64_t>& sizes) {
-  require(dtype == port.view.dtype, "'{}' is {} but the array is {}", port.name,
-          to_string(port.view.dtype), to_string(dtype));
+  TESSERA_REQUIRE(dtype == port.view.dtype, "'{}' is {} but the array is {}", port.name,
+                  to_string(port.view.dtype), to_string(dtype));
   bool fits = sizes.size() == port.sizes.size();
   for (size_t d = 0; fits && d < sizes.size(); ++d)
     fits = sizes[d] == actual_size(port, d, scalars);
@@ -175,18 +175,19 @@ void require_matches(const Port& port, const std::vector<int64_t>& scalars, cons
     require_matches(port, scalars, whole.dtype, by_name(port.name, port.dims, whole).sizes);
   }
   const auto bytes = static_cast<size_t>(whole.elements() * size_of(whole.dtype));
-  require(whole.bytes.size() == bytes, "'{}' needs {} bytes but the array holds {} bytes",
-          port.name, bytes, whole.bytes.size());
+  TESSERA_REQUIRE(whole.bytes.size() == bytes, "'{}' needs {} bytes but the array holds {} bytes",
+                  port.name, bytes, whole.bytes.size());
 }
 
 void require_matches(const Port& port, const std::vector<int64_t>& scalars,
                      const ArrayView& whole) {
   require_matches(port, scalars, whole.dtype, whole.sizes);
-  require(whole.strides.empty() || whole.strides.size() == whole.sizes.size(),
-          "'{}' has {} dims but the view has {} strides; give one for each dim, or none for "
-          "row-major",
-          port.name, whole.sizes.size(), whole.strides.size());
-  require(whole.data != nullptr, "the view for '{}' has no data", port.name);
+  TESSERA_REQUIRE(
+      whole.strides.empty() || whole.strides.size() == whole.sizes.size(),
+      "'{}' has {} dims but the view has {} strides; give one for each dim, or none for "
+      "row-major",
+      port.name, whole.sizes.size(), whole.strides.size());
+  TESSERA_REQUIRE(whole.data != nullptr, "the view for '{}' has no data", port.name);
 }
 
 ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
@@ -195,10 +196,11 @@ ArrayView by_name(const std::string& name, const std::vector<std::string>& dims,
   const Strides strides = row_major(whole.sizes);
   for (const std::string& dim : dims) {
     const auto at = std::find(whole.dims.begin(), whole.dims.end(), dim);
-    require(at != whole.dims.end() && dims.size() == whole.dims.size(),
-            "'{}' has the dims [{}] but the array has [{}]; name them alike, or give the array no "
-            "names",
-            name, fmt::join(dims, ", "), fmt::join(whole.dims, ", "));
+    TESSERA_REQUIRE(
+        at != whole.dims.end() && dims.size() == whole.dims.size(),
+        "'{}' has the dims [{}] but the array has [{}]; name them alike, or give the array no "
+        "names",
+        name, fmt::join(dims, ", "), fmt::join(whole.dims, ", "));
     const auto d = static_cast<size_t>(at - whole.dims.begin());
     view.sizes.push_back(whole.sizes.at(d));
     view.strides.push_back(strides[d]);

@@ -146,8 +146,8 @@ std::vector<int> axes_of(const Mesh& mesh, const std::string& text) {
     const size_t end = std::min(text.find('+', start), text.size());
     const std::string name = text.substr(start, end - start);
     const int axis = mesh.find(name);
-    require(axis >= 0, "zero: mesh '{}' has no axis '{}'{}", mesh.to_string(), name,
-            suggestion(name, mesh.names()));
+    TESSERA_REQUIRE(axis >= 0, "zero: mesh '{}' has no axis '{}'{}", mesh.to_string(), name,
+                    suggestion(name, mesh.names()));
     axes.push_back(axis);
     start = end + 1;
   }
@@ -158,10 +158,11 @@ std::vector<int> axes_of(const Mesh& mesh, const std::string& text) {
 
 std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& layout, int stage,
                           const std::string& axis) {
-  require(stage >= 1 && stage <= 3,
-          "zero: stage {} does not exist; 1 splits the optimizer's state, 2 gradients too, 3 "
-          "parameters too",
-          stage);
+  TESSERA_REQUIRE(
+      stage >= 1 && stage <= 3,
+      "zero: stage {} does not exist; 1 splits the optimizer's state, 2 gradients too, 3 "
+      "parameters too",
+      stage);
   const std::vector<int> all = axes_of(mesh, axis);
   const RuleLayouts rule_layouts(graph, mesh, layout);
   const Purpose purpose = stage == 1   ? Purpose::state

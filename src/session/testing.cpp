@@ -75,7 +75,7 @@ class Built {
       if (in.differentiable && is_floating(dtype)) wrt.push_back(operands.back());
     }
     results = test.build(graph, operands);
-    require(!results.empty(), "[{}] the test builds no result", test.name);
+    TESSERA_REQUIRE(!results.empty(), "[{}] the test builds no result", test.name);
     if (!wrt.empty()) add_loss();
   }
 
@@ -160,11 +160,11 @@ class Run {
  public:
   Run(const OpTest& test, const OpTestOptions& options) : test_(test), options_(options) {
     report_.name = test.name;
-    require(!test.in.empty() && test.build, "[{}] the test needs an operand and build()",
-            test.name);
-    require(!test.types.empty() && std::all_of(test.types.begin(), test.types.end(), is_floating),
-            "[{}] the types of a test are floating: float32, float64, bfloat16, float16",
-            test.name);
+    TESSERA_REQUIRE(!test.in.empty() && test.build, "[{}] the test needs an operand and build()",
+                    test.name);
+    TESSERA_REQUIRE(
+        !test.types.empty() && std::all_of(test.types.begin(), test.types.end(), is_floating),
+        "[{}] the types of a test are floating: float32, float64, bfloat16, float16", test.name);
     for (DType type : test.types) wide_ = type == DType::float64 ? type : wide_;
     for (const std::string& mesh : options.meshes) meshes_.push_back(Mesh::parse(mesh));
   }
@@ -219,8 +219,9 @@ class Run {
       std::vector<std::vector<double>> in;
       for (const Tensor& t : built.operands) in.push_back(numbers(built.feeds.at(t.name())));
       expected = test_.expect(in);
-      require(expected.size() == built.results.size(), "expect() gives {} values for {} results",
-              expected.size(), built.results.size());
+      TESSERA_REQUIRE(expected.size() == built.results.size(),
+                      "expect() gives {} values for {} results", expected.size(),
+                      built.results.size());
     }
     if (first_values_.empty()) first_values_ = values, first_type_ = type;
     const double most =

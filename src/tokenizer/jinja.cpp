@@ -202,7 +202,7 @@ class Parser {
     ++at_;
     return [=](State& s) {
       const Value all = list(s);
-      require(all.is_array(), "[chat template] a loop over {}", kind_of(all));
+      TESSERA_REQUIRE(all.is_array(), "[chat template] a loop over {}", kind_of(all));
       const auto n = std::ssize(all);
       for (int64_t i = 0; i < n; ++i) {
         s.push();
@@ -245,7 +245,8 @@ void State::set_attribute(const std::string& name, const std::string& attribute,
 
 void State::write(const std::string& text) {
   text_ += text;
-  require(text_.size() <= kMostText, "[chat template] a text has more than {} bytes", kMostText);
+  TESSERA_REQUIRE(text_.size() <= kMostText, "[chat template] a text has more than {} bytes",
+                  kMostText);
 }
 
 Statement parse(const std::string& text) {

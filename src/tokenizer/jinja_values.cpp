@@ -10,7 +10,7 @@ namespace tessera::jinja {
 namespace {
 
 const std::string& string_of(const Value& v, const char* what) {
-  require(v.is_string(), "[chat template] {} of {}, which is no text", what, kind_of(v));
+  TESSERA_REQUIRE(v.is_string(), "[chat template] {} of {}, which is no text", what, kind_of(v));
   return v.get_ref<const std::string&>();
 }
 
@@ -25,7 +25,7 @@ bool is_in(const Value& a, const Value& b) {
   if (b.is_string())
     return b.get_ref<const std::string&>().find(string_of(a, "the search")) != std::string::npos;
   if (b.is_object()) return a.is_string() && b.contains(a.get_ref<const std::string&>());
-  require(b.is_array(), "[chat template] 'in' {}", kind_of(b));
+  TESSERA_REQUIRE(b.is_array(), "[chat template] 'in' {}", kind_of(b));
   return std::find(b.begin(), b.end(), a) != b.end();
 }
 
@@ -51,7 +51,7 @@ std::string text_of(const Value& v) {
   if (v.is_null()) return "None";
   if (v.is_boolean()) return v.get<bool>() ? "True" : "False";
   if (v.is_string()) return v.get<std::string>();
-  require(v.is_number_integer(), "[chat template] a {} is written as text", kind_of(v));
+  TESSERA_REQUIRE(v.is_number_integer(), "[chat template] a {} is written as text", kind_of(v));
   return fmt::format("{}", v.get<int64_t>());
 }
 
@@ -66,19 +66,19 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b) {
   if (op == "~") return text_of(a) + text_of(b);
   if (op == "+" && a.is_string() && b.is_string()) {
     const auto &x = a.get_ref<const std::string&>(), &y = b.get_ref<const std::string&>();
-    require(x.size() + y.size() <= kMostText, "[chat template] a text has more than {} bytes",
-            kMostText);
+    TESSERA_REQUIRE(x.size() + y.size() <= kMostText,
+                    "[chat template] a text has more than {} bytes", kMostText);
     return x + y;
   }
   if (op == "+" && a.is_array() && b.is_array()) {
     Value all = a;
-    require(a.size() + b.size() <= kMostText, "[chat template] a list has more than {} elements",
-            kMostText);
+    TESSERA_REQUIRE(a.size() + b.size() <= kMostText,
+                    "[chat template] a list has more than {} elements", kMostText);
     for (const Value& v : b) all.push_back(v);
     return all;
   }
-  require(a.is_number_integer() && b.is_number_integer(), "[chat template] {} {} {}", kind_of(a),
-          op, kind_of(b));
+  TESSERA_REQUIRE(a.is_number_integer() && b.is_number_integer(), "[chat template] {} {} {}",
+                  kind_of(a), op, kind_of(b));
   const auto x = a.get<int64_t>(), y = b.get<int64_t>();
   int64_t result = 0;
   bool overflow = false;
@@ -86,12 +86,12 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b) {
   if (op == "-") overflow = __builtin_sub_overflow(x, y, &result);
   if (op == "*") overflow = __builtin_mul_overflow(x, y, &result);
   if (op == "//" || op == "%") {
-    require(y > 0, "[chat template] {} {} {}", x, op, y);
+    TESSERA_REQUIRE(y > 0, "[chat template] {} {} {}", x, op, y);
     // C++ rounds a quotient to 0, Python down; neither sum below leaves int64_t.
     const bool below = x % y < 0;
     result = op == "%" ? x % y + (below ? y : 0) : x / y - (below ? 1 : 0);
   }
-  require(!overflow, "[chat template] {} {} {} is too large", x, op, y);
+  TESSERA_REQUIRE(!overflow, "[chat template] {} {} {} is too large", x, op, y);
   return result;
 }
 
@@ -103,8 +103,8 @@ bool compares(const std::string& op, const Value& a, const Value& b) {
     const bool equal = known ? a == b : is_undefined(a) == is_undefined(b);
     return equal == (op == "==");
   }
-  require((a.is_number() && b.is_number()) || (a.is_string() && b.is_string()),
-          "[chat template] {} {} {}", kind_of(a), op, kind_of(b));
+  TESSERA_REQUIRE((a.is_number() && b.is_number()) || (a.is_string() && b.is_string()),
+                  "[chat template] {} {} {}", kind_of(a), op, kind_of(b));
   if (op == "<") return a < b;
   if (op == "<=") return a <= b;
   return op == ">" ? a > b : a >= b;
@@ -130,12 +130,12 @@ Value element(const Value& of, const Value& at) {
     if (i < 0) i += std::ssize(of);
     return i < 0 || i >= std::ssize(of) ? undefined() : of[static_cast<size_t>(i)];
   }
-  require(!is_undefined(of), "[chat template] an element of what is undefined");
+  TESSERA_REQUIRE(!is_undefined(of), "[chat template] an element of what is undefined");
   return undefined();
 }
 
 Value slice(const Value& of, const Value& from, const Value& to, const Value& step) {
-  require(of.is_array() || of.is_string(), "[chat template] a slice of {}", kind_of(of));
+  TESSERA_REQUIRE(of.is_array() || of.is_string(), "[chat template] a slice of {}", kind_of(of));
   const int64_t n = of.is_array() ? std::ssize(of) : std::ssize(of.get_ref<const std::string&>());
   const int64_t by = step.is_number_integer() ? step.get<int64_t>() : 1;
   if (by != 1 && !(by == -1 && from.is_null() && to.is_null() && of.is_array()))
@@ -158,8 +158,8 @@ Value slice(const Value& of, const Value& from, const Value& to, const Value& st
 Value filtered(const std::string& name, const Value& v, const std::vector<Value>& args) {
   if (name == "trim" && args.empty()) return trimmed(string_of(v, "the filter trim"));
   if (name == "length" && args.empty()) {
-    require(v.is_string() || v.is_array() || v.is_object(), "[chat template] the length of {}",
-            kind_of(v));
+    TESSERA_REQUIRE(v.is_string() || v.is_array() || v.is_object(),
+                    "[chat template] the length of {}", kind_of(v));
     return static_cast<int64_t>(v.is_string() ? v.get_ref<const std::string&>().size() : v.size());
   }
   if (name == "default" && args.size() == 1) return is_undefined(v) ? args[0] : v;

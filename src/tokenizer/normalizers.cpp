@@ -62,7 +62,7 @@ std::string mapped(std::string_view text, utf8proc_option_t options) {
   const utf8proc_ssize_t bytes =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                    static_cast<utf8proc_ssize_t>(text.size()), &result, options);
-  check(bytes >= 0, "utf8proc: {}", bytes < 0 ? utf8proc_errmsg(bytes) : "");
+  TESSERA_CHECK(bytes >= 0, "utf8proc: {}", bytes < 0 ? utf8proc_errmsg(bytes) : "");
   std::string copy(reinterpret_cast<const char*>(result), static_cast<size_t>(bytes));
   std::free(result);
   return copy;

@@ -71,9 +71,10 @@ Pattern::Pattern(const std::string& what, const std::string& expression, Dialect
                               PCRE2_UTF | PCRE2_UCP | PCRE2_DOLLAR_ENDONLY |
                                   (dialect == Dialect::oniguruma ? PCRE2_MULTILINE : 0),
                               &error, &at, nullptr);
-  require(code_->code != nullptr,
-          "[tokenizer] {}: the pattern '{}' is no regular expression of PCRE2 {}: {} at byte {}",
-          what, expression, library(), message_of(error), at);
+  TESSERA_REQUIRE(
+      code_->code != nullptr,
+      "[tokenizer] {}: the pattern '{}' is no regular expression of PCRE2 {}: {} at byte {}", what,
+      expression, library(), message_of(error), at);
   pcre2_jit_compile(code_->code, PCRE2_JIT_COMPLETE);  // without it, pcre2_match interprets
 }
 

@@ -27,7 +27,7 @@ class SentencePieceEncoder : public TokenEncoder {
   void encode(std::string_view text, bool, std::vector<int32_t>& ids) const override {
     std::vector<int> some;
     const auto status = processor_.Encode({text.data(), text.size()}, &some);
-    check(status.ok(), "SentencePiece: {}", status.ToString());
+    TESSERA_CHECK(status.ok(), "SentencePiece: {}", status.ToString());
     ids.insert(ids.end(), some.begin(), some.end());
   }
   const sentencepiece::SentencePieceProcessor& processor() const { return processor_; }

@@ -150,7 +150,7 @@ std::vector<std::pair<std::string, int32_t>> ranks_in(const std::string& path,
 
 LoadedTokenizer load_tiktoken(const std::string& path, const std::string& text,
                               const TokenizerOptions& options) {
-  require(
+  TESSERA_REQUIRE(
       !options.pattern.empty(),
       "[tokenizer] '{}' is a tiktoken file, which does not say how text is cut; give a pattern: "
       "{}, or a regular expression",
@@ -162,19 +162,20 @@ LoadedTokenizer load_tiktoken(const std::string& path, const std::string& text,
   Specials specials;
   for (const Named& named : named_patterns()) {
     if (options.pattern != named.name) continue;
-    require(next == named.ranks,
-            "[tokenizer] the special tokens of '{}' follow a vocabulary of {} tokens, but '{}' has "
-            "{}; give the pattern of its own vocabulary, or a regular expression",
-            named.name, named.ranks, path, next);
+    TESSERA_REQUIRE(
+        next == named.ranks,
+        "[tokenizer] the special tokens of '{}' follow a vocabulary of {} tokens, but '{}' has "
+        "{}; give the pattern of its own vocabulary, or a regular expression",
+        named.name, named.ranks, path, next);
     pattern = named.pattern;
     specials = named.specials();
   }
   const bool is_word =
       options.pattern.find_first_not_of(
           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") == std::string::npos;
-  require(!is_word || pattern != options.pattern,
-          "[tokenizer] unknown pattern '{}'; known: {}, or a regular expression", options.pattern,
-          names_of_patterns());
+  TESSERA_REQUIRE(!is_word || pattern != options.pattern,
+                  "[tokenizer] unknown pattern '{}'; known: {}, or a regular expression",
+                  options.pattern, names_of_patterns());
   LoadedTokenizer loaded;
   loaded.kind = "tiktoken BPE";
   PipelineStages stages = stages_of_ranks(path, ranks, 0, pattern);

@@ -76,10 +76,11 @@ LoadedTokenizer load_file(const std::string& path, const std::string& text,
   if (is_tiktoken(text)) return load_tiktoken(path, text, options);
   std::vector<std::string> given = options.special;
   if (!options.pattern.empty()) given.insert(given.begin(), options.pattern);
-  require(given.empty(),
-          "[tokenizer] '{}' is no tiktoken file and has its own pattern and special tokens; leave "
-          "'{}' out",
-          path, fmt::join(given, "', '"));
+  TESSERA_REQUIRE(
+      given.empty(),
+      "[tokenizer] '{}' is no tiktoken file and has its own pattern and special tokens; leave "
+      "'{}' out",
+      path, fmt::join(given, "', '"));
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first != text.npos && text[first] == '{') return load_json(path, text);
   return load_sentencepiece(path, text);
@@ -169,9 +170,9 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) c
   std::string text;
   bool first = true;
   for (const int32_t id : ids) {
-    require(id >= 0 && id < vocab_size(),
-            "[tokenizer] the id {} cannot be decoded; the vocabulary has {} tokens", id,
-            vocab_size());
+    TESSERA_REQUIRE(id >= 0 && id < vocab_size(),
+                    "[tokenizer] the id {} cannot be decoded; the vocabulary has {} tokens", id,
+                    vocab_size());
     const TokenEntry& entry = parts_->tokens[static_cast<size_t>(id)];
     if (entry.kind == TokenEntry::Kind::none) continue;
     if (entry.kind == TokenEntry::Kind::special && skip_special) continue;

@@ -80,7 +80,7 @@ void Unigram::add_unknown(std::string_view text, std::vector<int32_t>& ids) cons
     for (const char c : text) ids.push_back(byte_of(c));
     return;
   }
-  require(
+  TESSERA_REQUIRE(
       unknown_ >= 0,
       "[tokenizer] the vocabulary has no token for '{}' and none for unknown text; use one with "
       "byte fallback or an unknown token",

@@ -130,7 +130,8 @@ CudaAttention EmulatedAttention::prepare(const CudaAttend& attend, int64_t works
 void EmulatedAttention::run(CudaAttention attention, const CudaAttendOperands& o, void* workspace,
                             CudaStream stream) {
   const CudaAttend a = *reinterpret_cast<CudaAttend*>(attention);
-  check(reinterpret_cast<uintptr_t>(workspace) % 256 == 0, "a workspace at no multiple of 256");
+  TESSERA_CHECK(reinterpret_cast<uintptr_t>(workspace) % 256 == 0,
+                "a workspace at no multiple of 256");
   ++state_.counts.attentions;
   EmulatorState::Work work{"attention", {}, {}, {}};
   const auto of_queries = [&](const void* at, const Strides& s) {

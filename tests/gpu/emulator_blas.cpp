@@ -131,11 +131,12 @@ void EmulatedBlas::count(const CudaGemm& gemm) {
 
 CudaMatmul EmulatedBlas::prepare(const CudaGemm& gemm) {
   const std::string why = why_not(gemm);
-  check(why != "none in 8 bits that is so", "a matmul in 8 bits that the library does not have");
+  TESSERA_CHECK(why != "none in 8 bits that is so",
+                "a matmul in 8 bits that the library does not have");
   if (!why.empty()) return nullptr;
   for (const void* side : {gemm.bias, static_cast<const void*>(gemm.kept), gemm.before,
                            static_cast<const void*>(gemm.sums)})
-    check(reinterpret_cast<uintptr_t>(side) % 16 == 0, "an epilogue's operand lies oddly");
+    TESSERA_CHECK(reinterpret_cast<uintptr_t>(side) % 16 == 0, "an epilogue's operand lies oddly");
   count(gemm);
   return reinterpret_cast<CudaMatmul>(new Prepared{gemm});
 }
@@ -171,10 +172,10 @@ void EmulatedBlas::run(const CudaGemm& g, size_t algorithm, const void* a, const
   auto aligned = [](const void* at, int64_t bytes) {
     return reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(bytes) == 0;
   };
-  check(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c) &&
-            (added == nullptr || aligned(added, g.align_c)),
-        "a matmul's operands are not aligned as was said");
-  check((added != nullptr) == g.adds, "a matmul has not the addend that was said");
+  TESSERA_CHECK(aligned(a, g.align_a) && aligned(b, g.align_b) && aligned(c, g.align_c) &&
+                    (added == nullptr || aligned(added, g.align_c)),
+                "a matmul's operands are not aligned as was said");
+  TESSERA_CHECK((added != nullptr) == g.adds, "a matmul has not the addend that was said");
   ++state_.counts.matmuls;
   EmulatorState::Work work{"matmul", {}, {}, {}};
   const CudaRange result = range(c, g.m, g.n, g.ldc, g.stride_c, g, g.result);

@@ -28,7 +28,7 @@ std::vector<CudaGpu> EmulatedContexts::gpus() {
 }
 
 void* EmulatedContexts::use(int gpu) {
-  check(gpu >= 0 && gpu < state_.gpus, "GPU {} of {}", gpu, state_.gpus);
+  TESSERA_CHECK(gpu >= 0 && gpu < state_.gpus, "GPU {} of {}", gpu, state_.gpus);
   return reinterpret_cast<void*>(
       static_cast<intptr_t>(std::exchange(EmulatorState::used_gpu(), gpu)) + 1);
 }
@@ -49,7 +49,7 @@ void EmulatedMemory::release(void* memory) {
   if (const int gpu = gpu_of(memory); gpu >= 0) state_.drain(gpu);
   const std::lock_guard lock(state_.mutex);
   const auto it = state_.blocks.find(static_cast<char*>(memory));
-  check(it != state_.blocks.end(), "released memory that was not allocated");
+  TESSERA_CHECK(it != state_.blocks.end(), "released memory that was not allocated");
   const char *first = it->first, *last = first + it->second.bytes;
   std::erase_if(state_.accesses, [&](const Access& a) {
     if (a.last <= first || last <= a.first) return false;
@@ -89,18 +89,18 @@ void EmulatedMemory::release_host(void* memory) {
   std::erase_if(state_.pending, [&](const Pending& p) {
     return it != state_.pinned.end() && p.host >= it->first && p.host < it->first + it->second;
   });
-  check(state_.pinned.erase(static_cast<char*>(memory)) == 1,
-        "released host memory that was not allocated");
+  TESSERA_CHECK(state_.pinned.erase(static_cast<char*>(memory)) == 1,
+                "released host memory that was not allocated");
   std::free(memory);
 }
 
 void EmulatedMemory::to_device(void* to, const void* host, int64_t bytes, CudaStream s) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
-  check(stream.capture == 0, "a copy from the host during a capture");
+  TESSERA_CHECK(stream.capture == 0, "a copy from the host during a capture");
   const char* first = static_cast<const char*>(host);
   const std::lock_guard lock(state_.mutex);
-  check(state_.is_pinned(host, bytes),
-        "a copy of {} bytes from memory of the host that was not pinned", bytes);
+  TESSERA_CHECK(state_.is_pinned(host, bytes),
+                "a copy of {} bytes from memory of the host that was not pinned", bytes);
   state_.submit(s, {"to_device", {}, {{to, bytes}}, [=] {
                       std::memcpy(to, host, static_cast<size_t>(bytes));
                     }});
@@ -111,7 +111,7 @@ void EmulatedMemory::to_device(void* to, const void* host, int64_t bytes, CudaSt
 /// Into memory that is not pinned it ends before the call does.
 void EmulatedMemory::to_host(void* host, const void* from, int64_t bytes, CudaStream s) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
-  check(stream.capture == 0, "a copy to the host during a capture");
+  TESSERA_CHECK(stream.capture == 0, "a copy to the host during a capture");
   const bool waits = [&] {
     const std::lock_guard lock(state_.mutex);
     return !state_.is_pinned(host, bytes);
@@ -169,7 +169,7 @@ void EmulatedStreams::synchronize(CudaStream s) {
   {
     const std::lock_guard lock(state_.mutex);
     state_.check_place(stream);
-    check(stream.capture == 0, "synchronize() of a stream that is captured");
+    TESSERA_CHECK(stream.capture == 0, "synchronize() of a stream that is captured");
   }
   state_.finish(stream, stream.enqueued);
   const std::lock_guard lock(state_.mutex);
@@ -200,7 +200,8 @@ bool EmulatedStreams::passed(CudaEvent e) {
   state_.progress();
   const std::lock_guard lock(state_.mutex);
   const Event& event = *reinterpret_cast<Event*>(e);
-  check(event.recorded && event.capture == 0, "asked for e{}, which nobody recorded", event.number);
+  TESSERA_CHECK(event.recorded && event.capture == 0, "asked for e{}, which nobody recorded",
+                event.number);
   if (const auto it = state_.broken.find(event.stream->gpu); it != state_.broken.end())
     std::rethrow_exception(it->second);
   if (state_.settings.stuck || event.stream->done < event.at) return false;
@@ -212,10 +213,11 @@ double EmulatedStreams::seconds_between(CudaEvent first, CudaEvent second) {
   const std::lock_guard lock(state_.mutex);
   const Event &a = *reinterpret_cast<Event*>(first), &b = *reinterpret_cast<Event*>(second);
   for (const Event* e : {&a, &b}) {
-    check(e->recorded && e->capture == 0, "the time of e{}, which nobody recorded", e->number);
+    TESSERA_CHECK(e->recorded && e->capture == 0, "the time of e{}, which nobody recorded",
+                  e->number);
     for (const auto& [stream, at] : e->clock) {
-      check(EmulatorState::is_known(stream, at), "the time of e{}, which may not have come to pass",
-            e->number);
+      TESSERA_CHECK(EmulatorState::is_known(stream, at),
+                    "the time of e{}, which may not have come to pass", e->number);
     }
   }
   return b.seconds - a.seconds;
@@ -226,10 +228,11 @@ void EmulatedStreams::wait(CudaStream s, CudaEvent e) {
   Stream& stream = *reinterpret_cast<Stream*>(s);
   const Event& event = *reinterpret_cast<Event*>(e);
   state_.check_place(stream);
-  check(event.recorded, "s{} waits for e{}, which nobody recorded", stream.number, event.number);
-  check(stream.capture == 0 || event.capture == stream.capture,
-        "s{} is captured and waits for e{}, which was recorded outside", stream.number,
-        event.number);
+  TESSERA_CHECK(event.recorded, "s{} waits for e{}, which nobody recorded", stream.number,
+                event.number);
+  TESSERA_CHECK(stream.capture == 0 || event.capture == stream.capture,
+                "s{} is captured and waits for e{}, which was recorded outside", stream.number,
+                event.number);
   if (event.capture != 0 && state_.capturing.count(event.capture) != 0)
     stream.capture = event.capture;
   for (const auto& [other, at] : event.clock)
@@ -282,7 +285,7 @@ void EmulatedKernels::launch(const CudaLaunch& launch, CudaStream s) {
 void EmulatedGraphs::begin_capture(CudaStream s) {
   const std::lock_guard lock(state_.mutex);
   Stream& stream = *reinterpret_cast<Stream*>(s);
-  check(stream.capture == 0, "a capture in a capture");
+  TESSERA_CHECK(stream.capture == 0, "a capture in a capture");
   stream.capture = ++captured_;
   state_.capturing[captured_];
   ++state_.counts.captures;
@@ -292,12 +295,12 @@ CudaGraph EmulatedGraphs::end_capture(CudaStream s) {
   const std::lock_guard lock(state_.mutex);
   Stream& stream = *reinterpret_cast<Stream*>(s);
   const int number = stream.capture;
-  check(number != 0, "the end of a capture that has not begun");
+  TESSERA_CHECK(number != 0, "the end of a capture that has not begun");
   for (auto& other : state_.streams) {
     if (other->capture != number || other.get() == &stream) continue;
     const auto last = other->clock.find(other->number);
-    check(last == other->clock.end() || stream.clock[other->number] >= last->second,
-          "s{} took part in a capture and was not joined again", other->number);
+    TESSERA_CHECK(last == other->clock.end() || stream.clock[other->number] >= last->second,
+                  "s{} took part in a capture and was not joined again", other->number);
     other->capture = 0;
   }
   stream.capture = 0;

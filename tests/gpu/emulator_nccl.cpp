@@ -31,12 +31,13 @@ struct EmulatedNccl::Group {
     std::map<int, Call>& all = calls[number];
     all[rank] = call;
     const auto& [first, model] = *all.begin();
-    check(call.kind == model.kind && call.in_count == model.in_count && call.dtype == model.dtype &&
-              call.combiner == model.combiner,
-          "collective {} of a group: {} elements of {} on rank {}, {} of {} on rank {}, or not the "
-          "same collective",
-          number, model.in_count, to_string(model.dtype), first, call.in_count,
-          to_string(call.dtype), rank);
+    TESSERA_CHECK(
+        call.kind == model.kind && call.in_count == model.in_count && call.dtype == model.dtype &&
+            call.combiner == model.combiner,
+        "collective {} of a group: {} elements of {} on rank {}, {} of {} on rank {}, or not the "
+        "same collective",
+        number, model.in_count, to_string(model.dtype), first, call.in_count, to_string(call.dtype),
+        rank);
     if (static_cast<int>(all.size()) < size) return false;
     make(all);
     calls.erase(number);
@@ -111,18 +112,18 @@ CudaGroup EmulatedNccl::join(const std::string& id, int rank, int size, double s
   const CudaGroup mine = begin_join(id, rank, size);
   const auto last = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!has_joined(mine)) {
-    check(std::chrono::steady_clock::now() < last, "ranks do not join an emulated group");
+    TESSERA_CHECK(std::chrono::steady_clock::now() < last, "ranks do not join an emulated group");
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   return mine;
 }
 
 void EmulatedNccl::begin_calls() {
-  check(!collecting, "calls of a group within calls of a group");
+  TESSERA_CHECK(!collecting, "calls of a group within calls of a group");
   collecting = true;
 }
 void EmulatedNccl::end_calls() {
-  check(collecting, "the end of calls that were not begun");
+  TESSERA_CHECK(collecting, "the end of calls that were not begun");
   collecting = false;
 }
 
@@ -152,7 +153,7 @@ void EmulatedNccl::abort(CudaGroup group) noexcept {
 
 void EmulatedNccl::call(CudaGroup g, const void* in, int64_t in_count, void* out, int64_t out_count,
                         DType dtype, Kind kind, Combiner combiner, CudaStream stream) {
-  check(collecting, "a call of a group outside of begin_calls() and end_calls()");
+  TESSERA_CHECK(collecting, "a call of a group outside of begin_calls() and end_calls()");
   Member& me = *reinterpret_cast<Member*>(g);
   if (const std::lock_guard lock(state_.mutex); me.aborted)
     state_.misuse("a call of a group that was aborted");

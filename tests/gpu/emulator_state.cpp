@@ -84,14 +84,14 @@ void EmulatorState::overwrite(const void* host, int64_t bytes, int stream, int64
 }
 
 void EmulatorState::check_unchanged(const Pending& p) {
-  check(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
-        "memory of the host changed before the copy of {} bytes on s{} had ended", p.content.size(),
-        p.stream);
+  TESSERA_CHECK(std::memcmp(p.host, p.content.data(), p.content.size()) == 0,
+                "memory of the host changed before the copy of {} bytes on s{} had ended",
+                p.content.size(), p.stream);
 }
 
 void EmulatorState::check_place(const Stream& stream) const {
-  check(stream.gpu == gpu_of_thread, "work for GPU {} by a thread that uses GPU {}", stream.gpu,
-        gpu_of_thread);
+  TESSERA_CHECK(stream.gpu == gpu_of_thread, "work for GPU {} by a thread that uses GPU {}",
+                stream.gpu, gpu_of_thread);
 }
 
 double EmulatorState::now() const {
@@ -123,9 +123,10 @@ void EmulatorState::order(Stream& stream, const Work& work) {
     for (const Access& a : accesses) {
       if (a.last <= first || last <= a.first || !(writes || a.writes)) continue;
       const auto known = stream.clock.find(a.stream);
-      check(a.stream == stream.number || (known != stream.clock.end() && known->second >= a.at),
-            "'{}' on s{} {} what '{}' on s{} {}, and nothing orders them", work.name, stream.number,
-            writes ? "writes" : "reads", a.name, a.stream, a.writes ? "writes" : "reads");
+      TESSERA_CHECK(
+          a.stream == stream.number || (known != stream.clock.end() && known->second >= a.at),
+          "'{}' on s{} {} what '{}' on s{} {}, and nothing orders them", work.name, stream.number,
+          writes ? "writes" : "reads", a.name, a.stream, a.writes ? "writes" : "reads");
     }
     if (writes) {
       std::erase_if(accesses, [&](const Access& a) { return a.first >= first && a.last <= last; });
@@ -214,10 +215,10 @@ void EmulatorState::finish(Stream& stream, int64_t entries) {
       if (const auto it = broken.find(stream.gpu); it != broken.end())
         std::rethrow_exception(it->second);
       if (stream.done >= entries) return;
-      check(!settings.stuck, "s{} never ends", stream.number);
+      TESSERA_CHECK(!settings.stuck, "s{} never ends", stream.number);
     }
-    check(std::chrono::steady_clock::now() < last,
-          "s{} waits for what does not come: other ranks, or their streams", stream.number);
+    TESSERA_CHECK(std::chrono::steady_clock::now() < last,
+                  "s{} waits for what does not come: other ranks, or their streams", stream.number);
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
@@ -243,11 +244,11 @@ void EmulatorState::check_memory(const Work& work, const CudaRange& range, int g
   }
   for (const auto& [block, held] : blocks) {
     if (first < block || last > block + held.bytes) continue;
-    check(held.gpu == gpu || settings.has_access, "{} on GPU {} touches memory of GPU {}",
-          work.name, gpu, held.gpu);
+    TESSERA_CHECK(held.gpu == gpu || settings.has_access, "{} on GPU {} touches memory of GPU {}",
+                  work.name, gpu, held.gpu);
     return;
   }
-  check(false, "{} touches memory that is not the GPU's", work.name);
+  TESSERA_CHECK(false, "{} touches memory that is not the GPU's", work.name);
 }
 
 }  // namespace tessera::test

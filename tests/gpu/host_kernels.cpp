@@ -53,7 +53,7 @@ uint64_t hash_of_header(const fs::path& path, const std::vector<fs::path>& folde
     }
     const auto in = std::find_if(folders.begin(), folders.end(),
                                  [&](const fs::path& f) { return fs::exists(f / name); });
-    check(in != folders.end(), "{} includes {}, which is nowhere", path.string(), name);
+    TESSERA_CHECK(in != folders.end(), "{} includes {}, which is nowhere", path.string(), name);
     hash = hash_of_header(*in / name, folders, seen, hash);
   }
   return hash;
@@ -86,7 +86,7 @@ class WorkFolder {
  public:
   explicit WorkFolder(const fs::path& in) : path_((in / "work-XXXXXX").string()) {
     fs::create_directories(in);
-    check(mkdtemp(path_.data()) != nullptr, "no folder for kernels: {}", path_);
+    TESSERA_CHECK(mkdtemp(path_.data()) != nullptr, "no folder for kernels: {}", path_);
   }
   WorkFolder(const WorkFolder&) = delete;
   ~WorkFolder() {
@@ -100,7 +100,7 @@ class WorkFolder {
 };
 
 void run_shell(const std::string& command) {
-  check(std::system(command.c_str()) != -1, "no shell to run the compiler in");
+  TESSERA_CHECK(std::system(command.c_str()) != -1, "no shell to run the compiler in");
 }
 
 std::string library_name(const std::string& content) {
@@ -236,12 +236,12 @@ void KeptKernels::compile(const std::vector<Kernel*>& kernels) {
     for (size_t k = f; k < kernels.size(); k += files) {
       fs::create_symlink(name, work.path() / kernels[k]->key);
       fs::rename(work.path() / kernels[k]->key, folder_ / kernels[k]->key);
-      check(load(*kernels[k]), "a generated kernel cannot be loaded from {}",
-            (folder_ / name).string());
+      TESSERA_CHECK(load(*kernels[k]), "a generated kernel cannot be loaded from {}",
+                    (folder_ / name).string());
       ++compiled_;
     }
   }
-  check(errors.empty(), "generated kernels do not compile: {}", errors.substr(0, 3000));
+  TESSERA_CHECK(errors.empty(), "generated kernels do not compile: {}", errors.substr(0, 3000));
 }
 
 namespace {
@@ -258,7 +258,8 @@ bool has_ptx() { return ptx::can_compile(); }
 KernelsAs kernels_by_default() {
   const char* wanted = std::getenv("TESSERA_TEST_KERNELS");
   const std::string name = wanted == nullptr ? "c++" : wanted;
-  check(name == "c++" || name == "ptx", "TESSERA_TEST_KERNELS is '{}'; it may be c++ or ptx", name);
+  TESSERA_CHECK(name == "c++" || name == "ptx",
+                "TESSERA_TEST_KERNELS is '{}'; it may be c++ or ptx", name);
   return name == "ptx" ? KernelsAs::ptx : KernelsAs::cpp;
 }
 

@@ -37,7 +37,7 @@ class CountedTraffic {
     const bool came = news.wait_for(lock, std::chrono::duration<double>(seconds),
                                     [&] { return !box.empty() || !failure.empty(); });
     if (box.empty() && !failure.empty()) throw PeerFailure(ErrorKind::comm, failure);
-    check(came, "rank {} heard nothing of rank {}", channel.to, channel.from);
+    TESSERA_CHECK(came, "rank {} heard nothing of rank {}", channel.to, channel.from);
     Message message = std::move(box.front());
     box.pop_front();
     return message;
@@ -159,14 +159,14 @@ void unpack_from(const Collective& c, const Message& message, int ranks, int q) 
   const auto bytes = static_cast<size_t>(size_of(c.dtype));
   size_t at = 0;
   each_element(c, ranks, q, false, [&](int64_t element) {
-    check(at + bytes <= message.size(), "[{}] a message of {} bytes is too short",
-          to_string(c.kind), message.size());
+    TESSERA_CHECK(at + bytes <= message.size(), "[{}] a message of {} bytes is too short",
+                  to_string(c.kind), message.size());
     std::memcpy(static_cast<char*>(c.out) + static_cast<size_t>(element) * bytes,
                 message.data() + at, bytes);
     at += bytes;
   });
-  check(at == message.size(), "[{}] a message of {} bytes where {} are wanted", to_string(c.kind),
-        message.size(), at);
+  TESSERA_CHECK(at == message.size(), "[{}] a message of {} bytes where {} are wanted",
+                to_string(c.kind), message.size(), at);
 }
 
 /// What all ranks have of this rank's share, combined.
@@ -187,7 +187,7 @@ Message rows_for(const Collective& c, int q) {
 }
 void keep_rows(const Collective& c, const Message& rows, int q) {
   const auto bytes = static_cast<size_t>(c.post) * static_cast<size_t>(size_of(c.dtype));
-  check(rows.size() <= bytes, "{} bytes of rows in a block of {}", rows.size(), bytes);
+  TESSERA_CHECK(rows.size() <= bytes, "{} bytes of rows in a block of {}", rows.size(), bytes);
   char* const block = static_cast<char*>(c.out) + static_cast<size_t>(q) * bytes;
   std::fill(std::copy(rows.begin(), rows.end(), block), block + bytes, '\0');
 }
@@ -238,11 +238,11 @@ class CountedOperation final : public Operation {
       : seat_(std::move(seat)), collectives_(std::move(collectives)) {}
 
   void start() override {
-    check(!started_, "started twice without a wait");
+    TESSERA_CHECK(!started_, "started twice without a wait");
     started_ = true;
   }
   void wait() override {
-    check(started_, "waited for without a start");
+    TESSERA_CHECK(started_, "waited for without a start");
     started_ = false;
     for (size_t m = 0; m < collectives_.size(); ++m) {
       const Collective& c = collectives_[m];

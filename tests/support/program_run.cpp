@@ -62,7 +62,8 @@ void require_zero_padding(const Program& program, const Port& port, const Execut
     bool valid = true;
     for (size_t d = 0; d < index.size(); ++d) valid = valid && index[d] < slice.valid[d];
     const double x = held.at(i++);
-    check(valid || x == 0, "the padding of '{}' holds {} on rank {}", port.name, x, slice.rank);
+    TESSERA_CHECK(valid || x == 0, "the padding of '{}' holds {} on rank {}", port.name, x,
+                  slice.rank);
   });
 }
 

@@ -338,7 +338,7 @@ int64_t resolve(double index, int64_t size, const std::string& rule) {
   const int64_t i = static_cast<int64_t>(index);
   if (rule == "clamp") return std::clamp<int64_t>(i, 0, size - 1);
   if (i >= 0 && i < size) return i;
-  check(rule != "error", "index {} is outside of 0 .. {}", i, size - 1);
+  TESSERA_CHECK(rule != "error", "index {} is outside of 0 .. {}", i, size - 1);
   return -1;
 }
 }  // namespace

@@ -121,7 +121,8 @@ bool is_close(int operands, const double* x) {
 
 Whole Reference::pointwise(const Node& node, const std::vector<Whole>& in, const Value& out) {
   auto it = formulas().find(node.op->name);
-  check(it != formulas().end(), "the reference has no formula for the op '{}'", node.op->name);
+  TESSERA_CHECK(it != formulas().end(), "the reference has no formula for the op '{}'",
+                node.op->name);
   Whole result = empty(out.shape);
   std::vector<std::vector<int64_t>> strides;
   for (const Whole& x : in) strides.push_back(x.strides_over(result.dims));

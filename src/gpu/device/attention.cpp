@@ -80,7 +80,7 @@ std::unique_ptr<Kernel> GpuAttention::bind(const KernelArgs& args, std::string& 
       why = "an operand does not begin at a multiple of 16 bytes";
   }
   if (!why.empty()) return nullptr;
-  check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
+  TESSERA_CHECK(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
   const CudaAttention made = library_->prepare(attend_of(plan), plan.library, why);
   if (made == nullptr) {
     why = fmt::format("cuDNN has no attention for it ({})", why);

@@ -71,7 +71,7 @@ std::unique_ptr<Kernel> GpuConvolutions::bind(const KernelArgs& args, std::strin
     const cuda::ConvCopy& copy = plan.copies[side];
     kernel->at_[operand] = there.data;
     if (!copy.used) continue;
-    check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
+    TESSERA_CHECK(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
     TensorArg here = there;
     here.strides = copy.to;
     here.data = kernel->at_[operand] = static_cast<char*>(args.workspace) + copy.offset;

@@ -129,7 +129,7 @@ std::string GemmAutotune::agreed(const std::string& problem, const std::string& 
   if (gpu_.world.rank() == 0) choice = choose();
   if (gpu_.world.size() > 1) {
     std::string text = library + "\n" + choice;
-    check(text.size() < kText, "the choice of an algorithm is {} bytes long", text.size());
+    TESSERA_CHECK(text.size() < kText, "the choice of an algorithm is {} bytes long", text.size());
     text.resize(kText);
     Collective send;
     send.kind = CollectiveKind::broadcast;

@@ -55,7 +55,7 @@ std::function<void()> GpuGraphs::capture(const std::function<void()>& work) {
     return {};
   }
   return [this, number = graphs_.size() - 1] {
-    check(graphs_[number] != nullptr, "a graph that was released is replayed");
+    TESSERA_CHECK(graphs_[number] != nullptr, "a graph that was released is replayed");
     gpu_.api.graphs().launch(graphs_[number], streams_.compute());
   };
 }

@@ -30,7 +30,7 @@ void GpuKernels::allocate() {
 CudaLaunch GpuKernels::make_launch(const cuda::Source& source, const KernelArgs& args) {
   CudaLaunch launch;
   if (source.blocks == 0) return launch;
-  check(source.blocks < (int64_t{1} << 31), "a kernel of {} blocks", source.blocks);
+  TESSERA_CHECK(source.blocks < (int64_t{1} << 31), "a kernel of {} blocks", source.blocks);
   launch.kernel = gpu_.api.kernels().load(source.text);
   launch.blocks = source.blocks;
   launch.threads = source.threads;
@@ -56,7 +56,7 @@ CudaLaunch GpuKernels::make_launch(const cuda::Source& source, const KernelArgs&
         may_fault_ = true;
         break;
       case cuda::Word::Kind::workspace:
-        check(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
+        TESSERA_CHECK(args.workspace != nullptr, "[{}] has no workspace", args.step->origin.name);
         address = args.workspace;
         launch.writes.push_back({args.workspace, word.number});
         break;
@@ -103,15 +103,15 @@ void GpuKernels::send_scalars(const int64_t* scalars, size_t count) {
 }
 
 void GpuKernels::set_scalars(const int64_t* scalars, size_t count) {
-  check(count <= kMostScalars, "{} run-time scalars; at most {} are supported", count,
-        kMostScalars);
+  TESSERA_CHECK(count <= kMostScalars, "{} run-time scalars; at most {} are supported", count,
+                kMostScalars);
   if (sent_.size() == count && std::equal(scalars, scalars + count, sent_.begin())) return;
   sent_.assign(scalars, scalars + count);
   send_scalars(scalars, count);
 }
 
 void GpuKernels::set_scalar(size_t index, int64_t value) {
-  check(index < sent_.size(), "scalar {} of {} is set", index, sent_.size());
+  TESSERA_CHECK(index < sent_.size(), "scalar {} of {} is set", index, sent_.size());
   sent_[index] = value;
   CudaLaunch launch;
   launch.kernel = gpu_.api.kernels().load(

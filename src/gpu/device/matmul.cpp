@@ -174,7 +174,8 @@ void add_calls(MatmulKernel& kernel, GpuKernels& kernels, const KernelArgs& args
   for (size_t x = 0; x < 3; ++x) {
     const cuda::Packed& packed = plan.packed[x];
     if (!packed.used) continue;
-    check(args.workspace != nullptr, "contract needs {} bytes of workspace", plan.workspace);
+    TESSERA_CHECK(args.workspace != nullptr, "contract needs {} bytes of workspace",
+                  plan.workspace);
     TensorArg there = matrices.operand(x), here = there;
     here.data = matrices.first(x);
     there.sizes = here.sizes = packed.sizes;
@@ -228,8 +229,8 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   cuda::Epilogue epilogue;
   if (!step.pointwise.code.empty() || step.attrs.has("sums")) {
     const std::optional<cuda::Epilogue> found = cuda::find_epilogue(step);
-    check(found.has_value(), "[{}] is not a matmul with an epilogue that a GPU has",
-          step.origin.name);
+    TESSERA_CHECK(found.has_value(), "[{}] is not a matmul with an epilogue that a GPU has",
+                  step.origin.name);
     epilogue = *found;
   }
   std::vector<MatmulWay> ways;

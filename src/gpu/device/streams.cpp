@@ -8,10 +8,10 @@ GpuStreams::GpuStreams(const RankGpu& gpu) : gpu_(gpu), api_(gpu.api.streams()) 
   const CudaLoan& loan = gpu_.options.loan;
   if (loan.has_stream) {
     const std::string why = api_.why_not_adopted(loan.stream);
-    require(why.empty(),
-            "[adopt_cuda] rank {} cannot work with its stream on {}: {}; make one with "
-            "cudaStreamCreate after cudaSetDevice({}), or give none for the default stream",
-            gpu_.world.rank(), gpu_.name(), why, gpu_.number);
+    TESSERA_REQUIRE(why.empty(),
+                    "[adopt_cuda] rank {} cannot work with its stream on {}: {}; make one with "
+                    "cudaStreamCreate after cudaSetDevice({}), or give none for the default stream",
+                    gpu_.world.rank(), gpu_.name(), why, gpu_.number);
     lent_ = make_event();
     led_ = make_event();
   }
@@ -27,10 +27,11 @@ CudaEvent GpuStreams::make_event() {
 void GpuStreams::follow_loan() {
   const CudaLoan& loan = gpu_.options.loan;
   if (!loan.has_stream) return;
-  require(!api_.is_capturing(loan.stream),
-          "[adopt_cuda] the stream lent to rank {} on {} is being captured, and a Session's step "
-          "cannot be part of that: it has graphs of its own; end the capture before the call",
-          gpu_.world.rank(), gpu_.name());
+  TESSERA_REQUIRE(
+      !api_.is_capturing(loan.stream),
+      "[adopt_cuda] the stream lent to rank {} on {} is being captured, and a Session's step "
+      "cannot be part of that: it has graphs of its own; end the capture before the call",
+      gpu_.world.rank(), gpu_.name());
   api_.record(lent_, loan.stream);
   api_.wait(compute_, lent_);
 }

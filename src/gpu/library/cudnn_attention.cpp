@@ -288,7 +288,7 @@ bool tessera_cuda_attend(const tessera::CudaAttend& attend, const std::string& g
   using namespace tessera::cuda;
   try {
     static const Cudnn dnn;
-    tessera::check(dnn.why_not.empty(), "{}", dnn.why_not);
+    TESSERA_CHECK(dnn.why_not.empty(), "{}", dnn.why_not);
     Nodes nodes(dnn);
     const Node described = nodes.make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
     nodes.set(described, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, gpu.data(), gpu.size());

@@ -85,30 +85,32 @@ const std::vector<std::pair<std::string, int>>& choices_of(const OptionField& fi
 nn::TransformerOptions finish(NamedOptions named) {
   nn::TransformerOptions& o = named.model;
   if (o.heads.d_head == 0) {
-    require(o.d_model % o.heads.count == 0,
-            "heads.count {} does not divide d_model {}; give heads.d_head", o.heads.count,
-            o.d_model);
+    TESSERA_REQUIRE(o.d_model % o.heads.count == 0,
+                    "heads.count {} does not divide d_model {}; give heads.d_head", o.heads.count,
+                    o.d_model);
     o.heads.d_head = o.d_model / o.heads.count;
   }
   o.learned_positions = o.positions > 0;
   o.weighted = !o.causal;
   if (o.encoder_layers > 0) o.target_length = o.length;
-  require(o.relative_buckets % 4 == 0 &&
-              (o.relative_buckets == 0 || o.relative_distance > o.relative_buckets / 2),
-          "relative.buckets {} is a multiple of 4, and relative.distance {} more than its half",
-          o.relative_buckets, o.relative_distance);
+  TESSERA_REQUIRE(
+      o.relative_buckets % 4 == 0 &&
+          (o.relative_buckets == 0 || o.relative_distance > o.relative_buckets / 2),
+      "relative.buckets {} is a multiple of 4, and relative.distance {} more than its half",
+      o.relative_buckets, o.relative_distance);
   nn::SpanOptions& span = o.spans[0];
   span.rotary = named.rotary;
   span.window = named.window;
   if (named.windows.empty()) return o;
-  require(std::ssize(named.windows) == o.layers, "layers_with_window has {} entries for {} layers",
-          named.windows.size(), o.layers);
+  TESSERA_REQUIRE(std::ssize(named.windows) == o.layers,
+                  "layers_with_window has {} entries for {} layers", named.windows.size(),
+                  o.layers);
   o.spans = {span, span};
   o.spans[0].window = 0;
   o.pattern.clear();
   for (const bool has_window : named.windows) {
-    require(!has_window || named.window > 0,
-            "layers_with_window has a layer with a window, but window is 0");
+    TESSERA_REQUIRE(!has_window || named.window > 0,
+                    "layers_with_window has a layer with a window, but window is 0");
     o.pattern.push_back(has_window ? 1 : 0);
   }
   return o;

@@ -173,8 +173,8 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
 /// The slice of a view that belongs to the current iteration.
 View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int counter) {
   View slice = std::move(whole);
-  check(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
-        build_.program().buffers[slice.buffer].name);
+  TESSERA_CHECK(slice.shift.scalar < 0, "a view of '{}' depends on two counters",
+                build_.program().buffers[slice.buffer].name);
   slice.shift.scalar = counter;
   slice.shift.scalar_factor = slice.strides[dim];
   if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only

@@ -146,10 +146,11 @@ class MicrobatchPipeline {
     ++passes_;
     stages_ = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
     is_interleaved_ = is_interleaved_ || layers.chunk >= 0;
-    require(is_1f1b_ || layers.chunk < 0,
-            "layout rule '{}': {} chunks of layers a stage need pipeline_schedule=1f1b, which "
-            "interleaves them; gpipe has one chunk a stage: write the rule without '*{}' ({})",
-            layers.stage_rule, layers.chunks, layers.chunks, node.origin.source);
+    TESSERA_REQUIRE(
+        is_1f1b_ || layers.chunk < 0,
+        "layout rule '{}': {} chunks of layers a stage need pipeline_schedule=1f1b, which "
+        "interleaves them; gpipe has one chunk a stage: write the rule without '*{}' ({})",
+        layers.stage_rule, layers.chunks, layers.chunks, node.origin.source);
     for (size_t i = 0; i < layers.carries.size(); ++i) {
       const FlowValue carry = flow_.values[static_cast<size_t>(node.out[i])];
       layers.arrivals.push_back(flow_.add_value(carry));

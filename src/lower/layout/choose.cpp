@@ -238,7 +238,7 @@ Choice choose(const OpSite& site, const RuleLayouts& rule_layouts, Resharder& re
     while (k > 0 && ++pick[k - 1] == static_cast<int>(axes[k - 1].factors.size())) pick[--k] = 0;
     if (k == 0) break;
   }
-  check(found, "[{}] has no way to be computed", site.call.op.name);
+  TESSERA_CHECK(found, "[{}] has no way to be computed", site.call.op.name);
   return best;
 }
 

@@ -69,10 +69,10 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
     Rule rule{source, {}};
     for (const std::string& name : source.axes) {
       const int axis = mesh_.find(name);
-      require(axis >= 0, "layout rule '{}': mesh '{}' has no axis '{}'{}", source.text,
-              mesh_.to_string(), name, suggestion(name, mesh_.names()));
-      require(std::find(rule.axes.begin(), rule.axes.end(), axis) == rule.axes.end(),
-              "layout rule '{}' names axis '{}' twice", source.text, name);
+      TESSERA_REQUIRE(axis >= 0, "layout rule '{}': mesh '{}' has no axis '{}'{}", source.text,
+                      mesh_.to_string(), name, suggestion(name, mesh_.names()));
+      TESSERA_REQUIRE(std::find(rule.axes.begin(), rule.axes.end(), axis) == rule.axes.end(),
+                      "layout rule '{}' names axis '{}' twice", source.text, name);
       if (mesh_.axes()[axis].size > 1) rule.axes.push_back(axis);
     }
     bool matches = source.scope.empty() && known.count(source.dim);
@@ -80,21 +80,23 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
       if (matches) break;
       matches = v.shape.has(source.dim) && glob_match(source.scope, v.name);
     }
-    require(matches || source.optional,
-            "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}{}",
-            source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'",
-            source.dim, source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names),
-            is_part_of_name(graph, source)
-                ? "; a rule names dims, and dots separate them: write @/NAME/ dim:axis for the "
-                  "dims of tensors whose names are like NAME"
-            : source.dim == "stage" || source.dim == "stages"
-                ? "; stages are the ranks along the axis of the layers: layers:AXIS"
-                : "");
+    TESSERA_REQUIRE(
+        matches || source.optional,
+        "layout rule '{}': no tensor{} has a dim '{}' (write '{}?' if it may be absent){}{}",
+        source.text, source.scope.empty() ? "" : " named like '" + source.scope + "'", source.dim,
+        source.dim, known.count(source.dim) ? "" : suggestion(source.dim, names),
+        is_part_of_name(graph, source)
+            ? "; a rule names dims, and dots separate them: write @/NAME/ dim:axis for the "
+              "dims of tensors whose names are like NAME"
+        : source.dim == "stage" || source.dim == "stages"
+            ? "; stages are the ranks along the axis of the layers: layers:AXIS"
+            : "");
     for (const Rule& other : rules_) {
-      require(other.source.dim != source.dim || other.source.scope != source.scope ||
-                  other.source.purpose != source.purpose || other.source.axes == source.axes,
-              "layout rules '{}' and '{}' disagree about dim '{}'; join axes with '+'",
-              other.source.text, source.text, source.dim);
+      TESSERA_REQUIRE(other.source.dim != source.dim || other.source.scope != source.scope ||
+                          other.source.purpose != source.purpose ||
+                          other.source.axes == source.axes,
+                      "layout rules '{}' and '{}' disagree about dim '{}'; join axes with '+'",
+                      other.source.text, source.text, source.dim);
     }
     rules_.push_back(std::move(rule));
   }
@@ -131,12 +133,13 @@ void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) con
   for (const Value& v : graph.values()) {
     if (v.shape.has(rule.source.dim)) size = std::max(size, v.shape.dim(rule.source.dim).size);
   }
-  require(size >= 2 * slices,
-          "layout rule '{0}': '*2' is for a dim along which work grows, as that of causal "
-          "attention without a window does along its queries, and '{1}' of {2} is too short for "
-          "two intervals on each of {3} ranks; make it {4} or longer, or write the rule without "
-          "'*2'",
-          rule.source.text, rule.source.dim, size, slices, 2 * slices);
+  TESSERA_REQUIRE(
+      size >= 2 * slices,
+      "layout rule '{0}': '*2' is for a dim along which work grows, as that of causal "
+      "attention without a window does along its queries, and '{1}' of {2} is too short for "
+      "two intervals on each of {3} ranks; make it {4} or longer, or write the rule without "
+      "'*2'",
+      rule.source.text, rule.source.dim, size, slices, 2 * slices);
   fail(ErrorKind::usage,
        "layout rule '{0}': no op has more work towards the end of '{1}', so '*2' has nothing to "
        "even out; only causal attention without a window has, along its queries. Write the rule "
@@ -149,16 +152,18 @@ void RuleLayouts::check_intervals(const Graph& graph) const {
     const int64_t intervals = rule.source.intervals;
     if (intervals == 1 || rule.axes.empty()) continue;
     if (counts_layers(graph, rule.source.dim)) {
-      require(rule.axes.size() == 1,
-              "layout rule '{}': layers over several axes have no stages, and so no chunks; give "
-              "'{}' one axis, or write the rule without '*{}'",
-              rule.source.text, rule.source.dim, intervals);
+      TESSERA_REQUIRE(
+          rule.axes.size() == 1,
+          "layout rule '{}': layers over several axes have no stages, and so no chunks; give "
+          "'{}' one axis, or write the rule without '*{}'",
+          rule.source.text, rule.source.dim, intervals);
       continue;
     }
-    require(intervals == 2 || rule.source.optional,
-            "layout rule '{}': '*2' gives each rank two intervals of '{}' with the same work; only "
-            "repeated layers have other numbers of them, the chunks of a stage",
-            rule.source.text, rule.source.dim);
+    TESSERA_REQUIRE(
+        intervals == 2 || rule.source.optional,
+        "layout rule '{}': '*2' gives each rank two intervals of '{}' with the same work; only "
+        "repeated layers have other numbers of them, the chunks of a stage",
+        rule.source.text, rule.source.dim);
     if (!rule.source.optional) require_growing_work(graph, rule);
   }
 }
@@ -235,9 +240,9 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
 int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {
   int64_t size = padded(dim);
   for (int axis : axes) {
-    check(size % mesh_.axes()[axis].size == 0,
-          "dim '{}' of padded size {} is split over axis '{}' of size {}", dim.name, padded(dim),
-          mesh_.axes()[axis].name, mesh_.axes()[axis].size);
+    TESSERA_CHECK(size % mesh_.axes()[axis].size == 0,
+                  "dim '{}' of padded size {} is split over axis '{}' of size {}", dim.name,
+                  padded(dim), mesh_.axes()[axis].name, mesh_.axes()[axis].size);
     size /= mesh_.axes()[axis].size;
   }
   return size;

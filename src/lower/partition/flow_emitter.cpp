@@ -46,7 +46,7 @@ int FlowEmitter::reduced(int value, const Origin& origin) {
 
 int FlowEmitter::operand(const Frame& frame, int value, Purpose consumer) {
   const int flow = frame.env[value];
-  check(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
+  TESSERA_CHECK(flow >= 0, "value '{}' is used before it is made", frame.graph.value(value).name);
   if (&frame.graph != &model_ || consumer != Purpose::none) return flow;
   if (!model_.find_stored(value) && model_.producer(value).op != &kLoopSlice) return flow;
   return move(flow, layouts_.rule_layout(frame, value), frame.origin(frame.graph.producer(value)));
@@ -106,7 +106,7 @@ void FlowEmitter::count_once(const Frame& frame, const Node& node, const Choice&
   if (partial == 0) return;
   // A cast is linear if it widens; only such casts get partial operands.
   const uint32_t set = node.op->converts ? 1u : linear_in(*node.op, partial);
-  check(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
+  TESSERA_CHECK(set != 0, "[{}] got a partial operand in which it is not linear", node.op->name);
   for (size_t i = 0; i < in.size(); ++i) {
     if (!(set >> i & 1)) continue;
     FlowNode flow;

@@ -70,10 +70,11 @@ class Partitioner {
     walk(frame);
     emit_.set_recompute_group(0);
     for (const Tensor& t : spec.outputs) {
-      require(graph_.producer(t.id()).loop < 0,
-              "function '{}' returns '{}', which is made by each iteration of a loop; return it "
-              "from the iterations as a carry, stacked or summed ({})",
-              spec.name, t.name(), graph_.producer(t.id()).at.to_string());
+      TESSERA_REQUIRE(
+          graph_.producer(t.id()).loop < 0,
+          "function '{}' returns '{}', which is made by each iteration of a loop; return it "
+          "from the iterations as a carry, stacked or summed ({})",
+          spec.name, t.name(), graph_.producer(t.id()).at.to_string());
       emit_.function().outputs.emplace_back(t.name(), emit_.operand(frame, t.id(), Purpose::none));
     }
     for (const Update& u : updates_of(graph_, spec)) finish_update(frame, u.stored, u.value);

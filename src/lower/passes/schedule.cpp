@@ -107,7 +107,7 @@ class Scheduler {
     if (function_.first_update == static_cast<int>(function_.steps.size()))
       stores_ = static_cast<int>(compute_.size());
     for (const Bucket& e : buckets_)
-      check(e.end <= stores_, "bucket {} takes part in the stores", e.wait.number);
+      TESSERA_CHECK(e.end <= stores_, "bucket {} takes part in the stores", e.wait.number);
   }
 
   bool is_counted(int buffer) const {

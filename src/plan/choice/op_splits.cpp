@@ -156,7 +156,7 @@ std::vector<OpSplit> OpSplits::ways(const Site& site) {
     while (k > 0 && ++pick[k - 1] == choices) pick[--k] = 0;
     if (k == 0) break;
   }
-  check(!ways.empty(), "[{}] has no way to be computed", site.op.name);
+  TESSERA_CHECK(!ways.empty(), "[{}] has no way to be computed", site.op.name);
   return ways;
 }
 

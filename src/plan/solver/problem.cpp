@@ -26,36 +26,38 @@ void count(int64_t cost, Evaluation& e) {
 
 void check_costs(const std::vector<int64_t>& costs, const char* what, size_t index) {
   for (const int64_t c : costs)
-    require(c >= 0, "[solve] {} {} has the negative cost {}; costs are 0 or more", what, index, c);
+    TESSERA_REQUIRE(c >= 0, "[solve] {} {} has the negative cost {}; costs are 0 or more", what,
+                    index, c);
 }
 
 void check_node(const Problem& problem, size_t v) {
   const Node& node = problem.nodes[v];
-  require(!node.cost.empty(), "[solve] node {} has no strategy; every node needs one", v);
-  require(node.usage.empty() || node.usage.size() == node.cost.size(),
-          "[solve] node {} has {} costs and {} usages; every strategy has one of each", v,
-          node.cost.size(), node.usage.size());
+  TESSERA_REQUIRE(!node.cost.empty(), "[solve] node {} has no strategy; every node needs one", v);
+  TESSERA_REQUIRE(node.usage.empty() || node.usage.size() == node.cost.size(),
+                  "[solve] node {} has {} costs and {} usages; every strategy has one of each", v,
+                  node.cost.size(), node.usage.size());
   for (const int64_t u : node.usage) {
-    require(u >= 0 && u < (int64_t{1} << 50),
-            "[solve] node {} uses {} bytes; a usage is at least 0 and less than 2^50", v, u);
+    TESSERA_REQUIRE(u >= 0 && u < (int64_t{1} << 50),
+                    "[solve] node {} uses {} bytes; a usage is at least 0 and less than 2^50", v,
+                    u);
   }
 }
 
 void check_edge(const Problem& problem, size_t e) {
   const Edge& edge = problem.edges[e];
-  require(!edge.nodes.empty(), "[solve] edge {} joins no nodes", e);
+  TESSERA_REQUIRE(!edge.nodes.empty(), "[solve] edge {} joins no nodes", e);
   size_t entries = 1;
   for (const int v : edge.nodes) {
-    require(v >= 0 && v < static_cast<int>(problem.nodes.size()),
-            "[solve] edge {} joins node {}, but there are {} nodes, counted from 0", e, v,
-            problem.nodes.size());
+    TESSERA_REQUIRE(v >= 0 && v < static_cast<int>(problem.nodes.size()),
+                    "[solve] edge {} joins node {}, but there are {} nodes, counted from 0", e, v,
+                    problem.nodes.size());
     entries *= problem.nodes[v].cost.size();
-    require(entries <= (size_t{1} << 28), "[solve] edge {} has a table of more than 2^28 entries",
-            e);
+    TESSERA_REQUIRE(entries <= (size_t{1} << 28),
+                    "[solve] edge {} has a table of more than 2^28 entries", e);
   }
-  require(entries == edge.cost.size(),
-          "[solve] edge {} has {} costs, but its nodes have {} combinations of strategies", e,
-          edge.cost.size(), entries);
+  TESSERA_REQUIRE(entries == edge.cost.size(),
+                  "[solve] edge {} has {} costs, but its nodes have {} combinations of strategies",
+                  e, edge.cost.size(), entries);
 }
 
 }  // namespace
@@ -80,8 +82,9 @@ Evaluation evaluate(const Problem& problem, const std::vector<int>& choice) {
 }
 
 void check(const Problem& problem) {
-  require(!problem.limit || *problem.limit >= 0,
-          "[solve] the usage limit is {}; it is 0 or more, or left out", problem.limit.value_or(0));
+  TESSERA_REQUIRE(!problem.limit || *problem.limit >= 0,
+                  "[solve] the usage limit is {}; it is 0 or more, or left out",
+                  problem.limit.value_or(0));
   for (size_t v = 0; v < problem.nodes.size(); ++v) {
     check_node(problem, v);
     check_costs(problem.nodes[v].cost, "node", v);

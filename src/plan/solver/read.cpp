@@ -43,7 +43,8 @@ std::string read_all(const std::string& path) {
 }
 
 const json& part(const json& of, const char* key) {
-  require(of.is_object() && of.contains(key), "[solve] there is no '{}' where one belongs", key);
+  TESSERA_REQUIRE(of.is_object() && of.contains(key), "[solve] there is no '{}' where one belongs",
+                  key);
   return of.at(key);
 }
 
@@ -76,19 +77,21 @@ Problem convert(const json& root) {
   problem.name = p.value("name", "");
   const Lists intervals = lists(nodes, "intervals", "intervals"),
               costs = lists(nodes, "costs", "costs"), usages = lists(nodes, "usages", "usages");
-  require(costs.size() == intervals.size() && usages.size() == costs.size(),
-          "[solve] there are {} intervals, {} costs and {} usages; every node has one of each",
-          intervals.size(), costs.size(), usages.size());
+  TESSERA_REQUIRE(
+      costs.size() == intervals.size() && usages.size() == costs.size(),
+      "[solve] there are {} intervals, {} costs and {} usages; every node has one of each",
+      intervals.size(), costs.size(), usages.size());
   for (size_t v = 0; v < costs.size(); ++v) {
-    require(intervals[v].size() == 2, "[solve] the interval of node {} has {} numbers instead of 2",
-            v, intervals[v].size());
+    TESSERA_REQUIRE(intervals[v].size() == 2,
+                    "[solve] the interval of node {} has {} numbers instead of 2", v,
+                    intervals[v].size());
     problem.nodes.push_back({costs[v], usages[v], intervals[v][0], intervals[v][1]});
   }
   const json& edges = part(p, "edges");
   const Lists ends = lists(edges, "nodes", "nodes of edges");
   Lists tables = lists(edges, "costs", "costs of edges");
-  require(ends.size() == tables.size(), "[solve] there are {} edges and {} tables of costs",
-          ends.size(), tables.size());
+  TESSERA_REQUIRE(ends.size() == tables.size(), "[solve] there are {} edges and {} tables of costs",
+                  ends.size(), tables.size());
   for (size_t e = 0; e < ends.size(); ++e) {
     problem.edges.push_back({{}, std::move(tables[e])});
     for (const int64_t end : ends[e])
@@ -106,8 +109,8 @@ Problem convert(const json& root) {
 
 Problem read_problem(const std::string& path) {
   const std::string text = read_all(path);
-  require(nesting_of(text) <= kMostNesting, "[solve] '{}' nests more than {} brackets", path,
-          kMostNesting);
+  TESSERA_REQUIRE(nesting_of(text) <= kMostNesting, "[solve] '{}' nests more than {} brackets",
+                  path, kMostNesting);
   Problem problem;
   try {
     problem = convert(json::parse(text));

@@ -14,8 +14,8 @@ namespace {
 
 [[noreturn]] void fail_without_plan(const Problem& problem, const Reduction& reduction,
                                     const Found& found, double seconds) {
-  require(!found.impossible || found.near,
-          "[solve] nothing is allowed: every choice has a forbidden strategy or pair");
+  TESSERA_REQUIRE(!found.impossible || found.near,
+                  "[solve] nothing is allowed: every choice has a forbidden strategy or pair");
   std::string known;
   if (found.near) {
     const Evaluation e = evaluate(problem, reduction.expand(found.least_excess));
@@ -24,8 +24,8 @@ namespace {
   const std::string what = found.impossible
                                ? "no choice fits"
                                : fmt::format("in {:.0f} s no choice was found that fits", seconds);
-  require(!problem.limit, "[solve] {} into the usage limit of {} bytes{}", what, *problem.limit,
-          known);
+  TESSERA_REQUIRE(!problem.limit, "[solve] {} into the usage limit of {} bytes{}", what,
+                  *problem.limit, known);
   fail(ErrorKind::usage, "[solve] in {:.0f} s no choice was found in which nothing is forbidden",
        seconds);
 }
@@ -68,7 +68,8 @@ int64_t unscaled_bound(const Model& model, int64_t bound) {
 Solution solve_scaled(const Problem& problem, const Options& options) {
   const Clock clock(options.seconds);
   const Reduction reduction(problem);
-  require(reduction.infeasible().empty(), "[solve] nothing is allowed: {}", reduction.infeasible());
+  TESSERA_REQUIRE(reduction.infeasible().empty(), "[solve] nothing is allowed: {}",
+                  reduction.infeasible());
   const Model& model = reduction.model();
   Found found;
   Elimination elimination(model, options.entries);
@@ -115,8 +116,9 @@ Solution solve(const Problem& problem, const Options& options) {
   Options part = options;
   part.seconds = kFirst * options.seconds;
   const Solution first = solve_scaled(problem, part);
-  require(first.cost < std::numeric_limits<int64_t>::max(),
-          "[solve] the least cost that was found is 2^63 - 1 or more; divide all costs by 1024");
+  TESSERA_REQUIRE(
+      first.cost < std::numeric_limits<int64_t>::max(),
+      "[solve] the least cost that was found is 2^63 - 1 or more; divide all costs by 1024");
   if (first.optimal) return first;
   part.seconds = options.seconds - first.seconds;
   Solution s = solve_scaled(below(problem, first.cost), part);

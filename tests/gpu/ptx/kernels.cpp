@@ -139,7 +139,7 @@ class PtxKernels {
       threads.emplace_back(work);
     for (std::thread& t : threads) t.join();
     waiting_.clear();
-    for (const std::string& e : errors) check(e.empty(), "{}", e);
+    for (const std::string& e : errors) TESSERA_CHECK(e.empty(), "{}", e);
   }
 
   std::mutex mutex_;

@@ -56,9 +56,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
     return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult bad = check_capture(m, given, *stream); bad != CUDA_SUCCESS) return bad;
   const LaunchContents* contents = Machine::launched();
-  check(contents != nullptr, "a launch of which nobody said what memory it touches");
-  check(std::memcmp(args[0], contents->words.data(), 8 * contents->words.size()) == 0,
-        "a launch with other arguments than were given");
+  TESSERA_CHECK(contents != nullptr, "a launch of which nobody said what memory it touches");
+  TESSERA_CHECK(std::memcmp(args[0], contents->words.data(), 8 * contents->words.size()) == 0,
+                "a launch with other arguments than were given");
   if (++m.launches == m.settings.illegal_launch) {
     m.state.submit(given == nullptr ? reinterpret_cast<CudaStream>(stream)
                                     : reinterpret_cast<CudaStream>(given),

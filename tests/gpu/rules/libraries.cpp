@@ -47,12 +47,12 @@ void* find_symbol(const char* library, const char* symbol) {
 /// A copy of libtessera_cuda.so with variables of its own: the other one finds real libraries.
 void* open_copy() {
   std::string folder = (std::filesystem::temp_directory_path() / "tessera-rules-XXXXXX").string();
-  check(mkdtemp(folder.data()) != nullptr, "{} cannot be made", folder);
+  TESSERA_CHECK(mkdtemp(folder.data()) != nullptr, "{} cannot be made", folder);
   const std::string path = folder + "/libtessera_cuda.so";
   std::filesystem::copy_file(TESSERA_CUDA_LIBRARY, path);
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   std::filesystem::remove_all(folder);
-  check(library != nullptr, "{}", library == nullptr ? dlerror() : "");
+  TESSERA_CHECK(library != nullptr, "{}", library == nullptr ? dlerror() : "");
   return library;
 }
 
@@ -123,7 +123,7 @@ class Libraries final : public CudaApi {
     static void* const usual = open_copy();
     void* const library = emulated.state().settings.missing.empty() ? usual : open_copy();
     const auto open = reinterpret_cast<CudaOpenOn>(dlsym(library, "tessera_cuda_open_on"));
-    check(open != nullptr, "libtessera_cuda.so has no tessera_cuda_open_on");
+    TESSERA_CHECK(open != nullptr, "libtessera_cuda.so has no tessera_cuda_open_on");
     std::string why;
     opened_.reset(open(&find_symbol, why));
     if (opened_ == nullptr) fail(ErrorKind::unsupported, "no GPU can be used: {}", why);
