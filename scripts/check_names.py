@@ -7,7 +7,7 @@ import re
 import sys
 
 TYPE = re.compile(r"(?:template <[^>]*>\s*)?(?:struct|class|union|enum class|enum)\s+(?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{")
-OPENS = re.compile(r"(?:inline )?namespace ?([\w:]*) ?\{")
+OPENS = re.compile(r"(?:inline )?namespace ?(?:TESSERA_FILE )?([\w:]*) ?\{")  # TESSERA_FILE: a namespace of the file's own
 
 places = collections.defaultdict(list)
 for folder in ("src", "kernels", "collectives", "include", "tests", "benchmarks"):
