@@ -159,12 +159,6 @@ constexpr Framework kFrameworks[] = {
     {.match = "", .flash = true, .reruns = true, .overlaps = true, .zero = 1},
 };
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 }  // namespace
 
 Framework framework_of(const Run& run) {
@@ -176,7 +170,7 @@ Framework framework_of(const Run& run) {
   const auto says = [&](const char* word) { return system.find(word) != std::string::npos; };
   Framework result;
   for (const Framework& framework : kFrameworks) {
-    if (!says(framework.match) || !lower(run.gpu_kind).starts_with(framework.gpu)) continue;
+    if (!says(framework.match) || !lower_case(run.gpu_kind).starts_with(framework.gpu)) continue;
     result = framework;
     break;
   }
@@ -193,8 +187,14 @@ Framework framework_of(const Run& run) {
 }
 
 bool is_blackwell(const Run& run) {
-  const std::string gpu = lower(run.gpu_kind);
+  const std::string gpu = lower_case(run.gpu_kind);
   return gpu.starts_with("g") || gpu.starts_with("b");
+}
+
+std::string lower_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
 }
 
 }  // namespace tessera::runs

@@ -14,12 +14,6 @@ namespace tessera::runs {
 
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 constexpr double kNetworkShare = 0.9;    ///< of an adapter's rate, sustained
 constexpr double kUpdateBytes = 38;      ///< per parameter: read and written by Adam and clipping
 constexpr double kPersistentBytes = 18;  ///< per parameter: weights, gradients, state (2 + 4 + 12)
@@ -278,7 +272,7 @@ Prediction predict_with(const Run& run, const Framework& framework, const Machin
 }  // namespace
 
 Machine machine_of(const Run& run) {
-  const std::string kind = lower(run.gpu_kind);
+  const std::string kind = lower_case(run.gpu_kind);
   const auto has = [&](const char* word) { return kind.find(word) != std::string::npos; };
   std::string name;
   if (has("a100")) name = has("40") ? "a100-40gb" : "a100-80gb";
@@ -292,7 +286,7 @@ Machine machine_of(const Run& run) {
       "gb300; give one with --machine",
       run.gpu_kind);
   Machine machine = Machine::load(name);
-  const std::string source = lower(run.source);
+  const std::string source = lower_case(run.source);
   for (const char* unit : {"gbps", " gb/s per node"}) {
     const size_t at = source.find(unit);
     if (at == std::string::npos) continue;

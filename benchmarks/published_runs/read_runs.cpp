@@ -11,12 +11,6 @@ namespace tessera::runs {
 
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 /// The records of a CSV file with quoted fields ("" is a quote), each with the number of its first
 /// line.
 std::vector<std::pair<int, std::vector<std::string>>> records(const std::string& path) {
@@ -169,7 +163,7 @@ void check_sizes(const Record& record, const Run& r) {
 
 /// The number before " NeMo Container": 26.0201 for "26.02.01", 0 if there is none.
 double release_of(const std::string& source) {
-  const size_t end = lower(source).find(" nemo container");
+  const size_t end = lower_case(source).find(" nemo container");
   if (end == std::string::npos) return 0;
   size_t begin = end;
   while (begin > 0 && (std::isdigit(static_cast<unsigned char>(source[begin - 1])) != 0 ||
@@ -184,16 +178,16 @@ double release_of(const std::string& source) {
 }
 
 void read_words(const Record& record, Run& run) {
-  run.system = lower(record.text("system"));
+  run.system = lower_case(record.text("system"));
   run.model = record.text("model");
   run.gpu_kind = record.text("gpu_kind");
-  run.recompute = lower(record.text("recompute"));
-  run.dtype = lower(record.text("dtype"));
+  run.recompute = lower_case(record.text("recompute"));
+  run.dtype = lower_case(record.text("dtype"));
   run.source = record.text("source");
   if (run.recompute.empty()) run.recompute = "none";
   run.release = release_of(run.source);
-  run.normed = lower(run.model).starts_with("qwen3");
-  if (lower(run.model).starts_with("gpt oss") || lower(run.model).starts_with("gpt-oss"))
+  run.normed = lower_case(run.model).starts_with("qwen3");
+  if (lower_case(run.model).starts_with("gpt oss") || lower_case(run.model).starts_with("gpt-oss"))
     run.biased = true, run.window = 128;
 }
 
@@ -215,7 +209,7 @@ double hardware_flops(const Run& r) {
 }
 
 void read_time(const Record& record, Run& run) {
-  const std::string printed = lower(record.text("iter_s"));
+  const std::string printed = lower_case(record.text("iter_s"));
   run.ran_out = printed == "oom";
   if (run.ran_out) return;
   run.seconds = record.number("iter_s", 0, 0);
@@ -226,7 +220,7 @@ void read_time(const Record& record, Run& run) {
     run.seconds = flops / (static_cast<double>(run.gpus) * tflops * 1e12);
   }
   if (run.seconds == 0 && mfu > 0) {
-    const bool is_a100 = lower(run.gpu_kind).find("a100") != std::string::npos;
+    const bool is_a100 = lower_case(run.gpu_kind).find("a100") != std::string::npos;
     const double peak = is_a100 ? 312e12 : 989.5e12;
     run.seconds = model_flops(run) / (static_cast<double>(run.gpus) * mfu / 100 * peak);
   }

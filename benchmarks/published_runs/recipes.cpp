@@ -10,12 +10,6 @@ namespace tessera::runs {
 
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 constexpr double kNewest = 99;
 
 struct Recipe {
@@ -67,7 +61,7 @@ Experts experts_of(const Run& run) {
   result.unique = run.system.find("automodel") != std::string::npos;
   result.consecutive = result.unique;
   if (run.system.find("bridge") == std::string::npos) return result;
-  const std::string gpu = lower(run.gpu_kind), model = lower(run.model);
+  const std::string gpu = lower_case(run.gpu_kind), model = lower_case(run.model);
   const bool is_wide = gpu.starts_with("g");  // NVLink joins the hosts of a rack
   const double release = run.release > 0 ? run.release : kNewest - 1;
   // From 26.06 with MXFP8: a graph of the whole step, products with activation and conversion in

@@ -11,21 +11,15 @@ namespace tessera::runs {
 
 namespace {
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
-
 /// "a100" of "A100-80GB".
 std::string family(const Run& run) {
-  std::string kind = lower(run.gpu_kind);
+  std::string kind = lower_case(run.gpu_kind);
   return kind.substr(0, kind.find_first_of("-_ "));
 }
 
 /// True for rows that constants were fitted on.
 bool calibrates(const Run& run) {
-  const std::string source = lower(run.source);
+  const std::string source = lower_case(run.source);
   const bool vtrain = source.find("vtrain") != std::string::npos;
   const bool titan = source.find("torchtitan") != std::string::npos;
   if (source.find("megatron-bridge") != std::string::npos) {

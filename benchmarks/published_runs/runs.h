@@ -17,6 +17,9 @@
 
 namespace tessera::runs {
 
+/// ASCII letters in lower case.
+std::string lower_case(std::string text);
+
 /// One row of a file with the columns of data/published_runs (docs/how-to/simulating.md).
 struct Run {
   int line = 0;  ///< line of the file

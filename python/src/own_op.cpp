@@ -224,11 +224,12 @@ std::vector<Tensor> call_op(OwnOp& own, const std::vector<Tensor>& in) {
 }
 
 // These come and go on any thread: nanobind's std::function takes the interpreter's lock by itself.
-using Build = std::function<std::vector<Tensor>(std::shared_ptr<Graph>, std::vector<Tensor>)>;
+using BuildOutputs =
+    std::function<std::vector<Tensor>(std::shared_ptr<Graph>, std::vector<Tensor>)>;
 using Expect = std::function<testing::OpTest::Values(testing::OpTest::Values)>;
 
 testing::OpTest test_of(const std::string& name, const std::vector<testing::OpInput>& in,
-                        const Build& build, const Expect& expect,
+                        const BuildOutputs& build, const Expect& expect,
                         const std::vector<std::string>& types, double tolerance32,
                         double tolerance64) {
   testing::OpTest test;
@@ -287,9 +288,9 @@ void bind_own_ops(nb::module_& m) {
       .def("__repr__", &testing::OpReport::to_string);
   m.def(
       "test_op",
-      [](const std::string& name, const std::vector<testing::OpInput>& in, const Build& build,
-         const Expect& expect, const std::vector<std::string>& types, double tolerance32,
-         double tolerance64, const std::vector<std::string>& meshes) {
+      [](const std::string& name, const std::vector<testing::OpInput>& in,
+         const BuildOutputs& build, const Expect& expect, const std::vector<std::string>& types,
+         double tolerance32, double tolerance64, const std::vector<std::string>& meshes) {
         const testing::OpTest test =
             test_of(name, in, build, expect, types, tolerance32, tolerance64);
         testing::OpTestOptions options;
