@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kPlans = 4, kRounds = 3;
 constexpr size_t kTried = 16;     ///< rules per round
-constexpr double kNear = 1.2;     ///< plans this many times slower than the best are tried
+constexpr double kNearRules = 1.2;     ///< plans this many times slower than the best are tried
 constexpr double kWorth = 0.005;  ///< share of a plan's time or memory that a rule must save
 constexpr double kShare = 0.15;   ///< of the search's time limit, in addition to it
 constexpr double kRest = 0.3;     ///< of that limit, if the search leaves so much
@@ -48,7 +48,7 @@ std::vector<size_t> ScopedRules::plans_to_try() const {
   const std::vector<PricedCandidate>& all = found_.all();
   for (size_t i = 0; i < all.size(); ++i) {
     if (candidates_.has_stages(all[i].candidate.assignment)) continue;  // a loop, priced as one
-    const double most = memory_.fits(all[i].plan) ? kNear * plain_seconds_ : plain_seconds_;
+    const double most = memory_.fits(all[i].plan) ? kNearRules * plain_seconds_ : plain_seconds_;
     if (!found_.has_best() || all[i].plan.seconds <= most) order.push_back(i);
   }
   const auto rank = [&](size_t i) {
