@@ -379,8 +379,8 @@ class Grouped final : public Kernel {
 int64_t grouped_workspace(const Step& step) { return plan_grouped(step).at.bytes; }
 
 /// By tasks, if there are enough of them. Else by columns of the result's rows or matrices: every
-/// thread sorts and packs all rows.
-Sharing share_grouped(const Step& step, int threads) {
+/// part sorts and packs all rows.
+Sharing share_grouped(const Step& step, int) {
   const GroupedPlan plan = plan_grouped(step);
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
   const View& out = step.out.at(0);
@@ -390,10 +390,12 @@ Sharing share_grouped(const Step& step, int threads) {
   const double groups = std::min(static_cast<double>(plan.groups), rows);
   double tasks = static_cast<double>(plan.blocks);
   if (!plan.adds) tasks = plan.is_dot ? groups + rows / static_cast<double>(plan.chunk) : groups;
-  if (tasks >= (plan.adds ? 1 : 4) * threads) return {-1, ns, plan.thread_bytes()};
+  if (tasks >= (plan.adds ? 1 : 4) * kTypicalThreads) return {-1, ns, plan.thread_bytes()};
   std::vector<char> allowed;
   for (const int64_t kind : kinds) allowed.push_back(kind == kGroupInner || kind == kGroupOuter);
-  return {outermost_dim(out, allowed, threads), ns, plan.thread_bytes()};
+  const int dim = outermost_dim(out, allowed, kTypicalThreads);
+  const int64_t columns = dim < 0 ? 1 : out.sizes[static_cast<size_t>(dim)];
+  return {dim, ns, plan.thread_bytes(), parts_of_matmul(columns, ns)};
 }
 
 std::unique_ptr<Kernel> bind_grouped_dot(const KernelArgs& args) {

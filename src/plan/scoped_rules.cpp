@@ -16,11 +16,11 @@ namespace tessera {
 namespace {
 
 constexpr size_t kPlans = 4, kRounds = 3;
-constexpr size_t kTried = 16;     ///< rules per round
-constexpr double kNearRules = 1.2;     ///< plans this many times slower than the best are tried
-constexpr double kWorth = 0.005;  ///< share of a plan's time or memory that a rule must save
-constexpr double kShare = 0.15;   ///< of the search's time limit, in addition to it
-constexpr double kRest = 0.3;     ///< of that limit, if the search leaves so much
+constexpr size_t kTried = 16;       ///< rules per round
+constexpr double kNearRules = 1.2;  ///< plans this many times slower than the best are tried
+constexpr double kWorth = 0.005;    ///< share of a plan's time or memory that a rule must save
+constexpr double kShare = 0.15;     ///< of the search's time limit, in addition to it
+constexpr double kRest = 0.3;       ///< of that limit, if the search leaves so much
 
 }  // namespace
 
