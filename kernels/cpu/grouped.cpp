@@ -390,7 +390,8 @@ Sharing share_grouped(const Step& step, int) {
   const double groups = std::min(static_cast<double>(plan.groups), rows);
   double tasks = static_cast<double>(plan.blocks);
   if (!plan.adds) tasks = plan.is_dot ? groups + rows / static_cast<double>(plan.chunk) : groups;
-  if (tasks >= (plan.adds ? 1 : 4) * kTypicalThreads) return {-1, ns, plan.thread_bytes()};
+  constexpr double kLeastTasks = 8, kLeastBlocks = 2;
+  if (tasks >= (plan.adds ? kLeastBlocks : kLeastTasks)) return {-1, ns, plan.thread_bytes()};
   std::vector<char> allowed;
   for (const int64_t kind : kinds) allowed.push_back(kind == kGroupInner || kind == kGroupOuter);
   const int dim = outermost_dim(out, allowed, kTypicalThreads);
