@@ -342,7 +342,8 @@ Sharing share_contract(const Step& step, int threads) {
   constexpr int64_t kManyProducts = 4;
   const int dim = outermost_dim(out, batch, threads),
             side = outermost_dim(out, free, kTypicalThreads);
-  int64_t products_of_dim = dim < 0 ? 1 : out.sizes[static_cast<size_t>(dim)], parts = 1;
+  const int64_t products_of_dim = dim < 0 ? 1 : out.sizes[static_cast<size_t>(dim)];
+  int64_t parts = 1;
   if (side >= 0) {
     const size_t d = static_cast<size_t>(side);
     parts = parts_of_matmul(kinds[d] == kRow ? rows : columns, ns);

@@ -336,7 +336,8 @@ int64_t conv_workspace(const Step& step) {
   return std::max(Sizes(step).total(), DirectPlan(step).total());
 }
 
-/// Cut along images or groups, else along the channels of the result.
+/// Cut along images or groups, else along the channels of the result, whose number alone then says
+/// how: a library may add in another order for fewer channels.
 Sharing share_conv(const Step& step, int threads) {
   const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
   const View& out = step.out.at(0);
@@ -352,8 +353,8 @@ Sharing share_conv(const Step& step, int threads) {
   const int dim = outermost_dim(out, any, kTypicalThreads);
   if (dim < 0) return {-1, ns};
   constexpr int64_t kLeastChannels = 16;
-  return {dim, ns, 0,
-          std::min<int64_t>(kTypicalThreads, out.sizes[static_cast<size_t>(dim)] / kLeastChannels)};
+  const int64_t channels = out.sizes[static_cast<size_t>(dim)];
+  return {dim, ns, 0, std::clamp<int64_t>(channels / kLeastChannels, 1, kTypicalThreads)};
 }
 
 std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kParts = 4, kLeastTerms = 16 * kParts;
 constexpr int64_t kGrain = 16;  ///< columns: a cache line of sums
-/// A product that is not thin: the fewest terms, also for each row and column, and the fewest
-/// columns of a part, which is a product by a library.
-constexpr int64_t kLongTerms = int64_t{1} << 15, kTermsOfRow = 64, kLeastColumns = 64;
+/// A product that is not thin, whose parts are products by a library: the fewest terms, also for
+/// each row and column, and the fewest rows.
+constexpr int64_t kLongTerms = int64_t{1} << 15, kTermsOfRow = 64, kLeastRows = 64;
 
 Gemm with_few_rows(const Gemm& g) { return g.m <= g.n ? g : transposed(g); }
 
@@ -58,8 +58,8 @@ class SplitK final : public Kernel {
   }
 
  private:
-  /// Threads that do not divide the parts of a thin product cut these along the columns too. A
-  /// library might then add in another order.
+  /// Threads that do not divide the parts of a thin product cut these along the columns too. The
+  /// parts of a library's product stay whole: of fewer columns it might add in another order.
   void add(int thread, int threads) {
     const int64_t blocks = is_thin_ ? threads / std::gcd<int64_t>(threads, kParts) : 1,
                   tasks = kParts * blocks, end = tasks * (thread + 1) / threads;
@@ -107,7 +107,7 @@ bool is_split_k(const ContractPlan& plan) {
   if (plan.compute != DType::float32) return false;
   const Gemm g = with_few_rows(plan.gemm);
   if (!is_thin(plan.gemm)) {
-    return !plan.by_bfloat && g.m >= kLeastColumns && g.k >= kLongTerms && g.k >= kTermsOfRow * g.n;
+    return !plan.by_bfloat && g.m >= kLeastRows && g.k >= kLongTerms && g.k >= kTermsOfRow * g.n;
   }
   return g.b_row != 1 && g.k >= kLeastTerms;
 }
