@@ -20,7 +20,7 @@ constexpr int64_t kParts = 4, kLeastTerms = 16 * kParts;
 constexpr int64_t kGrain = 16;  ///< columns: a cache line of sums
 /// A product that is not thin, whose parts are products by a library: the fewest terms, also for
 /// each row and column, and the fewest rows.
-constexpr int64_t kLongTerms = int64_t{1} << 15, kTermsOfRow = 64, kLeastRows = 64;
+constexpr int64_t kLongTerms = int64_t{1} << 15, kTermsOfRow = 64, kLeastLibraryRows = 64;
 
 Gemm with_few_rows(const Gemm& g) { return g.m <= g.n ? g : transposed(g); }
 
@@ -107,7 +107,8 @@ bool is_split_k(const ContractPlan& plan) {
   if (plan.compute != DType::float32) return false;
   const Gemm g = with_few_rows(plan.gemm);
   if (!is_thin(plan.gemm)) {
-    return !plan.by_bfloat && g.m >= kLeastRows && g.k >= kLongTerms && g.k >= kTermsOfRow * g.n;
+    return !plan.by_bfloat && g.m >= kLeastLibraryRows && g.k >= kLongTerms &&
+           g.k >= kTermsOfRow * g.n;
   }
   return g.b_row != 1 && g.k >= kLeastTerms;
 }
