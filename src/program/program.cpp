@@ -83,6 +83,11 @@ bool is_collective(const Step& step, CollectiveKind kind) {
   return step.kind == StepKind::collective && step.collective == kind;
 }
 
+bool has_sums(const Step& step) {
+  const auto* const spec = step.find<ContractSpec>();
+  return spec != nullptr && spec->sums >= 0;
+}
+
 const View& counted_operand(const Step& step) {
   return info_of(step.collective).grows ? step.out[0] : step.in[0];
 }
@@ -205,7 +210,9 @@ std::string to_string(const Program& program, const Step& step) {
     text += (i ? ", " : "") + print_view(program, step.in[i]);
   text += ")";
   if (!step.pointwise.code.empty()) text += " {" + print_pointwise(step.pointwise) + "}";
-  if (!step.attrs.items().empty()) text += " " + step.attrs.to_string();
+  text += to_string(step.spec);
+  for (const Attrs* attrs : {&step.host.attrs, &step.attrs})
+    if (!attrs->items().empty()) text += " " + attrs->to_string();
   for (size_t i = 0; i < step.exprs.size(); ++i)
     text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
   return text;

@@ -14,6 +14,7 @@
 
 #include "program/instructions.h"
 #include "program/kernels.h"
+#include "program/specs.h"
 #include "tessera/attrs.h"
 #include "tessera/collectives.h"
 #include "tessera/dtype.h"
@@ -122,6 +123,7 @@ struct HostStep {
   HostFunction function = nullptr;
   std::string op;
   std::vector<std::pair<std::string, int64_t>> dims;
+  Attrs attrs = {};  ///< of the op's node, for its function
 };
 
 enum class StepKind : uint8_t { compute, collective, wait };
@@ -147,6 +149,7 @@ struct Step {
   KernelKind kernel = KernelKind::none;
   CollectiveKind collective = CollectiveKind::exchange;
   std::vector<View> in, out;
+  StepSpec spec = {};
   Attrs attrs;
   std::vector<IntExpr> exprs;
   PointwiseProgram pointwise;
@@ -162,11 +165,28 @@ struct Step {
   int64_t bytes = 0;        ///< collective: sent by one rank
   std::vector<int> unused;  ///< mesh axes along which ranks do redundant compute
   Origin origin;
+
+  /// The spec of type T, which the step's kernel or collective has.
+  template <class T>
+  const T& as() const {
+    return std::get<T>(spec);
+  }
+  template <class T>
+  T& as() {
+    return std::get<T>(spec);
+  }
+  /// The spec if it has type T, else null.
+  template <class T>
+  const T* find() const {
+    return std::get_if<T>(&spec);
+  }
 };
 
 /// The name of a step in texts and reports: "contract", "all_reduce", "wait".
 std::string name_of(const Step& step);
 bool is_collective(const Step& step, CollectiveKind kind);
+/// True for a contraction with sums of an operand.
+bool has_sums(const Step& step);
 /// The operand of a collective whose bytes bytes_sent() counts.
 const View& counted_operand(const Step& step);
 

@@ -90,7 +90,8 @@ std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
 /// True if a count of the function may exceed a bound.
 bool has_bounds(const Function& function) {
   return std::any_of(function.steps.begin(), function.steps.end(), [](const Step& step) {
-    return step.attrs.has("bound") || std::any_of(step.body.begin(), step.body.end(), has_bounds);
+    return (step.find<IndexedSpec>() && step.as<IndexedSpec>().bound >= 0) ||
+           std::any_of(step.body.begin(), step.body.end(), has_bounds);
   });
 }
 

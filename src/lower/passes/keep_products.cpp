@@ -111,7 +111,7 @@ class Pair {
 
   bool are_alike(const Step& a, const Step& b) const {
     if (a.kernel != b.kernel || a.kind != b.kind || a.in.size() != b.in.size() ||
-        !(a.attrs == b.attrs) || a.exprs != b.exprs || !(a.pointwise == b.pointwise) ||
+        a.spec != b.spec || a.exprs != b.exprs || !(a.pointwise == b.pointwise) ||
         a.unused != b.unused)
       return false;
     const auto varies = [](const IntExpr& e) { return e.depends_on_scalars(); };
