@@ -42,7 +42,7 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
 
 double operand_bytes(const Step& step) {
   if (step.collective == CollectiveKind::exchange)
-    return static_cast<double>(step.attrs.get<int64_t>("most", step.bytes));
+    return static_cast<double>(step.max_bytes > 0 ? step.max_bytes : step.bytes);
   const View& view = counted_operand(step);
   const double used = step.attrs.get<double>("used", 1);  // of rows that are counted
   return used * static_cast<double>(view.elements() * size_of(view.dtype));
