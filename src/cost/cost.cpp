@@ -43,7 +43,7 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
 
 double operand_bytes(const Step& step) {
   if (step.collective == CollectiveKind::exchange)
-    return static_cast<double>(step.attrs.get<int64_t>("most", step.bytes));
+    return static_cast<double>(step.max_bytes > 0 ? step.max_bytes : step.bytes);
   const View& view = counted_operand(step);
   const auto* const rows = step.find<AllToAllSpec>();
   return (rows == nullptr ? 1 : rows->expected_fill) *

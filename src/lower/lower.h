@@ -37,7 +37,7 @@ struct LowerOptions {
   bool wide_grad_reduce = false;        ///< see CompileOptions
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
-  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  std::string pipeline_schedule = "1f1b";
   /// Times the attribute "row_bound" that a composite has: how many rows may go from a rank to
   /// another where counted rows travel (tessera/ragged.h), as a multiple of the mean. 0: all rows
   /// may go to one rank.
