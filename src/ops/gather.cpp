@@ -104,8 +104,9 @@ void emit_indexed(EmitCall& call, const View& table,
                      {"stride", align(call, table, table_dims, {indexed}).strides[0]},
                      {"size", call.local[indexed]},
                      {"out_of_range", call.call.attrs.get<std::string>("out_of_range")}};
-  if (call.call.attrs.has("bound"))
-    call.step.attrs.set("bound", call.call.attrs.get<int64_t>("bound"));
+  for (const char* what : {"bound", "capacity"}) {
+    if (call.call.attrs.has(what)) call.step.attrs.set(what, call.call.attrs.get<int64_t>(what));
+  }
   call.step.exprs = {call.offset[indexed], call.extent[indexed]};
 }
 

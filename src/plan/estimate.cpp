@@ -147,7 +147,8 @@ double Estimates::collective(CollectiveKind kind, double bytes, const std::vecto
 }
 
 namespace {
-/// True if one axis splits both dims of a pair; the op is then computed blockwise (Op::by_slices).
+/// True if one axis splits both dims of a pair; the op is then computed blockwise
+/// (Op::sharded_body).
 bool is_together(const Assignment& a, const Work& w) {
   return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
     return std::any_of(a.picks.begin(), a.picks.end(),

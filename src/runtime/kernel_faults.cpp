@@ -14,16 +14,16 @@ void KernelFaults::clear() {
   steps_ = 0;
   position_ = INT64_MAX;
   message_.clear();
-  is_of_bound_ = false;
+  is_of_capacity_ = false;
 }
 
 void KernelFaults::describe(const Step& step) {
-  is_of_bound_ = step.attrs.has("bound");
+  is_of_capacity_ = step.attrs.has("capacity");
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
   const std::string what =
-      is_of_bound_
+      step.attrs.has("bound")
           ? fmt::format("[within_bound] a count exceeds its bound of {}; give a larger one",
                         step.attrs.get<int64_t>("bound"))
           : fmt::format("[{}] {}", step.origin.name, fault_.message);

@@ -5,9 +5,9 @@
 
 #include "tessera/graph.h"
 
-namespace tessera::nn {
+namespace tessera {
 
 /// Throws a usage error with the caller's line for a name that activate() does not know.
 void require_activation(const std::string& function, Loc at);
 
-}  // namespace tessera::nn
+}  // namespace tessera
