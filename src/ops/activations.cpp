@@ -1,10 +1,8 @@
-#include "ops/activations.h"
-
 #include <cmath>
 #include <map>
 #include <vector>
 
-#include "base/fail.h"
+#include "ops/infer.h"
 #include "tessera/ops.h"
 
 namespace tessera {

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 
-#include "ops/activations.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
 

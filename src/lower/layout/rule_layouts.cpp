@@ -211,11 +211,7 @@ void RuleLayouts::tie_sizes(const Graph& graph) {
       if (rule.source.dim == key.first) axes[find(key)].insert(rule.axes.begin(), rule.axes.end());
     }
   }
-  for (const auto& [key, up] : std::map(parent)) {
-    int64_t product = 1;
-    for (int axis : axes[find(key)]) product *= mesh_.axes()[axis].size;
-    multiple_[key] = product;
-  }
+  for (const auto& [key, up] : std::map(parent)) multiple_[key] = slices_of(axes[find(key)]);
 }
 
 int64_t RuleLayouts::padded(const Dim& dim) const {
@@ -230,15 +226,9 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
       if (own.dim == dim.name && own.purpose == Purpose::none && own.scope.empty())
         axes.insert(rule.axes.begin(), rule.axes.end());
     }
-    for (int axis : axes) multiple *= mesh_.axes()[axis].size;
+    multiple = slices_of(axes);
   }
   return (dim.size + multiple - 1) / multiple * multiple;
-}
-
-int64_t RuleLayouts::slices_of(const std::vector<int>& axes) const {
-  int64_t slices = 1;
-  for (int axis : axes) slices *= mesh_.axes()[axis].size;
-  return slices;
 }
 
 int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {

@@ -46,7 +46,12 @@ class RuleLayouts {
 
   const Mesh& mesh() const { return mesh_; }
   /// The number of ranks along the axes.
-  int64_t slices_of(const std::vector<int>& axes) const;
+  template <class Axes>
+  int64_t slices_of(const Axes& axes) const {
+    int64_t slices = 1;
+    for (const int axis : axes) slices *= mesh_.axes()[axis].size;
+    return slices;
+  }
   /// False if further axes split the dim in other tensors.
   bool is_split_once(const std::string& dim, int64_t slices) const {
     return padded(Dim(dim, slices)) == slices;
