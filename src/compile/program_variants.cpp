@@ -17,8 +17,6 @@ bool may_dispatch(const Graph& graph, const Mesh& mesh) {
                                         [](const Node& node) { return node.op->routing; });
 }
 
-}  // namespace
-
 void choose_dispatch_chunks(const Graph& graph, LowerOptions& options) {
   int& chosen = options.variant.dispatch_chunks;
   if (chosen > 0) return;
@@ -30,6 +28,8 @@ void choose_dispatch_chunks(const Graph& graph, LowerOptions& options) {
   if (options.seconds(lower(graph, halves)) < kLeastGain * options.seconds(lower(graph, whole)))
     chosen = 2;
 }
+
+}  // namespace
 
 Program lower_chosen(const Graph& graph, LowerOptions options) {
   choose_dispatch_chunks(graph, options);

@@ -8,10 +8,8 @@
 
 namespace tessera {
 
-/// Sets options.variant.dispatch_chunks where it is 0: to 2 if by options.seconds the Program is
-/// faster then, else to 1.
-void choose_dispatch_chunks(const Graph& graph, LowerOptions& options);
-/// lower() with the chunks that choose_dispatch_chunks() chooses.
+/// lower(). If options.variant.dispatch_chunks is 0, there are two if by options.seconds the
+/// Program is faster then, else one.
 Program lower_chosen(const Graph& graph, LowerOptions options);
 
 /// True if a step counts more rows than the capacity of a dispatch, and a larger one would help.

@@ -115,7 +115,8 @@ std::optional<Body> CompositeExpander::sharded(const OpCall& call, const std::ve
           (!like.empty() && !rule_layouts_.is_split_once(like, slices)))
         continue;
       if (role == Role::routed)
-        return routed_form(call, slices, token_slices(call, first, axes, rule_layouts_, variant_),
+        return routed_form(call, slices,
+                           token_slices(call, first, axes, rule_layouts_, variant_.chunks()),
                            variant_);
       if (!call.op.sharded_body) continue;
       Body body = sharded_body_of(call, dim.name, like, slices);

@@ -4,8 +4,7 @@
 // the gradient, whose nodes are in reverse order, too.
 #include "lower/partition/routed_form.h"
 
-#include <algorithm>
-
+#include "lower/partition/token_dispatch.h"
 #include "ops/sliced.h"
 
 namespace tessera {
@@ -13,113 +12,6 @@ namespace tessera {
 namespace {
 
 using Tensors = std::vector<Tensor>;
-
-constexpr int kMostChunks = 8;  ///< more would only make small products
-
-int chunks_of(const ProgramVariant& variant) {
-  return std::clamp(variant.dispatch_chunks, 1, kMostChunks);
-}
-
-/// The dims of the indices that the tokens lack.
-Shape choices_of(const Shape& tokens, const Shape& indices) {
-  return indices.without(tokens.names());
-}
-
-/// Which dims have the slices of tokens, for ranks in their order, and how many. One dim may have
-/// more slices than there are ranks along `axes`: then those with equal other coordinates have
-/// consecutive ones. A dim "" is for ranks that have the same slices. Nothing if they are in
-/// another order, or if no dim is in slices.
-std::optional<TokenSlices> slices_along(const Shape& shape,
-                                        const std::vector<std::vector<int>>& split,
-                                        const std::vector<int>& axes, const RuleLayouts& rules) {
-  TokenSlices tokens;
-  const auto add = [&](const std::string& dim, const std::vector<int>& own) {
-    tokens.dims.push_back(dim);
-    tokens.slices.push_back(rules.slices_of(own));
-  };
-  size_t done = 0;
-  for (size_t d = 0; d < split.size() && done == 0; ++d) {
-    if (split[d].size() <= axes.size() ||
-        !std::equal(axes.rbegin(), axes.rend(), split[d].rbegin()))
-      continue;
-    add(shape[static_cast<int>(d)].name, split[d]);
-    done = axes.size();
-  }
-  while (done < axes.size()) {
-    const auto has = [&](const std::vector<int>& own) {
-      return std::find(own.begin(), own.end(), axes[done]) != own.end();
-    };
-    const auto dim = std::find_if(split.begin(), split.end(), has);
-    if (dim == split.end()) {
-      add("", {axes[done]});
-      ++done;
-      continue;
-    }
-    const auto next = axes.begin() + static_cast<std::ptrdiff_t>(done);
-    if (dim->size() > axes.size() - done || !std::equal(dim->begin(), dim->end(), next)) return {};
-    add(shape[static_cast<int>(dim - split.begin())].name, *dim);
-    done += dim->size();
-  }
-  bool any = false;
-  for (size_t i = 0; i < tokens.dims.size(); ++i) {
-    if (tokens.dims[i].empty()) continue;
-    any = true;
-    if (!rules.is_split_once(tokens.dims[i], tokens.slices[i])) return {};
-  }
-  if (!any) return {};
-  return tokens;
-}
-
-/// The token dims of which only other ranks than those along `axes` have slices.
-std::vector<Dim> slices_of_others(const Shape& shape, const Shape& tokens,
-                                  const std::vector<std::vector<int>>& split,
-                                  const std::vector<int>& axes, const RuleLayouts& rules) {
-  std::vector<Dim> others;
-  for (size_t d = 0; d < split.size(); ++d) {
-    const std::string& dim = shape[static_cast<int>(d)].name;
-    const int64_t slices = rules.slices_of(split[d]);
-    const bool meets = std::find_first_of(split[d].begin(), split[d].end(), axes.begin(),
-                                          axes.end()) != split[d].end();
-    if (!split[d].empty() && !meets && rules.is_split_once(dim, slices) && tokens.has(dim))
-      others.emplace_back(dim, slices);
-  }
-  return others;
-}
-
-/// Gives slices of a token dim to ranks that have the same slices, of which there are `copies`:
-/// further slices of the dim before if it is large enough, else of a dim without slices.
-void add_slices(const Shape& free, TokenSlices& tokens, size_t at) {
-  const int64_t copies = tokens.slices[at];
-  if (at > 0 && !tokens.dims[at - 1].empty()) {
-    const int64_t all = tokens.slices[at - 1] * copies;
-    if (free.dim(tokens.dims[at - 1]).size % all == 0) {
-      tokens.slices[at - 1] = all;
-      tokens.dims.erase(tokens.dims.begin() + static_cast<std::ptrdiff_t>(at));
-      tokens.slices.erase(tokens.slices.begin() + static_cast<std::ptrdiff_t>(at));
-      return;
-    }
-  }
-  Dim best("", 0);
-  const auto is_even = [&](const Dim& d) { return d.size % copies == 0; };
-  for (const Dim& d : free.without(tokens.dims)) {
-    if (best.size == 0 || std::pair(is_even(d), d.size) > std::pair(is_even(best), best.size))
-      best = d;
-  }
-  tokens.dims[at] = best.name;
-}
-
-/// Whether rows can be dispatched, and it sends less than to gather tokens. It does if a token has
-/// fewer choices than there are slices. With as many it sends as much, and of more than two slices
-/// needs room for fewer rows, or can be done in chunks. Dims with a size of the run are not
-/// dispatched.
-bool dispatches(const Shape& x, const Shape& indices, int64_t slices, int chunks) {
-  const Shape choices = choices_of(x, indices);
-  if (choices.rank() != 1 || x.rank() != indices.rank()) return false;  // no choice for each token
-  if (std::any_of(indices.begin(), indices.end(), [](const Dim& d) { return d.is_bounded; }))
-    return false;
-  const int64_t most = choices.elements();
-  return most < slices || (most == slices && (slices > 2 || chunks > 1));
-}
 
 /// The forward op of a call with routed rows.
 struct Routed {
@@ -161,7 +53,7 @@ Tensors gathered(const Routed& all) {
   const Dim slice(all.groups.name, all.slices);
   const Shape dims = Shape{slice}.united(indices.shape());
   const auto number = [&](int64_t value) {
-    return constant(g, static_cast<double>(value), all.in[all.routing.index].dtype());
+    return constant(g, static_cast<double>(value), indices.dtype());
   };
   const Tensor first =
       (iota(g, slice, indices.dtype()) * number(all.inner.size)).prefer(slice.name);
@@ -244,28 +136,6 @@ Tensors gradients_of(const Routed& all, const Tensor& result, const Tensor& of_r
 
 }  // namespace
 
-std::optional<TokenSlices> token_slices(const OpCall& call,
-                                        const std::vector<std::vector<int>>& split,
-                                        const std::vector<int>& axes,
-                                        const RuleLayouts& rule_layouts,
-                                        const ProgramVariant& variant) {
-  const Routing routing = call.op.routing(call.attrs);
-  const Shape &x = call.in[0].shape, &indices = call.in[routing.index].shape;
-  if (!dispatches(x, indices, rule_layouts.slices_of(axes), chunks_of(variant))) return {};
-  std::optional<TokenSlices> found = slices_along(x, split, axes, rule_layouts);
-  if (!found) return {};
-  found->name = found->dims.size() == 1 ? found->dims[0] : RuleLayouts::sources_of(routing.groups);
-  const Shape tokens = indices.without(choices_of(x, indices).names());
-  found->others = slices_of_others(x, tokens, split, axes, rule_layouts);
-  const Shape free = tokens.without(Shape(found->others).names());
-  for (size_t i = found->dims.size(); i-- > 0;) {
-    if (found->dims[i].empty()) add_slices(free, *found, i);
-  }
-  const auto is_token = [&](const std::string& dim) { return indices.has(dim); };
-  if (!std::all_of(found->dims.begin(), found->dims.end(), is_token)) return {};
-  return found;
-}
-
 Body routed_form(const OpCall& call, int64_t slices, const std::optional<TokenSlices>& tokens,
                  const ProgramVariant& variant) {
   const OnBehalf composite;
@@ -277,7 +147,7 @@ Body routed_form(const OpCall& call, int64_t slices, const std::optional<TokenSl
   Tensor result;
   if (tokens) {
     const double capacity = all.routing.capacity * variant.capacity;
-    const int64_t count = chunks_of(variant);
+    const int64_t count = variant.chunks();
     std::vector<Dispatched> chunks;
     for (int64_t chunk = 0; chunk < count; ++chunk)
       chunks.push_back(dispatched(all, *tokens, capacity, {chunk, count}));

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <numeric>
 
 #include "ops/capacity.h"
 #include "tessera/ragged.h"
@@ -37,10 +35,6 @@ std::vector<std::string> fronts(const TokenSlices& tokens) {
 }
 
 }  // namespace
-
-int64_t TokenSlices::count() const {
-  return std::accumulate(slices.begin(), slices.end(), int64_t{1}, std::multiplies<>());
-}
 
 TokenDispatch::TokenDispatch(Tensor indices, const std::string& choices, const Dim& groups,
                              const TokenSlices& tokens, int64_t owners, double capacity,

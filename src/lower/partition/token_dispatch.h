@@ -4,19 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "lower/partition/token_slices.h"
 #include "tessera/ops.h"
 
 namespace tessera {
-
-/// How the ranks have slices of tokens: of `dims`, in the order of the ranks, so many `slices`. All
-/// slices together are a dim called `name`. Ranks that exchange no rows have slices of `others`.
-struct TokenSlices {
-  std::string name;
-  std::vector<std::string> dims;
-  std::vector<int64_t> slices;
-  std::vector<Dim> others = {};  ///< the dims, and how many slices as size
-  int64_t count() const;
-};
 
 /// Which of a rank's tokens: of `count` chunks that are as even as can be, in their order.
 struct DispatchChunk {
