@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "benchmarks/published_runs/runs.h"
 #include "cost/function_time.h"
-#include "cost/pipeline_schedule.h"
+#include "cost/pipeline_simulator.h"
 #include "cost/stream_simulator.h"
 
 namespace tessera::runs {
@@ -185,7 +185,7 @@ void Step::staged() {
                        static_cast<double>(run.cp);
   if (run.pp > 1) pipeline.transfer = hand_over(costs, bytes, {kStage}, {kModel});
   pipeline.blocking = !framework.overlaps;
-  PipelineTime time = play_pipeline(pipeline);
+  PipelineTime time = simulate(pipeline);
   double busy = *std::max_element(time.busy.begin(), time.busy.end());
   const double unused =
       busy * static_cast<double>(missing) / static_cast<double>(pipeline.microbatches);
@@ -197,7 +197,7 @@ void Step::staged() {
   result.compute = busy - tensor;
   result.bubble = time.seconds - busy;
   result.seconds = time.seconds;
-  held = microbatches_held(pipeline, 0);
+  held = microbatches_kept(pipeline, 0);
 }
 
 /// Gradients are reduced, and parameters gathered, a layer at a time: behind the backward of the

@@ -25,23 +25,12 @@ struct CollectiveInfo {
   bool reduces = false;  ///< has a combiner
   /// The result is the larger operand and its bytes count; false: the input's bytes count.
   bool grows = false;
-  /// The step attribute that is divided when the collective is sent in chunks; null: never chunked.
-  const char* cut_attribute = nullptr;
 };
 
 inline constexpr CollectiveInfo kCollectives[] = {
-    {.kind = CollectiveKind::all_reduce,
-     .name = "all_reduce",
-     .reduces = true,
-     .cut_attribute = "count"},
-    {.kind = CollectiveKind::reduce_scatter,
-     .name = "reduce_scatter",
-     .reduces = true,
-     .cut_attribute = "outer"},
-    {.kind = CollectiveKind::all_gather,
-     .name = "all_gather",
-     .grows = true,
-     .cut_attribute = "outer"},
+    {.kind = CollectiveKind::all_reduce, .name = "all_reduce", .reduces = true},
+    {.kind = CollectiveKind::reduce_scatter, .name = "reduce_scatter", .reduces = true},
+    {.kind = CollectiveKind::all_gather, .name = "all_gather", .grows = true},
     {.kind = CollectiveKind::all_to_all, .name = "all_to_all"},
     {.kind = CollectiveKind::exchange, .name = "exchange"},
     {.kind = CollectiveKind::broadcast, .name = "broadcast"},

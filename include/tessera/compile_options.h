@@ -16,14 +16,6 @@ class Trace;
 struct CudaGuests;
 struct Machine;
 
-/// The order in which the stages of a pipeline take the microbatches of a step (rules like
-/// `layers:pipe`). Both leave a stage idle as often; results differ by rounding.
-enum class PipelineSchedule : uint8_t {
-  gpipe,  ///< all forward, then all backward: keeps the activations of all microbatches
-  one_forward_one_backward  ///< forward and backward in turn: keeps those of as many as stages;
-                            ///< interleaved if stages have chunks (`layers:pipe*2`)
-};
-
 struct CompileOptions {
   Mesh mesh;
   Layout layout;
@@ -68,8 +60,8 @@ struct CompileOptions {
   /// Reduce gradients after every microbatch and keep only this rank's shard: less memory, more
   /// bytes sent. False: accumulate whole gradients and reduce them once.
   bool reduce_each_microbatch = false;
-  /// The order in which stages (`layers:pipe`) take microbatches.
-  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  /// The order in which stages (`layers:pipe`) take microbatches: one of pipeline_schedules().
+  std::string pipeline_schedule = "1f1b";
   /// Float32 matmuls on a GPU may round their operands to tf32 (10 bits of mantissa) for its tensor
   /// cores; sums stay float32. No effect on the CPU.
   bool tf32 = false;

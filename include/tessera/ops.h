@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/graph.h"
+#include "tessera/out_of_range.h"
 
 namespace tessera {
 
@@ -252,10 +253,6 @@ AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor quer
 AttentionPart join(const AttentionPart& a, const AttentionPart& b);
 
 // -------------------------------------------------------------------------------- indexed access
-/// What happens for an index outside [0, size). error: an error at the end of the step that names
-/// node and index; zero: the result is zero; drop: the update is dropped; clamp: the index is
-/// clamped.
-enum class OutOfRange { error, zero, drop, clamp };
 /// weights[indices] along `dim`. Result: the dims of indices, then those of weights without `dim`.
 /// A dim that both have is matched, not repeated. indices: int32 or int64.
 Tensor gather(Tensor weights, Tensor indices, const std::string& dim,

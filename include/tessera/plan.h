@@ -38,7 +38,7 @@ struct PlanBuild {
   int64_t microbatches = 1;
   bool looped = false;    ///< build the layers as a loop though the model unrolls them
   bool unrolled = false;  ///< unroll the layers though the model has a loop
-  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  std::string pipeline_schedule = "1f1b";
 };
 
 /// A graph, and the functions of one training step.
@@ -64,7 +64,7 @@ struct PlanModel {
   std::vector<std::pair<std::string, std::string>> recompute_options = {
       {"none", "none"}};                    ///< (recompute, reshard_after_forward), cheapest first
   std::vector<int64_t> microbatches = {1};  ///< ascending
-  std::vector<PipelineSchedule> schedules = {PipelineSchedule::one_forward_one_backward};
+  std::vector<std::string> schedules = {"1f1b"};  ///< names of pipeline_schedules()
   std::string device = "cpu";  ///< CompileOptions::device: decides the workspaces of kernels
   /// Compile options of a step: see CompileOptions.
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,

@@ -131,7 +131,7 @@ double choose(const Dims& dims, Choice& best) {
 
 }  // namespace
 
-ContractPlan plan_contract(const std::vector<int64_t>& kinds,
+ContractPlan plan_contract(const std::vector<contract_kinds::DimKind>& kinds,
                            const std::vector<int64_t> (&sizes)[3],
                            const std::vector<int64_t> (&strides)[3], DType dtype, bool by_bfloat) {
   Dims dims;

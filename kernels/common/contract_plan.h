@@ -4,7 +4,7 @@
 
 #include "kernels/common/gemm.h"
 #include "kernels/common/nest.h"
-#include "program/contract_kinds.h"
+#include "program/specs.h"
 
 namespace tessera::kernels {
 
@@ -29,7 +29,7 @@ struct ContractPlan {
 
 /// sizes and strides: of the step's views A, B, C, all with the dims of `kinds`. by_bfloat: for
 /// bfloat16 only, if BfloatGemm takes the product.
-ContractPlan plan_contract(const std::vector<int64_t>& kinds,
+ContractPlan plan_contract(const std::vector<contract_kinds::DimKind>& kinds,
                            const std::vector<int64_t> (&sizes)[3],
                            const std::vector<int64_t> (&strides)[3], DType dtype,
                            bool by_bfloat = false);

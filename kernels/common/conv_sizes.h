@@ -17,7 +17,7 @@ constexpr int64_t kLeastShifted = 64;  // rows and contraction length of a shift
 struct Sizes {
   explicit Sizes(const Step& step) {
     const Sides sides(step);
-    const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+    const auto& kinds = step.as<ConvSpec>().kinds;
     inputs = count_of(step, kInputs);
     outputs = count_of(step, kOutputs);
     int64_t places = 1;
@@ -36,8 +36,8 @@ struct Sizes {
     const int64_t windows = sides.filter->sizes[d], outs = sides.y->sizes[d];
     int64_t others = 1;
     for (size_t s = d + 1; s < sides.y->sizes.size(); ++s) others *= sides.y->sizes[s];
-    if (step.attrs.get<std::vector<int64_t>>("strides")[0] != 1 || windows < 2 || outs < 1) return;
-    const int64_t halo = step.attrs.get<std::vector<int64_t>>("dilations")[0] * (windows - 1);
+    if (step.as<ConvSpec>().strides[0] != 1 || windows < 2 || outs < 1) return;
+    const int64_t halo = step.as<ConvSpec>().dilations[0] * (windows - 1);
     const int64_t length = patch / windows, bytes = std::max<int64_t>(1, others * length * wide);
     const int64_t n = std::min(outs, patches() * wide / bytes - halo);  // in no more memory
     if (length < kLeastShifted || n < std::max<int64_t>(1, halo) || n * others < kLeastShifted)

@@ -14,7 +14,7 @@ void* data_of(const KernelArgs& args, const View* view) {
 
 bool has_factors(const Step& step) {
   const Sides sides(step);
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ConvSpec>().kinds;
   const auto has = [&](const View& view, Kind missing) {
     for (size_t d = 0; d < kinds.size(); ++d) {
       if (view.sizes[d] != (kinds[d] == missing ? 1 : factor_size(step, d))) return false;
@@ -25,7 +25,7 @@ bool has_factors(const Step& step) {
 }
 
 std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<int64_t>& strides) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ConvSpec>().kinds;
   std::vector<int64_t> offsets = {0};
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (kinds[d] != kind) continue;
@@ -41,24 +41,23 @@ std::vector<int64_t> offsets_of(const Step& step, Kind kind, const std::vector<i
 WindowDim window_dim(const KernelArgs& args, size_t s) {
   const Step& step = *args.step;
   const Sides sides(step);
-  const Attrs& a = step.attrs;
-  const size_t first = a.get<std::vector<int64_t>>("kinds").size();
-  auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
+  const auto& c = step.as<ConvSpec>();
+  const size_t first = c.kinds.size();
   const int base = static_cast<int>(3 * s);
   const int64_t in_begin = eval(args, base), out_begin = eval(args, base + 1),
                 window_begin = eval(args, base + 2);
   WindowDim d;
-  d.stride = get("strides");
-  d.dilation = get("dilations");
+  d.stride = c.strides[s];
+  d.dilation = c.dilations[s];
   d.y_first = std::max<int64_t>(0, -out_begin);
-  d.y_size = std::min(sides.y->sizes[first + s], get("out_sizes") - out_begin) - d.y_first;
-  d.windows = std::min(sides.filter->sizes[first + s], get("window_sizes") - window_begin);
+  d.y_size = std::min(sides.y->sizes[first + s], c.out_sizes[s] - out_begin) - d.y_first;
+  d.windows = std::min(sides.filter->sizes[first + s], c.window_sizes[s] - window_begin);
   // The elements of x that exist, without those that no window reads; the rest of a window is
   // padding.
   d.x_first = std::max<int64_t>(0, -in_begin);
-  int64_t end = std::min(sides.x->sizes[first + s], get("in_sizes") - in_begin);
+  int64_t end = std::min(sides.x->sizes[first + s], c.in_sizes[s] - in_begin);
   const int64_t seen =
-      d.stride * (d.y_first + out_begin) + d.dilation * window_begin - get("los") - in_begin;
+      d.stride * (d.y_first + out_begin) + d.dilation * window_begin - c.los[s] - in_begin;
   const int64_t span = d.dilation * (d.windows - 1) + 1;
   const int64_t seen_end = seen + d.stride * (d.y_size - 1) + span;
   d.x_first = std::max(d.x_first, seen);
@@ -74,7 +73,7 @@ WindowDim window_dim(const KernelArgs& args, size_t s) {
 std::vector<WindowDim> window_dims(const KernelArgs& args) {
   std::vector<WindowDim> dims;
   const Sides sides(*args.step);
-  const size_t first = args.step->attrs.get<std::vector<int64_t>>("kinds").size();
+  const size_t first = args.step->as<ConvSpec>().kinds.size();
   for (size_t s = 0; first + s < sides.x->sizes.size(); ++s) dims.push_back(window_dim(args, s));
   return dims;
 }

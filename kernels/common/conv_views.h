@@ -11,18 +11,19 @@
 
 namespace tessera::kernels {
 
-enum Kind : int64_t { kGroup = 0, kImages = 1, kInputs = 2, kOutputs = 3 };
-enum Result : int64_t { kOfY = 0, kOfX = 1, kOfFilter = 2 };
+using enum conv_kinds::DimKind;
+using enum conv_kinds::Result;
+using Kind = conv_kinds::DimKind;
 
 /// The views as x, filter and y.
 struct Sides {
-  explicit Sides(const Step& step) : result(step.attrs.get<int64_t>("result")) {
+  explicit Sides(const Step& step) : result(step.as<ConvSpec>().result) {
     const View &a = step.in.at(0), &b = step.in.at(1), &c = step.out.at(0);
     x = result == kOfX ? &c : &a;
     filter = result == kOfFilter ? &c : &b;
     y = result == kOfY ? &c : result == kOfX ? &a : &b;
   }
-  int64_t result;
+  conv_kinds::Result result;
   const View *x, *filter, *y;
 };
 
@@ -32,7 +33,7 @@ inline int64_t factor_size(const Step& step, size_t d) {
 }
 
 inline int64_t count_of(const Step& step, Kind kind) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ConvSpec>().kinds;
   int64_t n = 1;
   for (size_t d = 0; d < kinds.size(); ++d) n *= kinds[d] == kind ? factor_size(step, d) : 1;
   return n;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "program/grouped_kinds.h"
+#include "program/specs.h"
 
 namespace tessera::kernels {
 
@@ -54,7 +54,7 @@ GroupedPlan plan_grouped(const Step& step) {
   plan.is_dot = step.kernel == KernelKind::grouped_dot;
   const View &x = step.in.at(0), &m = plan.is_dot ? step.in.at(1) : step.out.at(0),
              &z = plan.is_dot ? step.out.at(0) : step.in.at(1), &indices = step.in.at(2);
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<GroupedSpec>().kinds;
   const int64_t element = z.dtype == DType::float64 ? 8 : 4;
   const bool narrow = is_narrow(z.dtype);
 
@@ -90,7 +90,7 @@ GroupedPlan plan_grouped(const Step& step) {
     nest.add_dim(size[d], {x.strides[d], m.strides[d], z.strides[d], indices.strides[d], to[d]});
   }
   plan.batch.merge();
-  if (plan.adds) block_positions(plan, step.attrs.get<double>("used"));
+  if (plan.adds) block_positions(plan, step.as<GroupedSpec>().expected_fill);
   plan.positions.merge();
   plan.inner.order_by(kM);
   plan.outer.order_by(kM);

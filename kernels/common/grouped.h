@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// The operands of a grouped product (program/grouped_kinds.h), in the plan's order. kTo is what
+/// The operands of a grouped product (program/specs.h), in the plan's order. kTo is what
 /// rows of Z are written to: Z, or the sums of a narrow Z.
 enum GroupedOperand { kX, kM, kZ, kIndices, kTo, kGroupedOperands };
 

@@ -3,15 +3,6 @@
 
 namespace tessera::kernels {
 
-OutOfRange out_of_range_rule(const Step& step) {
-  const std::string rule = step.attrs.get<std::string>("out_of_range", "error");
-  if (rule == "error") return OutOfRange::error;
-  if (rule == "clamp") return OutOfRange::clamp;
-  TESSERA_CHECK(rule == "zero" || rule == "drop",
-                "out_of_range '{}' is none of error, zero, drop, clamp", rule);
-  return OutOfRange::drop;
-}
-
 void report_bad_index(const KernelArgs& args, const TensorArg& indices,
                       const std::vector<int64_t>& sizes, int64_t n) {
   if (args.fault == nullptr || args.fault->set) return;

@@ -7,8 +7,6 @@
 
 namespace tessera::kernels {
 
-enum class OutOfRange { error, drop, clamp };
-
 /// The indexed dim as one rank sees it: n logical rows, of which [first, first + size) are here.
 struct IndexedDim {
   OutOfRange rule = OutOfRange::drop;
@@ -28,9 +26,6 @@ struct IndexedDim {
     return row >= 0 && row < size ? row : -1;
   }
 };
-
-/// The step's attribute as a rule: "error", "zero", "drop" or "clamp".
-OutOfRange out_of_range_rule(const Step& step);
 
 /// Reports the first bad index, in row-major order of the index dims (those with an index stride).
 void report_bad_index(const KernelArgs& args, const TensorArg& indices,

@@ -32,7 +32,7 @@ struct DataFault {
 };
 
 struct KernelArgs {
-  const Step* step = nullptr;  ///< attrs, pointwise program, name
+  const Step* step = nullptr;  ///< spec, pointwise program, name
   std::vector<TensorArg> in, out;
   std::span<const int> coordinates;  ///< of this rank, one per mesh axis
   const int64_t* scalars = nullptr;  ///< the run-time scalars; they change between runs

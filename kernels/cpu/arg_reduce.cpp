@@ -23,7 +23,7 @@ class ArgReduce final : public Kernel {
       : args_(args),
         in_(args.in.at(0)),
         along_(along_dim({&args_.in[0], &args_.out.at(0), &args_.out.at(1)},
-                         args.step->attrs.get<int64_t>("dim"))),
+                         args.step->as<ArgReduceSpec>().dim)),
         max_(args.step->combiner == Combiner::max) {
     TESSERA_CHECK(max_ || args.step->combiner == Combiner::min, "arg_reduce by {}",
                   to_string(args.step->combiner));

@@ -289,7 +289,7 @@ class Attention final : public Kernel {
 
   template <class W>
   W scale() const {
-    return static_cast<W>(args_.step->attrs.template get<double>("scale"));
+    return static_cast<W>(args_.step->template as<AttentionSpec>().scale);
   }
   /// What a logit is of its product, or of its tanh if there is a soft cap.
   template <class W>

@@ -33,8 +33,7 @@ ContractPlan plan_of(const Step& step, bool by_bfloat = false) {
                                          step.out.at(0).sizes};
   const std::vector<int64_t> strides[3] = {step.in[0].strides, step.in[1].strides,
                                            step.out[0].strides};
-  return plan_contract(step.attrs.get<std::vector<int64_t>>("kinds"), sizes, strides,
-                       step.out[0].dtype, by_bfloat);
+  return plan_contract(step.as<ContractSpec>().kinds, sizes, strides, step.out[0].dtype, by_bfloat);
 }
 
 /// The plan of a step that takes the split-K form.
@@ -169,7 +168,7 @@ class ContractLoops final : public Kernel {
  public:
   explicit ContractLoops(const KernelArgs& args)
       : args_(args), adds_(!args.step->pointwise.code.empty()) {
-    const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
+    const auto& kinds = args.step->as<ContractSpec>().kinds;
     kept_.strides.resize(3);
     summed_.strides.resize(3);
     for (size_t d = 0; d < kinds.size(); ++d) {
@@ -303,7 +302,7 @@ class Nothing final : public Kernel {
 
 bool takes_epilogue(const Step& step) {
   const DType dtype = step.out.at(0).dtype;
-  return (dtype == DType::float32 || dtype == DType::float64) && !step.attrs.has("sums") &&
+  return (dtype == DType::float32 || dtype == DType::float64) && step.as<ContractSpec>().sums < 0 &&
          step.in[0].dtype == dtype && step.in[1].dtype == dtype && adds_in_place(step);
 }
 
@@ -314,7 +313,7 @@ int64_t contract_workspace(const Step& step) {
 }
 
 Sharing share_contract(const Step& step, int threads) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   const View& out = step.out.at(0);
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(out)) return {};
   double products = static_cast<double>(out.elements());

@@ -36,27 +36,26 @@ struct Spatial {
 
   /// `as_lines`: every line of x that any window reads is an out with one window position.
   Spatial(const KernelArgs& args, const Sides& sides, size_t s, size_t dim, bool as_lines) {
-    const Attrs& a = args.step->attrs;
-    auto get = [&](const char* name) { return a.get<std::vector<int64_t>>(name)[s]; };
+    const auto& c = args.step->as<ConvSpec>();
     const int base = static_cast<int>(3 * s);
     const int64_t in_begin = eval(args, base), out_begin = eval(args, base + 1),
                   window_begin = eval(args, base + 2);
     const int64_t memory = sides.x->sizes[dim], stride = sides.x->strides[dim];
     first_out = std::max<int64_t>(0, -out_begin);
-    const int64_t last = std::min(sides.y->sizes[dim], get("out_sizes") - out_begin);
+    const int64_t last = std::min(sides.y->sizes[dim], c.out_sizes[s] - out_begin);
     outs = std::max<int64_t>(0, last - first_out);
-    windows = std::max<int64_t>(
-        0, std::min(sides.filter->sizes[dim], get("window_sizes") - window_begin));
+    windows =
+        std::max<int64_t>(0, std::min(sides.filter->sizes[dim], c.window_sizes[s] - window_begin));
     y_stride = sides.y->strides[dim];
     f_stride = sides.filter->strides[dim];
-    dilation = get("dilations");
+    dilation = c.dilations[s];
     if (as_lines && windows > 0) outs += dilation * (windows - 1), windows = 1;
     for (int64_t o = first_out; o < first_out + outs; ++o) {
       for (int64_t k = 0; k < windows; ++k) {
         const int64_t i =
-            get("strides") * (o + out_begin) + get("dilations") * (k + window_begin) - get("los");
+            c.strides[s] * (o + out_begin) + c.dilations[s] * (k + window_begin) - c.los[s];
         const int64_t at = i - in_begin;
-        const bool inside = i >= 0 && i < get("in_sizes") && at >= 0 && at < memory;
+        const bool inside = i >= 0 && i < c.in_sizes[s] && at >= 0 && at < memory;
         place.push_back(inside ? at * stride : -1);
       }
     }
@@ -68,7 +67,7 @@ class Conv final : public Kernel {
   explicit Conv(const KernelArgs& args)
       : args_(args), sides_(*args.step), sizes_(*args.step), dtype_(sides_.x->dtype) {
     const Step& step = *args.step;
-    const size_t first = step.attrs.get<std::vector<int64_t>>("kinds").size();
+    const size_t first = step.as<ConvSpec>().kinds.size();
     for (size_t s = 0; first + s < sides_.x->sizes.size(); ++s) {
       spatial_.emplace_back(args, sides_, s, first + s, false);
       packed_.emplace_back(args, sides_, s, first + s, s == 0 && sizes_.lines > 0);
@@ -339,7 +338,7 @@ int64_t conv_workspace(const Step& step) {
 /// Cut along images or groups, else along the channels of the result, whose number alone then says
 /// how: a library may add in another order for fewer channels.
 Sharing share_conv(const Step& step, int threads) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ConvSpec>().kinds;
   const View& out = step.out.at(0);
   double products =
       static_cast<double>(Sides(step).y->elements()) * static_cast<double>(Sizes(step).patch);

@@ -150,7 +150,7 @@ class DirectConv final : public Kernel {
   }
 
   void place(Side& side, const View& view, const DirectSide& plan, Kind channels) {
-    const auto& kinds = args_.step->attrs.get<std::vector<int64_t>>("kinds");
+    const auto& kinds = args_.step->as<ConvSpec>().kinds;
     side.channels = plan_.groups * (channels == kInputs ? plan_.inputs : plan_.outputs);
     side.images = offsets_of(*args_.step, kImages, view.strides);
     std::vector<int64_t> sizes, from;
@@ -206,7 +206,7 @@ class DirectConv final : public Kernel {
   /// The view of the filter: groups (if several), outputs, inputs, window positions.
   Memory::desc filter_view() const {
     const View& f = *sides_.filter;
-    const auto& kinds = args_.step->attrs.get<std::vector<int64_t>>("kinds");
+    const auto& kinds = args_.step->as<ConvSpec>().kinds;
     Dims sizes, strides;
     int64_t last = 1;  // end of the elements: a plausible stride for a dim of size 1
     for (size_t d = 0; d < f.sizes.size(); ++d) last += (f.sizes[d] - 1) * f.strides[d];

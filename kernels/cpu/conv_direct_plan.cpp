@@ -22,8 +22,7 @@ int64_t up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 /// If the dims of one kind follow `run` dense elements in order, without gaps: `run` times their
 /// sizes. Otherwise, or if run is -1: -1.
-int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t kind,
-                    int64_t run) {
+int64_t dense_after(const View& view, const std::vector<Kind>& kinds, int64_t kind, int64_t run) {
   for (size_t d = kinds.size(); d-- > 0;) {
     if (kinds[d] != kind || view.sizes[d] == 1) continue;
     if (run < 0 || view.strides[d] != run) return -1;
@@ -33,7 +32,7 @@ int64_t dense_after(const View& view, const std::vector<int64_t>& kinds, int64_t
 }
 
 /// True if every image of the view is dense in the order spatial dims, groups, channels.
-bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind channels) {
+bool is_channels_last(const View& view, const std::vector<Kind>& kinds, Kind channels) {
   int64_t run = dense_after(view, kinds, kGroup, dense_after(view, kinds, channels, 1));
   for (size_t d = view.sizes.size(); d-- > kinds.size();) {
     if (view.sizes[d] != 1 && view.strides[d] != run) return false;
@@ -43,7 +42,7 @@ bool is_channels_last(const View& view, const std::vector<int64_t>& kinds, Kind 
 }
 
 /// True if the dims of a kind are walked as one.
-bool is_one_dim(const View& view, const std::vector<int64_t>& kinds, Kind kind) {
+bool is_one_dim(const View& view, const std::vector<Kind>& kinds, Kind kind) {
   int64_t run = 0;
   for (size_t d = kinds.size(); d-- > 0;) {
     if (kinds[d] != kind || view.sizes[d] == 1) continue;
@@ -63,8 +62,9 @@ bool is_tile(const IntExpr& begin, int64_t size, int64_t whole) {
 /// True if a rank may have less of an image than the view: slices that reach beyond the image for
 /// neighbours, or do not divide it. `which`: the expr of the three per dim that gives the view's
 /// begin.
-bool may_be_part(const Step& step, const View& view, size_t which, const char* sizes) {
-  const auto& whole = step.attrs.get<std::vector<int64_t>>(sizes);
+bool may_be_part(const Step& step, const View& view, size_t which,
+                 std::vector<int64_t> ConvSpec::*sizes) {
+  const auto& whole = step.as<ConvSpec>().*sizes;
   const size_t first = view.sizes.size() - whole.size();
   for (size_t s = 0; s < whole.size(); ++s) {
     const IntExpr& begin = step.exprs[3 * s + which];
@@ -86,7 +86,7 @@ int64_t places(const View& view, size_t first) {
 
 DirectPlan::DirectPlan(const Step& step) {
   const Sides sides(step);
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ConvSpec>().kinds;
   const size_t first = kinds.size(), dims = sides.x->sizes.size() - first;
   const DType dtype = sides.x->dtype;
   if (dims < 1 || dims > 3 || (dtype != DType::float32 && dtype != DType::bfloat16)) return;
@@ -113,8 +113,8 @@ DirectPlan::DirectPlan(const Step& step) {
        .elements = groups * inputs * x_places};
   y = {.dense = !widened && is_channels_last(*sides.y, kinds, kOutputs),
        .elements = groups * outputs * y_places};
-  x.copied = !x.dense || may_be_part(step, *sides.x, 0, "in_sizes");
-  y.copied = !y.dense || may_be_part(step, *sides.y, 1, "out_sizes");
+  x.copied = !x.dense || may_be_part(step, *sides.x, 0, &ConvSpec::in_sizes);
+  y.copied = !y.dense || may_be_part(step, *sides.y, 1, &ConvSpec::out_sizes);
   const int64_t channels = depthwise    ? up(groups, 16)
                            : groups > 1 ? groups * up(inputs, 16) * up(outputs, 16)
                                         : up(inputs, 16) * up(outputs, outputs > 16 ? 64 : 16);

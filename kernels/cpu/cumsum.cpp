@@ -20,9 +20,9 @@ class CumSum final : public Kernel {
   explicit CumSum(const KernelArgs& args)
       : in_(args.in.at(0)),
         out_(args.out.at(0)),
-        exclusive_(args.step->attrs.get<int64_t>("exclusive", 0) != 0),
-        reverse_(args.step->attrs.get<int64_t>("reverse", 0) != 0),
-        along_(along_dim({&in_, &out_}, args.step->attrs.get<int64_t>("dim"))) {
+        exclusive_(args.step->as<CumsumSpec>().exclusive),
+        reverse_(args.step->as<CumsumSpec>().reverse),
+        along_(along_dim({&in_, &out_}, args.step->as<CumsumSpec>().dim)) {
     TESSERA_CHECK(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
                   "cumsum needs views of one dtype and size");
   }

@@ -16,7 +16,7 @@ class Fill final : public Kernel {
  public:
   explicit Fill(const KernelArgs& args)
       : out_(args.out.at(0)),
-        value_(args.step->attrs.get<double>("value")),
+        value_(args.step->as<FillSpec>().value),
         nest_(simple_nest(out_.sizes, {out_.strides})) {}
 
   void run() override {

@@ -22,14 +22,14 @@ class Gather final : public Kernel {
         weights_(args.in.at(0)),
         indices_(args.in.at(1)),
         out_(args.out.at(0)),
-        stride_(args.step->attrs.get<int64_t>("stride")) {
+        stride_(args.step->as<IndexedSpec>().stride) {
     TESSERA_CHECK(indices_.dtype == DType::int32 || indices_.dtype == DType::int64,
                   "indices of type {}", to_string(indices_.dtype));
     TESSERA_CHECK(weights_.dtype == out_.dtype, "gather of {} into {}", to_string(weights_.dtype),
                   to_string(out_.dtype));
-    dim_.rule = out_of_range_rule(*args.step);
-    dim_.size = args.step->attrs.get<int64_t>("size");
-    const auto& strides = args.step->attrs.get<std::vector<int64_t>>("strides");
+    dim_.rule = args.step->as<IndexedSpec>().out_of_range;
+    dim_.size = args.step->as<IndexedSpec>().size;
+    const auto& strides = args.step->as<IndexedSpec>().strides;
     if (args.split_dim >= 0) {
       weights_.data = static_cast<char*>(weights_.data) +
                       args.split_first * strides.at(args.split_dim) * size_of(weights_.dtype);

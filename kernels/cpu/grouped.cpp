@@ -18,7 +18,7 @@
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/thread_pool.h"
-#include "program/grouped_kinds.h"
+#include "program/specs.h"
 
 namespace tessera::cpu {
 
@@ -382,9 +382,9 @@ int64_t grouped_workspace(const Step& step) { return plan_grouped(step).at.bytes
 /// part sorts and packs all rows.
 Sharing share_grouped(const Step& step, int) {
   const GroupedPlan plan = plan_grouped(step);
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<GroupedSpec>().kinds;
   const View& out = step.out.at(0);
-  const double rows = static_cast<double>(plan.rows) * step.attrs.get<double>("used");
+  const double rows = static_cast<double>(plan.rows) * step.as<GroupedSpec>().expected_fill;
   const double products = rows * static_cast<double>(plan.batch.elements() * plan.k * plan.n);
   const double ns = 0.015 * products;
   const double groups = std::min(static_cast<double>(plan.groups), rows);

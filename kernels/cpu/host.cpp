@@ -26,7 +26,7 @@ class Host final : public Kernel {
         coordinates_(args.coordinates.begin(), args.coordinates.end()),
         scalars_(args.scalars) {
     call_.op = step_.host.op;
-    call_.attrs = &step_.attrs;
+    call_.attrs = &step_.host.attrs;
     for (const auto& [name, size] : step_.host.dims) call_.dims.push_back({name, size});
     for (const TensorArg& arg : args.in) call_.in.push_back({arg.data, arg.dtype, arg.strides});
     for (const TensorArg& arg : args.out) call_.out.push_back({arg.data, arg.dtype, arg.strides});

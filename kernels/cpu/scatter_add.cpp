@@ -27,7 +27,7 @@ class ScatterAdd final : public Kernel {
         indices_(args.in.at(0)),
         updates_(args.in.at(1)),
         out_(args.out.at(0)),
-        stride_(args.step->attrs.get<int64_t>("stride")) {
+        stride_(args.step->as<IndexedSpec>().stride) {
     TESSERA_CHECK(indices_.dtype == DType::int32 || indices_.dtype == DType::int64,
                   "indices of type {}", to_string(indices_.dtype));
     TESSERA_CHECK(updates_.dtype == out_.dtype, "scatter_add of {} into {}",
@@ -35,10 +35,10 @@ class ScatterAdd final : public Kernel {
     TESSERA_CHECK(
         !is_narrow(out_.dtype) || args.workspace != nullptr || elements_of(out_.sizes) == 0,
         "scatter_add of {} needs a workspace", to_string(out_.dtype));
-    dim_.rule = out_of_range_rule(*args.step);
-    dim_.size = args.step->attrs.get<int64_t>("size");
-    nest_ = make_nest(updates_.sizes, {args.step->attrs.get<std::vector<int64_t>>("strides"),
-                                       updates_.strides, indices_.strides});
+    dim_.rule = args.step->as<IndexedSpec>().out_of_range;
+    dim_.size = args.step->as<IndexedSpec>().size;
+    nest_ = make_nest(updates_.sizes,
+                      {args.step->as<IndexedSpec>().strides, updates_.strides, indices_.strides});
     nest_.drop_ones();
     nest_.merge();  // in the given order: it is the order of the sums
   }

@@ -19,10 +19,10 @@ class TopK final : public Kernel {
  public:
   explicit TopK(const KernelArgs& args)
       : args_(args),
-        dim_(args.step->attrs.get<int64_t>("dim")),
+        dim_(args.step->as<ArgReduceSpec>().dim),
         along_(along_dim({&args_.in.at(0), &args_.out.at(0), &args_.out.at(1)}, dim_)),
         k_(args.out[0].sizes.at(static_cast<size_t>(dim_))),
-        smallest_(args.step->attrs.get<int64_t>("smallest", 0) != 0) {
+        smallest_(args.step->as<ArgReduceSpec>().smallest) {
     const DType index = args.out[1].dtype;
     TESSERA_CHECK(index == DType::int32 || index == DType::int64, "indices of type {}",
                   to_string(index));

@@ -3,7 +3,6 @@
 // that are adjacent on both sides are moved as one. All three indices begin where this rank's
 // slices do. Runs of rows are found once, for all positions before the dim, which threads share.
 // Rows outside of the dim read the fill value and add to nothing; padding is left alone.
-#include "kernels/common/window.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,9 +18,8 @@ using namespace kernels;
 
 namespace {
 
-struct Relation : WindowSizes {
-  explicit Relation(const KernelArgs& args) : WindowSizes(args.step->attrs) {
-    fill = args.step->attrs.get<double>("fill");
+struct Relation : WindowSpec {
+  explicit Relation(const KernelArgs& args) : WindowSpec(args.step->as<WindowSpec>()) {
     begin = eval(args, 0);
     out_begin = eval(args, 1);
     window_begin = eval(args, 2);
@@ -64,7 +62,6 @@ struct Relation : WindowSizes {
   }
 
   int64_t begin, out_begin, window_begin;
-  double fill;
 };
 
 template <class T>
@@ -167,7 +164,7 @@ class Fold final : public Moved {
 
 /// Of elements in the windows.
 Sharing share_window(const Step& step, int) {
-  const WindowSizes sizes(step.attrs);
+  const auto& sizes = step.as<WindowSpec>();
   const int64_t n = sizes.pre * sizes.out_memory * sizes.window_memory * sizes.post;
   return {-1, sizes.pre < 2 ? 0 : 0.5 * static_cast<double>(n)};
 }

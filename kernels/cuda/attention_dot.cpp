@@ -28,7 +28,7 @@ int add(Step& step, Code code, DType dtype, int a = -1, int b = -1, int slot = -
 
 }  // namespace
 
-bool computes_dot(const Step& step) { return step.attrs.get<int64_t>("own_dot", 0) != 0; }
+bool computes_dot(const Step& step) { return step.as<AttentionSpec>().own_dot; }
 
 int64_t attention_dot_bytes(const Step& step) {
   if (!computes_dot(step)) return 0;
@@ -42,7 +42,7 @@ AttentionDot::AttentionDot(const KernelArgs& gradient, void* to) {
   args = gradient;
   args.in = {gradient.in.at(kOut), gradient.in.at(kGradient)};
   args.out = {result};
-  const auto width = static_cast<size_t>(gradient.step->attrs.get<int64_t>("key_dim"));
+  const auto width = static_cast<size_t>(gradient.step->as<AttentionSpec>().key_dim);
   for (size_t d = 0; d < result.sizes.size(); ++d) {
     const bool is_one = args.in[0].strides[d] == 0;  // the keys
     for (TensorArg* operand : {&args.in[0], &args.in[1], &args.out[0]})

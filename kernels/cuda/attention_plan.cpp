@@ -18,9 +18,10 @@ class AttentionPlanner {
  public:
   explicit AttentionPlanner(const Step& step)
       : step_(step),
-        length_(step.attrs.get<int64_t>("length")),
-        memory_(step.attrs.get<int64_t>("memory_length")),
-        width_(step.attrs.get<int64_t>("key_dim")) {
+        spec_(step.as<AttentionSpec>()),
+        length_(spec_.length),
+        memory_(spec_.memory_length),
+        width_(spec_.key_dim) {
     plan_.backward = step.out.size() > 2;
   }
 
@@ -28,8 +29,8 @@ class AttentionPlanner {
     AttentionPlan& p = plan_;
     const View& q = view(kQuerySide);
     p.dtype = q.dtype;
-    p.causal = step_.attrs.get<int64_t>("causal") != 0;
-    p.scale = step_.attrs.get<double>("scale");
+    p.causal = spec_.causal;
+    p.scale = spec_.scale;
     p.queries = size(q, length_);
     p.keys = size(view(kKeySide), memory_);
     p.width = size(q, width_);
@@ -71,10 +72,15 @@ class AttentionPlanner {
       if (has(side) && side != kLogSumSide && view(side).dtype != p.dtype)
         return "its operands are of different types";
     }
-    if (step_.attrs.has("value_dim")) return "its values have another width than its keys";
-    for (const char* structure :
-         {"window", "segments", "soft_cap", "slopes", "by_distance", "dropout"}) {
-      if (step_.attrs.has(structure)) return fmt::format("it has the option {}", structure);
+    if (spec_.value_dim >= 0) return "its values have another width than its keys";
+    const std::pair<const char*, bool> structures[] = {{"window", spec_.window > 0},
+                                                       {"segments", spec_.segments},
+                                                       {"soft_cap", spec_.soft_cap > 0},
+                                                       {"slopes", spec_.slopes},
+                                                       {"by_distance", spec_.by_distance >= 0},
+                                                       {"dropout", spec_.dropout > 0}};
+    for (const auto& [name, is_used] : structures) {
+      if (is_used) return fmt::format("it has the option {}", name);
     }
     if (step_.in.size() != (p.backward ? 7u : 3u)) return "it has parts of the queries or keys";
     for (const IntExpr& begin : step_.exprs) {
@@ -174,6 +180,7 @@ class AttentionPlanner {
   }
 
   const Step& step_;
+  const AttentionSpec& spec_;
   const int64_t length_, memory_, width_;
   AttentionPlan plan_;
 };

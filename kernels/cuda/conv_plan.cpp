@@ -16,7 +16,7 @@ using Numbers = std::vector<int64_t>;
 class ConvPlanner {
  public:
   explicit ConvPlanner(const Step& step)
-      : step_(step), sides_(step), kinds_(step.attrs.get<Numbers>("kinds")) {
+      : step_(step), sides_(step), kinds_(step.as<ConvSpec>().kinds) {
     view_[0] = sides_.x;
     view_[1] = sides_.filter;
     view_[2] = sides_.y;
@@ -51,18 +51,17 @@ class ConvPlanner {
   }
 
   std::string add_dim(size_t s) {
-    const auto get = [&](const char* name) { return step_.attrs.get<Numbers>(name)[s]; };
+    const auto& c = step_.as<ConvSpec>();
     const size_t d = kinds_.size() + s;
     ConvDim& dim = plan_.dims[s];
     dim = {view_[0]->sizes[d], view_[1]->sizes[d], view_[2]->sizes[d],
-           get("strides"),     get("dilations"),   get("los")};
+           c.strides[s],       c.dilations[s],     c.los[s]};
     for (size_t e = 3 * s; e < 3 * s + 3; ++e) {
       const IntExpr& begin = step_.exprs.at(e);
       if (!begin.axis_terms.empty() || begin.depends_on_scalars() || begin.eval({}, nullptr) != 0)
         return "ranks have parts of a spatial dim";
     }
-    if (dim.in != get("in_sizes") || dim.window != get("window_sizes") ||
-        dim.out != get("out_sizes"))
+    if (dim.in != c.in_sizes[s] || dim.window != c.window_sizes[s] || dim.out != c.out_sizes[s])
       return "a spatial dim is padded for the layout";
     const int64_t reach = dim.dilation * (dim.window - 1) + 1, room = dim.in + 2 * dim.pad - reach;
     if (dim.window < 1 || dim.pad < 0 || room < 0 || room / dim.stride + 1 != dim.out)
@@ -115,7 +114,7 @@ class ConvPlanner {
 
   const Step& step_;
   const kernels::Sides sides_;
-  const Numbers& kinds_;
+  const std::vector<kernels::Kind>& kinds_;
   const View* view_[kSides];
   ConvPlan plan_;
 };

@@ -19,7 +19,7 @@ class Reader {
 
   std::optional<Epilogue> read() {
     const auto& outputs = step_.pointwise.outputs;
-    found_.sums = static_cast<int>(step_.attrs.get<int64_t>("sums", -1));
+    found_.sums = static_cast<int>(step_.as<ContractSpec>().sums);
     const size_t stored = step_.out.size() - (found_.sums < 0 ? 0 : 1);
     if (code_.empty()) return stored == 1 ? std::optional(found_) : std::nullopt;
     if (outputs.empty() || outputs.size() > 2 || outputs.size() != stored) return {};
@@ -86,7 +86,8 @@ bool same_elements(const View& x, const View& out) {
 }
 
 /// True if it has one element per column of the library's matrix, in their order.
-bool is_bias(const View& bias, const View& out, const std::vector<int64_t>& kinds, bool swapped) {
+bool is_bias(const View& bias, const View& out, const std::vector<contract_kinds::DimKind>& kinds,
+             bool swapped) {
   const int64_t columns = swapped ? kernels::kRow : kernels::kColumn;
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (out.strides[d] == 0 || out.sizes[d] == 1) continue;
@@ -101,7 +102,7 @@ bool are_sums(const Step& step, int x, const MatmulPlan& plan) {
   const View &from = step.in[static_cast<size_t>(x)], &to = step.out.back();
   if (plan.packed[x].used || from.dtype == DType::float64) return false;
   if (to.dtype != from.dtype && to.dtype != step.out[0].dtype) return false;
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   const int64_t kept = x == kernels::kA ? kernels::kRow : kernels::kColumn;
   int64_t apart = 0;  // of neighbouring rows or columns, in the operand
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -120,7 +121,7 @@ bool are_sums(const Step& step, int x, const MatmulPlan& plan) {
 bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
   if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
   const View& out = step.out[0];
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   const auto view = [&](int k) -> const View& { return step.in[static_cast<size_t>(k)]; };
   const bool acts = e.gelu || e.before >= 0;
   if (e.sums >= 0 && (acts || e.bias >= 0 || !are_sums(step, e.sums, plan))) return false;
@@ -144,7 +145,7 @@ std::optional<Epilogue> find_epilogue(const Step& step) {
   const bool widens = is_16_bit(in) && out == DType::float32;
   if (!found || !is_floating(in) || (in != out && !widens)) return {};
   if (!suits_plan(step, *found, plan_matmul(step))) return {};
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   for (size_t d = 0; found->sums >= 0 && d < kinds.size(); ++d) {
     if (kinds[d] == kernels::kBatch && step.out.back().sizes[d] > 1)
       found->stride_sums = step.out.back().strides[d];
@@ -155,14 +156,14 @@ std::optional<Epilogue> find_epilogue(const Step& step) {
 bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); }
 
 std::optional<Step> sums_of_epilogue(const Step& step) {
-  const auto x = step.attrs.get<int64_t>("sums", -1);
+  const auto x = step.as<ContractSpec>().sums;
   if (x < 0) return {};
   Step sums;
   sums.kernel = KernelKind::reduce;
   sums.origin = step.origin;
   sums.in = {step.in[static_cast<size_t>(x)]};
   sums.out = {step.out.back()};
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   const int64_t other = x == kernels::kA ? kernels::kColumn : kernels::kRow;
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (kinds[d] == other) sums.in[0].sizes[d] = sums.out[0].sizes[d] = 1;

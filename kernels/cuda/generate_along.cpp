@@ -16,7 +16,9 @@ struct Lines {
   explicit Lines(const KernelArgs& args) {
     std::vector<const TensorArg*> tensors = {&args.in.at(0)};
     for (const TensorArg& out : args.out) tensors.push_back(&out);
-    along = kernels::along_dim(tensors, args.step->attrs.get<int64_t>("dim"));
+    along = kernels::along_dim(tensors, args.step->kernel == KernelKind::cumsum
+                                            ? args.step->as<CumsumSpec>().dim
+                                            : args.step->as<ArgReduceSpec>().dim);
   }
   int64_t count() const { return along.others.elements(); }
   /// Declares p0, p1, ...: the start of line `line` in each tensor.
@@ -119,8 +121,8 @@ Source generate_cumsum(const KernelArgs& args) {
   const int64_t size = lines.along.size, count = lines.count();
   if (size == 0 || count == 0) return {};
   const DType dtype = args.in[0].dtype;
-  const bool exclusive = args.step->attrs.get<int64_t>("exclusive", 0) != 0,
-             reverse = args.step->attrs.get<int64_t>("reverse", 0) != 0;
+  const bool exclusive = args.step->as<CumsumSpec>().exclusive,
+             reverse = args.step->as<CumsumSpec>().reverse;
   Arguments arguments(args);
   const std::string in = arguments.in(0), out = arguments.out(0);
   const char* type = is_floating(dtype) ? "double" : register_type(dtype);
@@ -183,7 +185,7 @@ Source generate_arg_reduce(const KernelArgs& args) {
 Source generate_top_k(const KernelArgs& args) {
   const Lines lines(args);
   const int64_t size = lines.along.size, count = lines.count();
-  const auto dim = static_cast<size_t>(args.step->attrs.get<int64_t>("dim"));
+  const auto dim = static_cast<size_t>(args.step->as<ArgReduceSpec>().dim);
   const int64_t k = args.out.at(0).sizes.at(dim);
   TESSERA_CHECK(k <= size, "the {} largest of {} elements", k, size);
   if (count == 0 || k == 0) return {};
@@ -192,7 +194,7 @@ Source generate_top_k(const KernelArgs& args) {
                     first = arguments.expr(0);
   const char* type = register_type(args.in[0].dtype);
   const char* index_type = register_type(args.out[1].dtype);
-  const bool largest = args.step->attrs.get<int64_t>("smallest", 0) == 0;
+  const bool largest = !args.step->as<ArgReduceSpec>().smallest;
   const std::string order = order_text(type, largest, largest);
   auto store = [&](const char* rank, const std::string& place) {
     return fmt::format("{} = {};\n{} = static_cast<{}>({} + {});\n", lines.element(1, value, rank),

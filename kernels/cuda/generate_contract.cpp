@@ -7,7 +7,7 @@ namespace tessera::cuda {
 
 Source generate_contract(const KernelArgs& args, int added) {
   const TensorArg &a = args.in.at(0), &b = args.in.at(1), &out = args.out.at(0);
-  const auto& kinds = args.step->attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = args.step->as<ContractSpec>().kinds;
   kernels::Nest kept, summed;  // operands out, a, b
   kept.strides.resize(3);
   summed.strides.resize(3);

@@ -44,8 +44,8 @@ int64_t count(const std::vector<Index>& indices) {
 class ConvText {
  public:
   explicit ConvText(const KernelArgs& args)
-      : args_(args), attrs_(args.step->attrs), arguments_(args) {
-    const int64_t result = attrs_.get<int64_t>("result");  // 0: y, 1: x, 2: filter
+      : args_(args), spec_(args.step->as<ConvSpec>()), arguments_(args) {
+    const int64_t result = spec_.result;  // 0: y, 1: x, 2: filter
     result_ = result == 0 ? kY : result == 1 ? kX : kFilter;
     const size_t operands[3][2] = {{kX, kFilter}, {kY, kFilter}, {kX, kY}};
     for (size_t i = 0; i < 2; ++i) side_[operands[result][i]] = &args.in.at(i);
@@ -104,7 +104,7 @@ class ConvText {
   }
 
   void factors() {
-    const auto& kinds = attrs_.get<std::vector<int64_t>>("kinds");
+    const auto& kinds = spec_.kinds;
     first_ = kinds.size();
     for (size_t d = 0; d < first_; ++d) {
       int64_t size = 1;
@@ -118,7 +118,7 @@ class ConvText {
   }
 
   void spatial(size_t s) {
-    auto get = [&](const char* name) { return attrs_.get<std::vector<int64_t>>(name)[s]; };
+    const ConvSpec& c = spec_;
     const size_t dim = first_ + s;
     const int base = static_cast<int>(3 * s);
     const std::string begin[3] = {arguments_.expr(base), arguments_.expr(base + 2),
@@ -135,9 +135,9 @@ class ConvText {
     const std::string in = fmt::format("({} + {})", name[kX], begin[kX]),
                       window = fmt::format("({} + {})", name[kFilter], begin[kFilter]),
                       out = fmt::format("({} + {})", name[kY], begin[kY]);
-    const std::string inside[3] = {fmt::format("{0} >= 0 && {0} < {1}ll", in, get("in_sizes")),
-                                   fmt::format("{} < {}ll", window, get("window_sizes")),
-                                   fmt::format("{0} >= 0 && {0} < {1}ll", out, get("out_sizes"))};
+    const std::string inside[3] = {fmt::format("{0} >= 0 && {0} < {1}ll", in, c.in_sizes[s]),
+                                   fmt::format("{} < {}ll", window, c.window_sizes[s]),
+                                   fmt::format("{0} >= 0 && {0} < {1}ll", out, c.out_sizes[s])};
     if (result_ != kX) valid_ += " && " + inside[result_];
     inner_ += fmt::format("    if (!({})) continue;\n", inside[walked]);
     if (result_ == kX) {
@@ -145,8 +145,7 @@ class ConvText {
           "    const long long reached{0} = {1} + ({2}ll) - {3}ll * {4};\n"
           "    if (!({5}) || reached{0} < 0 || reached{0} % {6}ll != 0) continue;\n"
           "    const long long {7} = reached{0} / {6}ll - {8};\n",
-          s, in, get("los"), get("dilations"), window, inside[kX], get("strides"), name[kY],
-          begin[kY]);
+          s, in, c.los[s], c.dilations[s], window, inside[kX], c.strides[s], name[kY], begin[kY]);
       inner_ += fmt::format("    if (!({}) || {} < 0 || {} >= {}ll) continue;\n", inside[kY],
                             name[kY], name[kY], side_[kY]->sizes[dim]);
       return;
@@ -154,12 +153,12 @@ class ConvText {
     inner_ += fmt::format(
         "    const long long {0} = {1}ll * {2} + {3}ll * {4} - ({5}ll) - {6};\n"
         "    if (!({7}) || {0} < 0 || {0} >= {8}ll) continue;\n",
-        name[kX], get("strides"), out, get("dilations"), window, get("los"), begin[kX], inside[kX],
+        name[kX], c.strides[s], out, c.dilations[s], window, c.los[s], begin[kX], inside[kX],
         side_[kX]->sizes[dim]);
   }
 
   const KernelArgs& args_;
-  const Attrs& attrs_;
+  const ConvSpec& spec_;
   Arguments arguments_;
   size_t result_ = kY, first_ = 0;
   const TensorArg* side_[3] = {};

@@ -19,7 +19,7 @@ class GroupText {
       : args_(args),
         arguments_(args),
         program_(args.step->pointwise),
-        tensors_(static_cast<size_t>(args.step->attrs.get<int64_t>("tensors"))) {
+        tensors_(static_cast<size_t>(args.step->as<TensorGroup>().tensors)) {
     while (shared_ < args.in.size() && args.in[shared_].strides[0] == 0) ++shared_;
     ins_ = (args.in.size() - shared_) / tensors_;
     outs_ = args.out.size() / tensors_;
@@ -154,7 +154,7 @@ class GroupText {
 
 }  // namespace
 
-bool is_group(const Step& step) { return step.attrs.get<int64_t>("tensors", 0) > 0; }
+bool is_group(const Step& step) { return step.find<TensorGroup>() != nullptr; }
 
 Source generate_group(const KernelArgs& args) { return GroupText(args).generate(); }
 

@@ -25,13 +25,15 @@ struct Indexed {
 };
 
 Indexed indexed_of(const KernelArgs& args, Arguments& arguments) {
-  const kernels::OutOfRange rule = kernels::out_of_range_rule(*args.step);
+  const auto& spec = args.step->as<IndexedSpec>();
   Indexed dim;
-  dim.rule = rule == kernels::OutOfRange::error ? 0 : rule == kernels::OutOfRange::drop ? 1 : 2;
-  dim.stride = args.step->attrs.get<int64_t>("stride");
+  dim.rule = spec.out_of_range == OutOfRange::error   ? 0
+             : spec.out_of_range == OutOfRange::clamp ? 2
+                                                      : 1;
+  dim.stride = spec.stride;
   dim.first = arguments.expr(0);
   dim.n = arguments.expr(1);
-  dim.size = std::to_string(args.step->attrs.get<int64_t>("size"));
+  dim.size = std::to_string(spec.size);
   return dim;
 }
 
@@ -59,9 +61,9 @@ Source generate_gather(const KernelArgs& args) {
   const TensorArg &indices = args.in.at(1), &out = args.out.at(0);
   Arguments arguments(args);
   const Indexed dim = indexed_of(args, arguments);
-  kernels::Nest nest = kernels::make_nest(
-      out.sizes, {out.strides, args.step->attrs.get<std::vector<int64_t>>("strides"),
-                  indices.strides, position_strides(indices, out.sizes)});
+  kernels::Nest nest =
+      kernels::make_nest(out.sizes, {out.strides, args.step->as<IndexedSpec>().strides,
+                                     indices.strides, position_strides(indices, out.sizes)});
   nest.drop_ones();
   nest.order_by(0);
   nest.merge();
@@ -109,7 +111,7 @@ struct Scattered {
 template <class Operand>
 Scattered scattered(const Step& step, const Operand& indices, const Operand& updates,
                     const Operand& out) {
-  const auto& strides = step.attrs.get<std::vector<int64_t>>("strides");
+  const std::vector<int64_t>& strides = step.as<IndexedSpec>().strides;
   Scattered s;
   s.positions.strides.resize(3);
   s.row.strides.resize(2);

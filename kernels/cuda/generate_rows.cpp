@@ -149,7 +149,8 @@ class RowsText {
   RowsText(const KernelArgs& args, const Walk& walk) : args_(args), walk_(walk), arguments_(args) {
     plan_.spread = find_spreads(walk);
     plan_.streams = walk.row_size() > kLongestKept;
-    plan_.sums = static_cast<size_t>(args.step->attrs.get<int64_t>("column_sums", 0));
+    if (const auto* spec = args.step->find<ColumnSums>())
+      plan_.sums = static_cast<size_t>(spec->column_sums);
     find_phases(walk, plan_);
     find_threads(walk, plan_);
     outer_ = walk.nest;

@@ -1,7 +1,6 @@
 // window: one thread per element of the windows, which loads its element of the dim or the fill
 // value. fold, its transpose: one thread per element of the dim, which sums the window elements
 // that came from it in the order of the output index; no atomics.
-#include "kernels/common/window.h"
 #include "kernels/cuda/codegen.h"
 
 namespace tessera::cuda {
@@ -9,11 +8,12 @@ namespace tessera::cuda {
 namespace {
 
 /// The step's relation, and where this rank's slices begin.
-struct Related : WindowSizes {
+struct Related : WindowSpec {
   Arguments arguments;
   std::string begin, out_begin, window_begin;
 
-  explicit Related(const KernelArgs& args) : WindowSizes(args.step->attrs), arguments(args) {
+  explicit Related(const KernelArgs& args)
+      : WindowSpec(args.step->as<WindowSpec>()), arguments(args) {
     begin = arguments.expr(0);
     out_begin = arguments.expr(1);
     window_begin = arguments.expr(2);
@@ -58,7 +58,7 @@ Source generate_window(const KernelArgs& args) {
       "  if (inside) {{\n    {}[e] = {}[(pre * {}ll + at) * {}ll + post];\n  }} else {{\n"
       "    narrow({}, {}[e]);\n  }}\n",
       r.wrap ? "" : fmt::format("i >= 0 && i < {}ll && ", r.size), r.memory, out, in, r.memory,
-      r.post, literal(dtype, args.step->attrs.get<double>("fill")), out);
+      r.post, literal(dtype, r.fill), out);
   return r.finish(elements, body);
 }
 

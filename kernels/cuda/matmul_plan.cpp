@@ -51,7 +51,7 @@ void merge_any(Nest& nest) {
 }
 
 ProductDims dims_of(const Step& step) {
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   ProductDims dims;
   for (Nest& nest : dims.of) nest.strides.resize(3);
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -186,8 +186,8 @@ bool suits_bytes(const MatmulPlan& plan, int64_t result_bytes) {
 }  // namespace
 
 MatmulPlan plan_float8(const Step& step) {
-  if (!step.attrs.has("float8") || step.in.at(0).dtype == DType::float64) return {};
-  const auto& formats = step.attrs.get<std::vector<int64_t>>("float8");
+  if (step.as<ContractSpec>().float8.empty() || step.in.at(0).dtype == DType::float64) return {};
+  const auto& formats = step.as<ContractSpec>().float8;
   const ProductDims dims = dims_of(step);
   if (is_empty(dims)) return {};
   const DType result = step.out.at(0).dtype;

@@ -23,7 +23,7 @@ PointwiseProgram program_of(const KernelArgs& args) {
   }
   if (step.kernel == KernelKind::fill) {
     Instr constant = instr_of(Code::constant, args.out.at(0).dtype);
-    constant.imm = step.attrs.get<double>("value");
+    constant.imm = step.as<FillSpec>().value;
     return {{constant}, {0}};
   }
   return step.pointwise;

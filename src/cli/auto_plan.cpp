@@ -11,6 +11,7 @@
 #include "cli/plan_cache.h"
 #include "cli/say.h"
 #include "tessera/build_info.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
 
@@ -19,10 +20,6 @@ namespace {
 constexpr const char* kDefaultMachine = "h100";
 constexpr const char *kRecompute = "train.recompute", *kReshard = "train.reshard_after_forward",
                      *kMicrobatches = "train.microbatches", *kSchedule = "train.pipeline_schedule";
-
-std::string name_of(PipelineSchedule schedule) {
-  return schedule == PipelineSchedule::gpipe ? "gpipe" : "1f1b";
-}
 
 /// Whether the model has the key `name` of its ModelSpec, which is "" for a model without.
 bool has_key(const Job& job, const char* what, const std::string& name) {
@@ -117,8 +114,11 @@ PlanModel model_of(const Job& job) {
     }
   }
   model.schedules = {compile.pipeline_schedule};
-  if (!job.given.contains(kSchedule))
-    model.schedules = {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe};
+  if (!job.given.contains(kSchedule)) {
+    model.schedules.clear();
+    for (const PipelineSchedule& schedule : pipeline_schedules())
+      if (schedule.is_planned) model.schedules.push_back(schedule.name);
+  }
   add_recompute_options(job, model);
   return model;
 }
@@ -142,7 +142,7 @@ AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
     if (job.config.text(key) != value) result.sets.push_back(fmt::format("{}={}", key, value));
   }
   if (plan.build.looped) result.sets.push_back(job.spec->loop_key + "=true");
-  const std::string schedule = name_of(plan.build.pipeline_schedule);
+  const std::string& schedule = plan.build.pipeline_schedule;
   if (job.config.text(kSchedule) != schedule)
     result.sets.push_back(fmt::format("{}={}", kSchedule, schedule));
   return result;
@@ -158,8 +158,7 @@ PlanSpace plan_space_of(const Job& job) {
   if (!model.reshard_of_loop.empty()) space.sets[kReshard].insert(model.reshard_of_loop);
   for (const int64_t count : model.microbatches)
     space.sets[kMicrobatches].insert(fmt::format("{}", count));
-  for (const PipelineSchedule schedule : model.schedules)
-    space.sets[kSchedule].insert(name_of(schedule));
+  space.sets[kSchedule].insert(model.schedules.begin(), model.schedules.end());
   if (!model.loop_setting.empty()) space.sets[job.spec->loop_key].insert("true");
   return space;
 }

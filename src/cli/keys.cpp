@@ -3,10 +3,24 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
 
 namespace {
+
+std::string schedule_help() {
+  std::string text = "Order in which the stages of layers:pipe take microbatches.";
+  for (const PipelineSchedule& s : pipeline_schedules())
+    text += fmt::format(" {}: {}.", s.name, s.description);
+  return text;
+}
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const PipelineSchedule& s : pipeline_schedules()) names.push_back(s.name);
+  return names;
+}
 
 std::vector<ConfigKey> common_keys() {
   return {
@@ -78,12 +92,7 @@ std::vector<ConfigKey> common_keys() {
        "When gradients are reduced across ranks: once a step, and whole until then; or after every "
        "microbatch, so that a rank keeps only its shard.",
        KeyRange::one_of({"step", "microbatch"})},
-      {"train.pipeline_schedule", "1f1b",
-       "Order in which the stages of layers:pipe take microbatches: gpipe does all of them "
-       "forward, then backward; 1f1b alternates forward and backward, and keeps the activations "
-       "of at most as many microbatches as there are stages. With several chunks of layers a stage "
-       "(layers:pipe*2) 1f1b is interleaved; the name interleaved says so and wants them.",
-       KeyRange::one_of({"1f1b", "gpipe", "interleaved"})},
+      {"train.pipeline_schedule", "1f1b", schedule_help(), KeyRange::one_of(schedule_names())},
       {"train.matmul_precision", "float32",
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
        KeyRange::one_of({"float32", "tf32"})},

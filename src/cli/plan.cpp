@@ -187,7 +187,7 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
     build.looped = looped;
     for (const int64_t microbatches : model.microbatches) {
       build.microbatches = microbatches;
-      for (const PipelineSchedule schedule : model.schedules) {
+      for (const std::string& schedule : model.schedules) {
         build.pipeline_schedule = schedule;
         look();
         if (!looped && !model.is_loop) break;  // no stages

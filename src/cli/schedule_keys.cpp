@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
 
@@ -21,17 +22,20 @@ void store_parameters(const Config& c, Graph& graph) {
 }
 
 namespace {
-PipelineSchedule pipeline_schedule_of(const Job& job) {
+/// Refuses a schedule that wants chunks of layers, of which the layout has none.
+std::string pipeline_schedule_of(const Job& job) {
   const std::string name = job.config.text("train.pipeline_schedule");
   const std::vector<LayoutRule>& rules = job.layout.rules();
   const bool has_chunks = std::any_of(rules.begin(), rules.end(),
                                       [](const LayoutRule& rule) { return rule.intervals > 1; });
+  const PipelineSchedule& schedule = pipeline_schedule(name);
   TESSERA_REQUIRE(
-      name != "interleaved" || has_chunks,
-      "train.pipeline_schedule=interleaved is 1f1b with several chunks of layers a stage, and "
-      "layout '{}' has one; write layers:AXIS*2 for two, or pipeline_schedule=1f1b",
-      job.layout.to_string());
-  return name == "gpipe" ? PipelineSchedule::gpipe : PipelineSchedule::one_forward_one_backward;
+      takes_chunks(schedule, 1) || has_chunks,
+      "train.pipeline_schedule={} wants {} chunks of layers a stage, and layout '{}' has one; "
+      "write layers:AXIS*{}, or pipeline_schedule={}",
+      name, schedule.least_chunks, job.layout.to_string(), schedule.least_chunks,
+      pipeline_schedules()[0].name);
+  return name;
 }
 }  // namespace
 

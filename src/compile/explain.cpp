@@ -17,7 +17,7 @@
 #include "ir/graph_internals.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
-#include "program/stage_turns.h"
+#include "program/stage_ticks.h"
 
 namespace tessera {
 
@@ -43,7 +43,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
   report.steps += static_cast<int>(f.steps.size());
   for (const Step& step : f.steps) {
     for (const Function& body : step.body)
-      report_steps(program, body, body_runs(step, times), report);
+      report_steps(program, body, body_runs(step.loop, times), report);
     if (!step.body.empty()) continue;
     report.flops += times * step.flops;
     if (step.kind == StepKind::collective) {
@@ -69,7 +69,7 @@ FunctionReport report_function(const Program& program, const Function& f) {
   report_steps(program, f, 1, report);
   for (const StageCount& c : count_stages(program, f))
     report.pipelines.push_back({program.axis_names[static_cast<size_t>(c.axis)], c.stages,
-                                c.microbatches, c.turns, c.busy});
+                                c.microbatches, c.ticks, c.busy});
   std::stable_sort(report.redundant.begin(), report.redundant.end(),
                    [](const auto& a, const auto& b) {
                      return a.flops * (a.factor - 1) > b.flops * (b.factor - 1);

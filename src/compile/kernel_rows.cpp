@@ -62,7 +62,7 @@ class Rows {
   /// A step, or the steps of a loop, each in its own row.
   void count(const Step& step, int64_t times, const std::map<const Step*, double>& measured) {
     for (const Function& body : step.body) {
-      for (const Step& inner : body.steps) count(inner, body_runs(step, times), measured);
+      for (const Step& inner : body.steps) count(inner, body_runs(step.loop, times), measured);
     }
     if (!step.body.empty() || step.kind != StepKind::compute) return;
     KernelReport& row = of(step);

@@ -38,7 +38,7 @@ Program lower_chosen(const Graph& graph, LowerOptions options) {
 
 bool has_capacities(const Function& function) {
   return std::any_of(function.steps.begin(), function.steps.end(), [](const Step& step) {
-    return step.attrs.has("capacity") ||
+    return (step.find<IndexedSpec>() && step.as<IndexedSpec>().capacity >= 0) ||
            std::any_of(step.body.begin(), step.body.end(), has_capacities);
   });
 }

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "cost/work.h"
-#include "program/grouped_kinds.h"
+#include "program/specs.h"
 
 namespace tessera {
 
@@ -32,7 +32,8 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
     const CostClass cost = info_of(instr.code).cost;
     if (cost != CostClass::free) (cost == CostClass::expensive ? hard : easy) += 1;
   }
-  const auto tensors = static_cast<size_t>(step.attrs.get<int64_t>("tensors", 1));  // of a group
+  const auto* const group = step.find<TensorGroup>();
+  const auto tensors = static_cast<size_t>(group == nullptr ? 1 : group->tensors);
   double elements = 0;
   for (size_t k = 0; k < step.out.size(); k += step.out.size() / tensors)
     elements += static_cast<double>(step.out[k].elements());
@@ -42,10 +43,11 @@ double pointwise_seconds(const Machine& machine, const Step& step, const std::st
 
 double operand_bytes(const Step& step) {
   if (step.collective == CollectiveKind::exchange)
-    return static_cast<double>(step.attrs.get<int64_t>("most", step.bytes));
+    return static_cast<double>(step.max_bytes > 0 ? step.max_bytes : step.bytes);
   const View& view = counted_operand(step);
-  const double used = step.attrs.get<double>("used", 1);  // of rows that are counted
-  return used * static_cast<double>(view.elements() * size_of(view.dtype));
+  const auto* const rows = step.find<AllToAllSpec>();
+  return (rows == nullptr ? 1 : rows->expected_fill) *
+         static_cast<double>(view.elements() * size_of(view.dtype));
 }
 
 /// Linear between measured points; beyond the last, with the last slope; below the first, constant.
@@ -80,7 +82,7 @@ bool counts_instructions(const KernelRate& rate) {
 
 ProductSizes product_sizes(const Step& step) {
   ProductSizes sizes;
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = step.as<ContractSpec>().kinds;
   for (size_t d = 0; d < kinds.size(); ++d) {
     const int64_t size = std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
     int64_t* const of_kind[] = {&sizes.batch, &sizes.m, &sizes.n, &sizes.k};
@@ -93,12 +95,12 @@ namespace {
 /// A product for each group, of the mean number of rows.
 double grouped_seconds(const Machine& machine, const Step& step) {
   int64_t sizes[] = {1, 1, 1, 1, 1};
-  const auto& kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& [kinds, fill] = step.as<GroupedSpec>();
   for (size_t d = 0; d < kinds.size(); ++d) {
     sizes[kinds[d]] *= std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
   }
   const int64_t groups = std::max<int64_t>(1, sizes[kGroupIndexed]);
-  const double used = step.attrs.get<double>("used") * static_cast<double>(sizes[kGroupPosition]);
+  const double used = fill * static_cast<double>(sizes[kGroupPosition]);
   const int64_t rows = std::max<int64_t>(1, std::llround(used / static_cast<double>(groups)));
   const int64_t inner = sizes[kGroupInner];  // summed over rows, or over these
   const bool is_dot = step.kernel == KernelKind::grouped_dot;

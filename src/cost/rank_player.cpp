@@ -98,7 +98,7 @@ void RankPlayer::play(std::span<const Step> steps, int number) {
 }
 
 void RankPlayer::play_loop(const Step& loop, int number) {
-  const int axis = axis_of_stages(loop);
+  const int axis = loop.loop.stage_axis;
   axis < 0 ? play_iterations(loop, number) : play_turns(loop, number, axis);
 }
 
@@ -139,7 +139,7 @@ void RankPlayer::add_run(const StageRun& run, StageOps& ops, int loop, double be
   }
   for (size_t op = 0; op < priced.ops.size(); ++op) {
     const double end = op + 1 < run.begins.size() ? run.begins[op + 1] : run.end;
-    if (run.steps[0].attrs.has("turns") && priced.ops[op].seconds > 0)
+    if (run.steps[0].loop.share && priced.ops[op].seconds > 0)
       time_.turns.push_back(
           {run.step, loop, run.stage, run.turn, begin + run.begins[op], end - run.begins[op]});
   }
@@ -181,7 +181,7 @@ void RankPlayer::add_transfers(const StagesTime& played, double begin) {
 }
 
 int64_t RankPlayer::iterations_here(const Step& loop) const {
-  return iterations_on(loop, coordinates_);
+  return iterations_on(loop.loop, coordinates_);
 }
 
 /// Simulates a loop in the order of the executor: some buckets start an iteration early, some are

@@ -25,22 +25,18 @@ bool has_collective_along(const Function& function, int axis) {
 void add_numbers(const Function& function, int axis, std::set<int>& numbers) {
   for (const Step& step : function.steps) {
     if (is_along(step, axis)) numbers.insert(step.number);
-    if (step.attrs.has("turns")) add_numbers(step.body[0], axis, numbers);
+    if (step.loop.share) add_numbers(step.body[0], axis, numbers);
   }
 }
 
-/// The window of a loop does not move with the turn.
-bool is_of_rank(const Step& loop) {
-  return loop.exprs.size() == 3 &&
-         std::none_of(loop.exprs.begin(), loop.exprs.end(),
-                      [](const IntExpr& expr) { return expr.depends_on_scalars() || expr.table; });
-}
+/// Each rank has iterations of its own, in every tick the same.
+bool is_of_rank(const LoopStep& loop) { return loop.end >= 0 && !loop.share; }
 
 void add_windows(std::span<const Step> steps, std::span<const int> coordinates,
                  std::vector<int64_t>& windows) {
   for (const Step& step : steps) {
     if (step.body.empty()) continue;
-    if (is_of_rank(step)) windows.push_back(iterations_on(step, coordinates));
+    if (is_of_rank(step.loop)) windows.push_back(iterations_on(step.loop, coordinates));
     add_windows(step.body[0].steps, coordinates, windows);
   }
 }
@@ -132,9 +128,9 @@ PricedOps& StageOps::of(std::span<const Step> steps, int number, int stage) {
 
 PricedOps StageOps::priced(std::span<const Step> steps, int number, int stage) const {
   OpList list(costs_, shorten_, axis_, between_, stage);
-  if (!steps[0].attrs.has("turns")) {
+  if (!steps[0].loop.share) {
     list.add(steps, number);
-  } else if (iterations_of(steps[0]) == 1) {
+  } else if (iterations_of(steps[0].loop) == 1) {
     list.add(steps[0].body[0].steps, number + 1);
   } else {  // all layers of a stage
     list.work([&](RankPlayer& player) { player.play_iterations(steps[0], number + 1); });
@@ -142,19 +138,10 @@ PricedOps StageOps::priced(std::span<const Step> steps, int number, int stage) c
   return list.finish();
 }
 
-int axis_of_stages(const Step& loop) {
-  for (const Step& share : loop.body[0].steps) {
-    if (share.attrs.has("microbatches") && !share.exprs[1].axis_terms.empty())
-      return share.exprs[1].axis_terms[0].first;
-  }
-  return -1;
-}
-
-int64_t iterations_on(const Step& loop, std::span<const int> coordinates) {
+int64_t iterations_on(const LoopStep& loop, std::span<const int> coordinates) {
   if (coordinates.empty() || !is_of_rank(loop)) return iterations_of(loop);
-  const auto value = [&](size_t expr) { return loop.exprs[expr].eval(coordinates, nullptr); };
-  const int64_t first = value(0), end = std::min(value(2), first + loop.loop.iterations);
-  return std::max<int64_t>(0, end - std::max(value(1), first));
+  const auto [first, end] = counters_of(loop, coordinates, nullptr);
+  return end - first;
 }
 
 }  // namespace tessera

@@ -45,9 +45,7 @@ class StageOps {
   std::map<std::pair<const Step*, std::vector<int64_t>>, PricedOps*> of_loops_;
 };
 
-/// The mesh axis whose ranks are the stages of a loop over turns; -1 if the loop is none.
-int axis_of_stages(const Step& loop);
-/// The iterations that the rank at `coordinates` runs of a loop which is no share of a turn.
-int64_t iterations_on(const Step& loop, std::span<const int> coordinates);
+/// The iterations that the rank at `coordinates` runs of a loop which is no share of a tick.
+int64_t iterations_on(const LoopStep& loop, std::span<const int> coordinates);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ size_t scalars_of(const Function& function) {
   return static_cast<size_t>(most) + 1;
 }
 
-bool is_share(const Step& step) { return step.attrs.has("turns"); }
+bool is_share(const Step& step) { return step.loop.share.has_value(); }
 
 /// The first time from `begin` on at which something is free for so many seconds.
 double first_free(const std::map<double, double>& taken, double begin, double seconds) {
@@ -80,12 +80,8 @@ void StagePlayer::play_turn(int64_t turn) {
 
 /// True if a stage runs the share in this turn. Sets its counter.
 bool StagePlayer::runs(const Step& share, int stage) {
-  const auto value = [&](size_t expr) {
-    return share.exprs[expr].eval(messages_.coordinates(stage), scalars_.data());
-  };
-  const int64_t first = value(0), all = share.loop.iterations;
-  const int64_t begin = std::max(value(1), first), end = std::min(value(2), first + all);
-  if (begin >= end) return false;
+  const auto [begin, end] = counters_of(share.loop, messages_.coordinates(stage), scalars_.data());
+  if (begin == end) return false;
   scalars_[static_cast<size_t>(share.loop.counter)] = share.loop.reverse ? end - 1 : begin;
   return true;
 }

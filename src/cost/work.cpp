@@ -27,8 +27,8 @@ double flops_done(const Step& step, const Mesh& mesh) {
       step.kernel != KernelKind::attention_grad)
     return all;
   const Sight sight = AttentionStep(step).sight;
-  double share =
-      step.attrs.get<double>("visible", sight.causal ? causal_share(step, sight, mesh) : 1);
+  double share = step.as<AttentionSpec>().visible;
+  if (share < 0) share = sight.causal ? causal_share(step, sight, mesh) : 1;
   if (sight.window > 0) {
     const auto reach = static_cast<double>(sight.causal ? sight.window : 2 * sight.window - 1);
     share = std::min(share, reach / static_cast<double>(std::max<int64_t>(sight.keys, 1)));

@@ -38,7 +38,7 @@ struct LowerOptions {
   bool wide_grad_reduce = false;        ///< see CompileOptions
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
-  PipelineSchedule pipeline_schedule = PipelineSchedule::one_forward_one_backward;
+  std::string pipeline_schedule = "1f1b";
   ProgramVariant variant = {};
   /// True if the device's collectives can read counts when they start. False: whole blocks travel.
   bool reads_counts = true;

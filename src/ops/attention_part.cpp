@@ -403,28 +403,31 @@ void emit_drawn(EmitCall& call) {
     call.step.exprs.push_back(step);
     if (factors[d] >= 0) strides[static_cast<size_t>(factors[d])] = dims[d].stride;
   }
-  call.step.attrs.set("drawn_strides", strides);
+  call.step.as<AttentionSpec>().drawn_strides = std::move(strides);
 }
 }  // namespace
 
 void emit_attention(EmitCall& call) {
   emit_aligned(call);
   const Attrs& attrs = call.call.attrs;
-  for (const char* dim : {"length", "memory_length", "key_dim"})
-    call.step.attrs.set(dim, int64_t{call.factor(attrs.get<std::string>(dim))});
-  if (attrs.has("value_dim"))
-    call.step.attrs.set("value_dim", int64_t{call.factor(value_dim_of(attrs))});
-  call.step.attrs.set("causal", attrs.get<int64_t>("causal"));
-  call.step.attrs.set("scale", attrs.get<double>("scale"));
-  for (const char* known : {"memory", "window", "segments", "slopes"}) {
-    if (attrs.has(known)) call.step.attrs.set(known, attrs.get<int64_t>(known));
-  }
-  for (const char* known : {"soft_cap", "visible", "dropout"}) {
-    if (attrs.has(known)) call.step.attrs.set(known, attrs.get<double>(known));
-  }
-  if (attrs.has("by_distance"))
-    call.step.attrs.set("by_distance", int64_t{call.factor(attrs.get<std::string>("by_distance"))});
-  if (segment_operands(attrs) > 0) call.step.attrs.set("faults", int64_t{1});
+  const auto dim = [&](const char* name) {
+    return attrs.has(name) ? call.factor(attrs.get<std::string>(name)) : -1;
+  };
+  AttentionSpec& spec = call.step.spec.emplace<AttentionSpec>();
+  spec.length = dim("length");
+  spec.memory_length = dim("memory_length");
+  spec.key_dim = dim("key_dim");
+  spec.value_dim = dim("value_dim");
+  spec.by_distance = dim("by_distance");
+  spec.causal = attrs.get<int64_t>("causal") != 0;
+  spec.scale = attrs.get<double>("scale");
+  spec.memory = attrs.get<int64_t>("memory", 0);
+  spec.window = attrs.get<int64_t>("window", 0);
+  spec.segments = segment_operands(attrs) > 0;
+  spec.slopes = attrs.get<int64_t>("slopes", 0) != 0;
+  spec.soft_cap = attrs.get<double>("soft_cap", 0);
+  spec.visible = attrs.get<double>("visible", -1);
+  spec.dropout = attrs.get<double>("dropout", 0);
   for (const char* dim : {"length", "memory_length"})
     call.step.exprs.push_back(call.offset[call.factor(attrs.get<std::string>(dim))]);
   if (attrs.has("dropout")) emit_drawn(call);

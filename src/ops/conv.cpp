@@ -116,9 +116,8 @@ int64_t conv_flops(const OpCall& call) {
   return static_cast<int64_t>(n);
 }
 
-/// Kinds of the non-spatial factors, for the kernel: 0: in all three tensors; 1: in x and y; 2: in
-/// x and filter; 3: in filter and y.
 void emit_conv(EmitCall& call) {
+  using namespace conv_kinds;
   const int64_t result = call.call.attrs.get<int64_t>("result");
   const std::vector<std::vector<int>>* dims[3] = {};
   for (size_t i = 0; i < 3; ++i) {
@@ -129,12 +128,24 @@ void emit_conv(EmitCall& call) {
     return std::find(list.begin(), list.end(), std::vector<int>{f}) != list.end();
   };
   std::vector<int> plain;
-  Numbers kinds;
+  const Attrs& attrs = call.call.attrs;
+  const auto numbers = [&](const char* name) { return attrs.get<Numbers>(name); };
+  ConvSpec spec{static_cast<conv_kinds::Result>(result),
+                {},
+                numbers("in_sizes"),
+                numbers("out_sizes"),
+                numbers("window_sizes"),
+                numbers("strides"),
+                numbers("dilations"),
+                numbers("los")};
   for (int f = static_cast<int>(3 * call.space.relations.size());
        f < static_cast<int>(call.space.factors.size()); ++f) {
     const bool x = has(Side::x, f), filter = has(Side::filter, f), y = has(Side::y, f);
     plain.push_back(f);
-    kinds.push_back(x && filter && y ? 0 : x && y ? 1 : x && filter ? 2 : 3);
+    spec.kinds.push_back(x && filter && y ? kGroup
+                         : x && y         ? kImages
+                         : x && filter    ? kInputs
+                                          : kOutputs);
   }
   auto view = [&](const View& natural, Side side) {
     std::vector<int> factors = plain;
@@ -145,9 +156,7 @@ void emit_conv(EmitCall& call) {
   Step& step = call.step;
   step.in = {view(call.in[0], side_of(result, 0)), view(call.in[1], side_of(result, 1))};
   step.out = {view(call.out[0], side_of(result, 2))};
-  step.attrs = {{"result", result}, {"kinds", kinds}};
-  for (const char* name : {"in_sizes", "out_sizes", "window_sizes", "strides", "dilations", "los"})
-    step.attrs.set(name, call.call.attrs.get<Numbers>(name));
+  step.spec = std::move(spec);
   for (const Relation& r : call.space.relations) {
     for (int f : {r.in, r.out, r.window}) step.exprs.push_back(call.offset[f]);
   }

@@ -28,21 +28,20 @@ std::vector<ValueType> infer_einsum(const OpCall& call) {
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
 
-/// Kinds of the aligned dims for the kernel: 0 batch, 1 m, 2 n, 3 k.
 void emit_contract(EmitCall& call) {
-  std::vector<int64_t> kinds;
+  using namespace contract_kinds;
+  ContractSpec spec;
   auto has = [&](const std::vector<std::vector<int>>& dims, int f) {
     return std::any_of(dims.begin(), dims.end(), [&](const auto& d) { return d[0] == f; });
   };
   for (int f : all_factors(call)) {
     const bool a = has(call.space.in[0], f), b = has(call.space.in[1], f),
                c = has(call.space.out[0], f);
-    kinds.push_back(!c ? 3 : a && b ? 0 : a ? 1 : 2);
+    spec.kinds.push_back(!c ? kSum : a && b ? kBatch : a ? kRow : kColumn);
   }
   emit_aligned(call);
-  call.step.attrs = {{"kinds", kinds}};
-  const Attrs& attrs = call.call.attrs;
-  if (attrs.has("float8")) call.step.attrs.set("float8", attrs.get<std::vector<int64_t>>("float8"));
+  spec.float8 = call.call.attrs.get<std::vector<int64_t>>("float8", {});
+  call.step.spec = std::move(spec);
 }
 
 int64_t contract_flops(const OpCall& call) {

@@ -13,23 +13,10 @@ namespace tessera {
 
 namespace {
 
-const char* name_of(OutOfRange rule) {
-  switch (rule) {
-    case OutOfRange::error:
-      return "error";
-    case OutOfRange::zero:
-      return "zero";
-    case OutOfRange::drop:
-      return "drop";
-    case OutOfRange::clamp:
-      return "clamp";
-  }
-  return "error";
-}
-
-OutOfRange rule_of(const std::string& name) {
+OutOfRange rule_of(const Attrs& attrs) {
+  const auto& name = attrs.get<std::string>("out_of_range");
   for (OutOfRange r : {OutOfRange::zero, OutOfRange::drop, OutOfRange::clamp}) {
-    if (name == name_of(r)) return r;
+    if (name == to_string(r)) return r;
   }
   return OutOfRange::error;
 }
@@ -99,14 +86,14 @@ std::vector<int> factors_of(const std::vector<std::vector<int>>& dims) {
 void emit_indexed(EmitCall& call, const View& table,
                   const std::vector<std::vector<int>>& table_dims,
                   const std::vector<int>& iteration) {
-  const int indexed = call.factor(call.call.attrs.get<std::string>("dim"));
-  call.step.attrs = {{"strides", align(call, table, table_dims, iteration).strides},
-                     {"stride", align(call, table, table_dims, {indexed}).strides[0]},
-                     {"size", call.local[indexed]},
-                     {"out_of_range", call.call.attrs.get<std::string>("out_of_range")}};
-  for (const char* what : {"bound", "capacity"}) {
-    if (call.call.attrs.has(what)) call.step.attrs.set(what, call.call.attrs.get<int64_t>(what));
-  }
+  const Attrs& attrs = call.call.attrs;
+  const int indexed = call.factor(attrs.get<std::string>("dim"));
+  call.step.spec = IndexedSpec{align(call, table, table_dims, iteration).strides,
+                               align(call, table, table_dims, {indexed}).strides[0],
+                               call.local[indexed],
+                               rule_of(attrs),
+                               attrs.get<int64_t>("bound", -1),
+                               attrs.get<int64_t>("capacity", -1)};
   call.step.exprs = {call.offset[indexed], call.extent[indexed]};
 }
 
@@ -126,13 +113,13 @@ void emit_scatter(EmitCall& call) {
 
 std::vector<Tensor> gather_gradient(const GradCall& c) {
   const auto& dim = c.attrs.get<std::string>("dim");
-  const OutOfRange rule = rule_of(c.attrs.get<std::string>("out_of_range"));
+  const OutOfRange rule = rule_of(c.attrs);
   return {scatter_add(c.in[1], c.grads[0], c.in[0].shape(), dim, rule), Tensor()};
 }
 
 std::vector<Tensor> scatter_gradient(const GradCall& c) {
   const auto& dim = c.attrs.get<std::string>("dim");
-  const OutOfRange rule = rule_of(c.attrs.get<std::string>("out_of_range"));
+  const OutOfRange rule = rule_of(c.attrs);
   return {Tensor(), sum_to(gather(c.grads[0], c.in[0], dim, rule), c.in[1].shape())};
 }
 
@@ -161,7 +148,7 @@ Tensor gather(Tensor weights, Tensor indices, const std::string& dim, OutOfRange
   return on_behalf_of("gather", at, [&] {
     if (is_users) require_no_misspelling(indices.shape(), weights.shape().without({dim}));
     return one(kGather, {weights, indices},
-               {{"dim", dim}, {"out_of_range", std::string(name_of(out_of_range))}}, at);
+               {{"dim", dim}, {"out_of_range", std::string(to_string(out_of_range))}}, at);
   });
 }
 
@@ -183,7 +170,7 @@ Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::
   return on_behalf_of("scatter_add", at, [&] {
     Attrs attrs = source_attrs(out, updates.dtype());
     attrs.set("dim", dim);
-    attrs.set("out_of_range", std::string(name_of(out_of_range)));
+    attrs.set("out_of_range", std::string(to_string(out_of_range)));
     return one(kScatterAdd, {indices, updates}, std::move(attrs), at);
   });
 }

@@ -7,7 +7,7 @@
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
-#include "program/grouped_kinds.h"
+#include "program/specs.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -89,18 +89,18 @@ void emit(EmitCall& call, const Shape& x, const Shape& w, const Shape& z) {
     call.step.in.push_back(align(call, call.in[i], call.space.in[i], factors, true));
   call.step.out.push_back(align(call, call.out[0], call.space.out[0], factors, true));
   const Shape& indices = call.call.in[2].shape;
-  std::vector<int64_t> kinds;
+  GroupedSpec spec{{}, call.call.attrs.get<double>("used")};
   for (const Factor& f : call.space.factors) {
     const bool in_x = x.has(f.name), in_w = w.has(f.name), in_z = z.has(f.name);
     const bool is_batch = in_w && (indices.has(f.name) || (in_x && in_z));
-    kinds.push_back(f.name == dim_of(call.call.attrs) ? kGroupIndexed
-                    : is_batch                        ? kGroupBatch
-                    : !in_w                           ? kGroupPosition
-                    : in_x                            ? kGroupInner
-                                                      : kGroupOuter);
+    spec.kinds.push_back(f.name == dim_of(call.call.attrs) ? kGroupIndexed
+                         : is_batch                        ? kGroupBatch
+                         : !in_w                           ? kGroupPosition
+                         : in_x                            ? kGroupInner
+                                                           : kGroupOuter);
   }
   const int group = call.factor(dim_of(call.call.attrs));
-  call.step.attrs = {{"kinds", kinds}, {"used", call.call.attrs.get<double>("used")}};
+  call.step.spec = std::move(spec);
   call.step.exprs = {call.offset[group], call.extent[group]};
 }
 

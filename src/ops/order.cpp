@@ -52,7 +52,7 @@ void emit_argmax(EmitCall& call) {
   step.in = {align(call, call.in[0], call.space.in[0], factors)};
   for (int i : {0, 1})
     step.out.push_back(align(call, call.out[i], call.space.out[i], factors, true));
-  step.attrs = {{"dim", int64_t{dim}}};
+  step.spec = ArgReduceSpec{dim};
   step.exprs = {IntExpr{}};
 }
 
@@ -82,7 +82,7 @@ void emit_top_k(EmitCall& call) {
   const auto position = std::find(in_factors.begin(), in_factors.end(), dim) - in_factors.begin();
   for (View& view : step.out)
     view.sizes[position] = call.logical[k];  // padding of a split k is never read
-  step.attrs = {{"dim", int64_t{position}}, {"smallest", call.call.attrs.get<int64_t>("smallest")}};
+  step.spec = ArgReduceSpec{position, call.call.attrs.get<int64_t>("smallest") != 0};
   step.exprs = {IntExpr{}};
 }
 
@@ -104,9 +104,9 @@ Types infer_cumsum(const OpCall& call) {
 
 void emit_cumsum(EmitCall& call) {
   emit_aligned(call);
-  call.step.attrs = {{"dim", int64_t{call.factor(dim_of(call.call.attrs))}},
-                     {"exclusive", call.call.attrs.get<int64_t>("exclusive")},
-                     {"reverse", call.call.attrs.get<int64_t>("reverse")}};
+  const Attrs& attrs = call.call.attrs;
+  call.step.spec = CumsumSpec{call.factor(dim_of(attrs)), attrs.get<int64_t>("exclusive") != 0,
+                              attrs.get<int64_t>("reverse") != 0};
 }
 
 std::vector<Tensor> cumsum_gradient(const GradCall& c) {

@@ -118,7 +118,6 @@ IndexSpace reshape_factors(const OpCall& call) {
 }
 
 void emit_reshape(EmitCall& call) {
-  call.step.attrs = {};
   const bool nests = std::all_of(call.space.factors.begin(), call.space.factors.end(),
                                  [](const Factor& f) { return f.role == Role::map; });
   if (nests) return emit_aligned(call);
@@ -133,11 +132,6 @@ void emit_reshape(EmitCall& call) {
   call.step.out = {flat(call.out[0])};
 }
 
-void emit_copy(EmitCall& call) {
-  call.step.attrs = {};
-  emit_aligned(call);
-}
-
 }  // namespace
 
 extern const Op kTranspose = {.name = "transpose",
@@ -148,7 +142,7 @@ extern const Op kTranspose = {.name = "transpose",
                               },
                               .keeps_elements = true,
                               .kernel = KernelKind::copy,
-                              .emit = emit_copy};
+                              .emit = emit_aligned};
 extern const Op kReshape = {.name = "reshape",
                             .infer = infer_reshape,
                             .factors = reshape_factors,

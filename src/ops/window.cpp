@@ -118,19 +118,19 @@ void emit_window(EmitCall& call) {
   step.in = {call.in[0]};
   step.out = {call.out[0]};
   const bool has_window = a.has("window_name");
-  step.attrs = {{"pre", pre},
-                {"post", post},
-                {"size", a.get<int64_t>("size")},
-                {"memory", natural.sizes[d]},
-                {"out_size", a.get<int64_t>("out_size")},
-                {"out_memory", windowed.sizes[d]},
-                {"window_size", has_window ? a.get<int64_t>("window_size") : 1},
-                {"window_memory", has_window ? windowed.sizes[d + 1] : 1},
-                {"stride", a.get<int64_t>("stride")},
-                {"dilation", a.get<int64_t>("dilation")},
-                {"lo", a.get<int64_t>("lo")},
-                {"wrap", a.get<int64_t>("wrap")},
-                {"fill", a.get<double>("fill")}};
+  step.spec = WindowSpec{.pre = pre,
+                         .post = post,
+                         .size = a.get<int64_t>("size"),
+                         .memory = natural.sizes[d],
+                         .out_size = a.get<int64_t>("out_size"),
+                         .out_memory = windowed.sizes[d],
+                         .window_size = has_window ? a.get<int64_t>("window_size") : 1,
+                         .window_memory = has_window ? windowed.sizes[d + 1] : 1,
+                         .stride = a.get<int64_t>("stride"),
+                         .dilation = a.get<int64_t>("dilation"),
+                         .lo = a.get<int64_t>("lo"),
+                         .wrap = a.get<int64_t>("wrap") != 0,
+                         .fill = a.get<double>("fill")};
   const Relation& r = call.space.relations[0];
   for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? IntExpr{} : call.offset[f]);
 }

@@ -25,8 +25,10 @@ double Bounds::of_assignment(size_t assignment, size_t recompute_option) const {
   const Estimates& estimates = candidates_.estimates(recompute_option);
   if (!candidates_.has_stages(assignment)) return estimates.least(a, {candidates_.microbatches(0)});
   int64_t chunks = 1;  // with more microbatches and chunks stages wait less
-  for (const PipelineSchedule schedule : candidates_.model().schedules)
-    chunks = std::max(chunks, candidates_.chunk_options(assignment, schedule).back());
+  for (const std::string& schedule : candidates_.model().schedules) {
+    for (const int64_t option : candidates_.chunk_options(assignment, schedule))
+      chunks = std::max(chunks, option);
+  }
   return estimates.least_of(a, candidates_.model().microbatches, chunks);
 }
 

@@ -35,7 +35,7 @@ class Bounds {
 
  private:
   using Computing = std::pair<std::vector<int64_t>, size_t>;
-  using SameAssignment = std::tuple<size_t, size_t, size_t, PipelineSchedule, int64_t>;
+  using SameAssignment = std::tuple<size_t, size_t, size_t, std::string, int64_t>;
   Computing computing(const Candidate& c) const;
   double computed(const Candidate& c) const;
   double in_stages(const Candidate& c) const;

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/fail.h"
+#include "tessera/pipeline_schedules.h"
 #include "tessera/storage.h"
 
 namespace tessera {
@@ -104,20 +105,26 @@ void Candidates::order_axes(size_t assignment) {
   a = space_.named(best);
 }
 
-std::vector<int64_t> Candidates::chunk_options(size_t assignment, PipelineSchedule schedule) const {
-  if (space_.fixed_chunks() > 1) return {space_.fixed_chunks()};
-  std::vector<int64_t> options = {1};
-  if (schedule == PipelineSchedule::gpipe || space_.fixes_stages()) return options;
+std::vector<int64_t> Candidates::chunk_options(size_t assignment,
+                                               const std::string& schedule) const {
+  const PipelineSchedule& of = pipeline_schedule(schedule);
   const StepSummary& summary = summaries_[0];
   const auto are_dealt = [&](int64_t chunks) {
-    for (size_t d = 0; d < summary.dims.size(); ++d) {
+    for (size_t d = 0; d < summary.dims.size() && chunks > 1; ++d) {
       const bool counts_layers = (summary.stages >> d & 1) != 0;
       if (counts_layers && summary.sizes[d] % (stages(assignment) * chunks) != 0) return false;
     }
     return true;
   };
-  for (int64_t chunks = 2; chunks <= kMostChunks; ++chunks)
-    if (are_dealt(chunks)) options.push_back(chunks);
+  // Of a rule that the only schedule cannot follow, the lowering says what is wrong.
+  const int64_t fixed = space_.fixed_chunks();
+  if (space_.fixes_stages() && model().schedules.size() == 1) return {fixed};
+  std::vector<int64_t> options;
+  for (int64_t chunks = 1; chunks <= std::max(fixed, kMostChunks); ++chunks) {
+    if (space_.fixes_stages() && chunks != fixed) continue;
+    if (takes_chunks(of, chunks) && (chunks == fixed || are_dealt(chunks)))
+      options.push_back(chunks);
+  }
   return options;
 }
 

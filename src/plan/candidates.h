@@ -15,9 +15,9 @@ struct Candidate {
   size_t assignment = 0;  ///< Candidates::assignment()
   Storage storage = {};
   size_t recompute_option = 0, microbatch_option = 0;
-  std::string scoped = {};  ///< scoped rules, as a layout string
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;  ///< of stages
-  int64_t chunks = 1;                                                      ///< of a stage's layers
+  std::string scoped = {};        ///< scoped rules, as a layout string
+  std::string schedule = "1f1b";  ///< of stages
+  int64_t chunks = 1;             ///< of a stage's layers
 };
 
 /// The model of a search, its space, its estimates, and the assignments added so far.
@@ -49,8 +49,8 @@ class Candidates {
   /// True if the candidate is a pipeline: its layers are in more than one stage.
   bool has_stages(size_t assignment) const { return stages(assignment) > 1; }
   int64_t stages(size_t assignment) const { return estimates_[0].stages(assignments_[assignment]); }
-  /// The numbers of chunks that a stage may have, in ascending order.
-  std::vector<int64_t> chunk_options(size_t assignment, PipelineSchedule schedule) const;
+  /// The numbers of chunks that a stage may have, in ascending order. May be none.
+  std::vector<int64_t> chunk_options(size_t assignment, const std::string& schedule) const;
   /// Adds an assignment and returns its index.
   size_t add(Assignment assignment);
   /// Reorders and names the axes of an assignment: those with most communication come last, inside

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "program/schedules/schedules.h"
 
 namespace tessera {
 
@@ -123,12 +124,10 @@ double Estimates::least_of(const Assignment& a, const std::vector<int64_t>& micr
                            int64_t chunks) const {
   if (machine_.samples.empty()) {
     const int64_t filling = microbatches.back() * chunks;
-    return least(a, {1, PipelineSchedule::one_forward_one_backward, filling});
+    return least(a, {1, "1f1b", filling});
   }
   double least = 1e300;
-  for (const int64_t m : microbatches)
-    least =
-        std::min(least, this->least(a, {m, PipelineSchedule::one_forward_one_backward, chunks}));
+  for (const int64_t m : microbatches) least = std::min(least, this->least(a, {m, "1f1b", chunks}));
   return least;
 }
 
@@ -338,10 +337,9 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
     m.stored += bytes(summary_.state, a, storage.stage >= 1 ? storage : none, 1);
   double kept = bytes(summary_.kept, a, none, microbatches);
   if (const int64_t depth = stages(a); depth > 1) {  // a place for each microbatch under way
-    const auto all = static_cast<double>(microbatches);
-    const double early = static_cast<double>(by.chunks > 1 ? depth - 1 : 0) / by.chunks;
-    const bool is_gpipe = by.schedule == PipelineSchedule::gpipe;
-    kept *= is_gpipe ? all : std::min(all, static_cast<double>(depth) + early);
+    kept *= schedule_row(by.schedule)
+                .kept(static_cast<double>(depth), static_cast<double>(microbatches),
+                      static_cast<double>(by.chunks));
   }
   if (microbatches > 1) {  // gradient accumulation: the sums are whole unless reduced each time
     const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;

@@ -12,7 +12,6 @@
 #include "cost/cost.h"
 #include "plan/shared_work.h"
 #include "plan/step_summary.h"
-#include "tessera/compile_options.h"
 
 namespace tessera {
 
@@ -35,7 +34,7 @@ struct Storage {
 /// How a step's microbatches pass through it. Schedule and chunks are those of stages.
 struct Microbatching {
   int64_t microbatches = 1;
-  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  std::string schedule = "1f1b";
   int64_t chunks = 1;  ///< of layers that a stage has
 };
 

@@ -141,7 +141,7 @@ void PlanSearch::expand_stages(size_t assignment) {
     }
     // Gradients that are added up are whole, so ZeRO 2 equals ZeRO 1.
     if (storage.stage == 2 && !candidates_.model().reduce_each_microbatch) continue;
-    for (const PipelineSchedule schedule : candidates_.model().schedules) {
+    for (const std::string& schedule : candidates_.model().schedules) {
       Candidate c{assignment, storage};
       c.schedule = schedule;
       for (const int64_t chunks : candidates_.chunk_options(assignment, schedule)) {
@@ -252,9 +252,11 @@ bool PlanSearch::may_fit(Candidate c) {
   for (const Storage& storage : candidates_.storages(c.assignment)) {
     c.storage = storage;
     if (!candidates_.applies(c)) continue;
-    for (const PipelineSchedule schedule : candidates_.model().schedules) {
+    for (const std::string& schedule : candidates_.model().schedules) {
+      const std::vector<int64_t> options = candidates_.chunk_options(c.assignment, schedule);
+      if (options.empty()) continue;
       c.schedule = schedule;
-      c.chunks = candidates_.chunk_options(c.assignment, schedule)[0];
+      c.chunks = options[0];
       if (memory_.may_fit_in_microbatches(c)) return true;
     }
   }

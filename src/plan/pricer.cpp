@@ -12,6 +12,7 @@
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera {
 
@@ -122,7 +123,7 @@ void add_transfers(const Program& program, const Function& f, int64_t times,
                    std::vector<PlanTransfer>& all) {
   for (const Step& step : f.steps) {
     for (const Function& body : step.body)
-      add_transfers(program, body, body_runs(step, times), all);
+      add_transfers(program, body, body_runs(step.loop, times), all);
     if (step.kind != StepKind::collective) continue;
     transfer_of(all, to_string(step.collective), without_numbers(step.origin.name),
                 axes_text(program, step.axes))
@@ -186,7 +187,7 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 }
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
-                        bool init, PipelineSchedule schedule, int chunks) const {
+                        bool init, const std::string& schedule, int chunks) const {
   CompileOptions compile{mesh, Layout::parse(layout), {}};
   compile.device = model_.device;
   compile.overlap = model_.overlap;
@@ -254,8 +255,9 @@ PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, Pla
 
 std::string settings_of(const PlanModel& model, const PlanBuild& build) {
   std::string text = build.looped ? model.loop_setting : "";
-  if (build.pipeline_schedule == PipelineSchedule::gpipe && (build.looped || model.is_loop))
-    text += (text.empty() ? "" : " ") + std::string("pipeline_schedule=gpipe");
+  const bool is_default = build.pipeline_schedule == pipeline_schedules()[0].name;
+  if (!is_default && (build.looped || model.is_loop))
+    text += (text.empty() ? "" : " ") + ("pipeline_schedule=" + build.pipeline_schedule);
   return text;
 }
 

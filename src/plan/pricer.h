@@ -32,8 +32,7 @@ class Pricer {
   const PlanStep& built(const PlanBuild& build);
   /// `chunks`: CompileOptions::chunks.
   Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model, bool init,
-                  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward,
-                  int chunks = 1) const;
+                  const std::string& schedule = "1f1b", int chunks = 1) const;
   /// The time and memory of a plan. `whole`: lower the whole model as it will run, otherwise it may
   /// be extrapolated from one and two layers, or priced with its layers as a loop, and no matmul is
   /// split into chunks. Throws the usage errors of the layout. `build.layers` is taken from the

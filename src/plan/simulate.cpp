@@ -9,7 +9,7 @@
 #include "compile/program_variants.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
-#include "program/stage_turns.h"
+#include "program/stage_ticks.h"
 
 namespace tessera {
 
@@ -40,12 +40,25 @@ void add_steps(const Program& program, const Function& f, const FunctionTime& ti
                    [](const auto& a, const auto& b) { return a.begin < b.begin; });
 }
 
+SimulatedPhase phase_of(StageWork work) {
+  switch (work) {
+    case StageWork::none:
+      return SimulatedPhase::together;
+    case StageWork::forward:
+      return SimulatedPhase::forward;
+    case StageWork::backward:
+      return SimulatedPhase::backward;
+    default:
+      return SimulatedPhase::weights;
+  }
+}
+
 /// Adds what each stage of a pipeline does, and what all do before, between and behind its loops.
 void add_stages(const Program& program, const Function& f, const FunctionTime& time,
                 Simulation& result) {
   for (const StageCount& c : count_stages(program, f))
     result.pipelines.push_back({program.axis_names[static_cast<size_t>(c.axis)], c.stages,
-                                c.microbatches, c.turns, c.busy});
+                                c.microbatches, c.ticks, c.busy});
   if (result.pipelines.size() != 1) return;  // one picture: of the stages of one axis
   const std::vector<const Step*> steps = all_steps(f);
   const auto add_all = [&](SimulatedPhase phase, double begin, double end) {
@@ -59,16 +72,14 @@ void add_stages(const Program& program, const Function& f, const FunctionTime& t
     const size_t first = result.stage_turns.size();
     for (; t < time.turns.size() && time.turns[t].loop == loop; ++t) {
       const TurnSpan& span = time.turns[t];
-      const Step& share = *steps[static_cast<size_t>(span.step)];
-      const bool is_turn = share.attrs.has("microbatches");
+      const LoopStep& share = steps[static_cast<size_t>(span.step)]->loop;
       begin = std::min(begin, span.begin);
       last = std::max(last, span.begin + span.seconds);
-      result.stage_turns.push_back({span.stage,
-                                    is_turn ? microbatch_in_turn(share, span.turn, span.stage) : -1,
-                                    !is_turn             ? SimulatedPhase::together
-                                    : is_backward(share) ? SimulatedPhase::backward
-                                                         : SimulatedPhase::forward,
-                                    span.begin, span.seconds});
+      const StageWork work = share.share->work;
+      result.stage_turns.push_back(
+          {span.stage,
+           work == StageWork::none ? -1 : microbatch_in_tick(share, span.turn, span.stage),
+           phase_of(work), span.begin, span.seconds});
     }
     add_all(first == 0 ? SimulatedPhase::update : SimulatedPhase::together, end, begin);
     end = last;

@@ -202,7 +202,7 @@ PricedPlan filled(PricedPlan p, const StageTimes& times, const Pipeline& pipelin
   const auto layers = static_cast<double>(p.build.layers / pipeline.stages);
   const PricedPlan stored = with(times.one.once, times.two.once, layers, ends);
   const auto kept = static_cast<double>(times.two.kept - times.one.kept);
-  const double more = std::max(0.0, microbatches_held(pipeline, stage) - 1);
+  const double more = std::max(0.0, microbatches_kept(pipeline, stage) - 1);
   p.params = stored.params;
   p.state = stored.state;
   p.inputs = times.one.once.inputs;
@@ -212,9 +212,10 @@ PricedPlan filled(PricedPlan p, const StageTimes& times, const Pipeline& pipelin
 
 void add_spans(const PipelineTime& time, int chunks, PipelinePlan& to) {
   for (const PipelineSpan& span : time.spans) {
-    const bool last = span.chunk == (span.is_forward ? chunks - 1 : 0);
+    const bool is_forward = span.work == StageWork::forward;
+    const bool last = span.chunk == (is_forward ? chunks - 1 : 0);
     to.spans.push_back({span.stage, span.chunk / static_cast<int>(to.stages), span.microbatch,
-                        span.is_forward, !last && to.stages > 1, span.begin, span.seconds});
+                        is_forward, !last && to.stages > 1, span.begin, span.seconds});
   }
 }
 
@@ -245,7 +246,7 @@ PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t 
   pipeline.microbatches = m;
   if (stages > 1) pipeline.transfer = result.transfer = transfer(times, stages, result.handed);
   pipeline.blocking = !pricer_.machine().overlap.possible;
-  const PipelineTime played = play_pipeline(pipeline);
+  const PipelineTime simulated = simulate(pipeline);
 
   const bool alone = stages == 1;
   const double time_ends = alone ? 1 : std::max(cut_.time_before, 1 - cut_.time_before);
@@ -257,9 +258,9 @@ PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t 
   p.layout = p.rules = times.layout;
   p.build = times.build;
   p.build.layers = layers;
-  p.bubble = std::max(0.0, played.seconds - count * busy.seconds);
+  p.bubble = std::max(0.0, simulated.seconds - count * busy.seconds);
   result.once = rest.seconds;
-  if (spans) add_spans(played, static_cast<int>(pipeline.chunks.size()), result);
+  if (spans) add_spans(simulated, static_cast<int>(pipeline.chunks.size()), result);
   p.seconds += p.bubble;
 
   const auto fullest = [](const PricedPlan& x, const PricedPlan& y) {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "cost/pipeline_schedule.h"
+#include "cost/pipeline_simulator.h"
 #include "plan/layer_cut.h"
 #include "plan/pricer.h"
 

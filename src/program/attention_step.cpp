@@ -10,23 +10,22 @@ constexpr size_t kInputs = 3, kGradInputs = 7, kSegmentInputs = 2;
 constexpr int64_t kWidestWindow = int64_t{1} << 40;  // sums of positions do not overflow
 }  // namespace
 
-AttentionStep::AttentionStep(const Step& step)
-    : length_dim(static_cast<size_t>(step.attrs.get<int64_t>("length"))),
-      memory_dim(static_cast<size_t>(step.attrs.get<int64_t>("memory_length"))),
-      key_dim(static_cast<size_t>(step.attrs.get<int64_t>("key_dim"))),
-      value_dim(
-          static_cast<size_t>(step.attrs.get<int64_t>("value_dim", static_cast<int64_t>(key_dim)))),
+AttentionStep::AttentionStep(const Step& step) : AttentionStep(step, step.as<AttentionSpec>()) {}
+
+AttentionStep::AttentionStep(const Step& step, const AttentionSpec& spec)
+    : length_dim(static_cast<size_t>(spec.length)),
+      memory_dim(static_cast<size_t>(spec.memory_length)),
+      key_dim(static_cast<size_t>(spec.key_dim)),
+      value_dim(static_cast<size_t>(spec.value_dim < 0 ? spec.key_dim : spec.value_dim)),
       backward(step.out.size() > 2),
-      sight{step.in.at(0).sizes[length_dim], step.in.at(1).sizes[memory_dim],
-            step.attrs.get<int64_t>("causal") != 0,
-            std::min(step.attrs.get<int64_t>("window", 0), kWidestWindow),
-            step.attrs.get<int64_t>("memory", 0)},
-      scale(step.attrs.get<double>("scale")),
-      soft_cap(step.attrs.get<double>("soft_cap", 0)),
-      dropout(step.attrs.get<double>("dropout", 0)),
-      has_segments(step.attrs.get<int64_t>("segments", 0) != 0),
-      has_slopes(step.attrs.get<int64_t>("slopes", 0) != 0),
-      entries_dim(static_cast<int>(step.attrs.get<int64_t>("by_distance", -1))),
+      sight{step.in.at(0).sizes[length_dim], step.in.at(1).sizes[memory_dim], spec.causal,
+            std::min(spec.window, kWidestWindow), spec.memory},
+      scale(spec.scale),
+      soft_cap(spec.soft_cap),
+      dropout(spec.dropout),
+      has_segments(spec.segments),
+      has_slopes(spec.slopes),
+      entries_dim(static_cast<int>(spec.by_distance)),
       starts(backward ? kGradInputs : kInputs),
       start_inputs(step.in.size() - starts - (has_segments ? kSegmentInputs : 0) -
                    (has_slopes ? 1 : 0) - (has_entries() ? 1 : 0)) {}

@@ -27,13 +27,16 @@ struct AttentionStep {
   size_t entries() const { return slopes() + (has_slopes ? 1 : 0); }
   /// Whether the loops over batch and heads have this dim of the views.
   bool is_loop(size_t dim) const;
+
+ private:
+  AttentionStep(const Step& step, const AttentionSpec& spec);
 };
 
 /// The random bits of dropout. The bit of query and key at positions i and j, at an index of the
 /// loops, is number offset + index * strides + i * strides[length] + j * strides[memory_length].
 struct AttentionBits {
   explicit AttentionBits(const Step& step)
-      : strides(step.attrs.get<std::vector<int64_t>>("drawn_strides")),
+      : strides(step.as<AttentionSpec>().drawn_strides),
         pairs((static_cast<int>(step.exprs.size()) - kFirst) / 2) {}
   static constexpr int kSeed = 2, kStream = 3, kFirst = 4;  ///< expressions of the step
   std::vector<int64_t> strides;                             ///< by dim of the views

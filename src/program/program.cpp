@@ -83,6 +83,11 @@ bool is_collective(const Step& step, CollectiveKind kind) {
   return step.kind == StepKind::collective && step.collective == kind;
 }
 
+bool has_sums(const Step& step) {
+  const auto* const spec = step.find<ContractSpec>();
+  return spec != nullptr && spec->sums >= 0;
+}
+
 const View& counted_operand(const Step& step) {
   return info_of(step.collective).grows ? step.out[0] : step.in[0];
 }
@@ -178,6 +183,10 @@ std::string print_loop(const Program& program, const LoopStep& loop, const Funct
   std::string text = fmt::format(" {} iterations, s{} {}", loop.iterations, loop.counter,
                                  loop.reverse ? "down" : "up");
   for (const View& view : loop.condition) text += " while " + print_view(program, view);
+  if (loop.end >= 0) text += fmt::format(" from {} below {}", loop.first.to_string(), loop.end);
+  if (loop.stage_axis >= 0)
+    text += fmt::format(" of stages along {}", program.axis_names[loop.stage_axis]);
+  if (loop.share) text += loop.share->to_string();
   if (body.early > 0) text += fmt::format(", {} steps an iteration early", body.early);
   if (body.late > 0) text += fmt::format(", {} waits an iteration late", body.late);
   return text;
@@ -205,7 +214,10 @@ std::string to_string(const Program& program, const Step& step) {
     text += (i ? ", " : "") + print_view(program, step.in[i]);
   text += ")";
   if (!step.pointwise.code.empty()) text += " {" + print_pointwise(step.pointwise) + "}";
-  if (!step.attrs.items().empty()) text += " " + step.attrs.to_string();
+  text += to_string(step.spec);
+  for (const Attrs* attrs : {&step.host.attrs, &step.attrs})
+    if (!attrs->items().empty()) text += " " + attrs->to_string();
+  if (step.max_bytes > 0) text += fmt::format(" max_bytes={}", step.max_bytes);
   for (size_t i = 0; i < step.exprs.size(); ++i)
     text += fmt::format(" e{}={}", i, step.exprs[i].to_string());
   return text;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,6 +15,8 @@
 
 #include "program/instructions.h"
 #include "program/kernels.h"
+#include "program/pipeline_table.h"
+#include "program/specs.h"
 #include "tessera/attrs.h"
 #include "tessera/collectives.h"
 #include "tessera/dtype.h"
@@ -122,21 +125,52 @@ struct HostStep {
   HostFunction function = nullptr;
   std::string op;
   std::vector<std::pair<std::string, int64_t>> dims;
+  Attrs attrs = {};  ///< of the op's node, for its function
 };
 
 enum class StepKind : uint8_t { compute, collective, wait };
 
 struct Function;
 
+/// Of a loop that is a share of a tick of a pipeline: which of its iterations runs in which tick.
+/// They are microbatches, or what is sent. A loop over the layers of a stage runs as a whole.
+struct PipelineShare {
+  /// What a stage does with its layers; the iteration is the microbatch. none: transfers, and what
+  /// all stages compute together.
+  StageWork work = StageWork::none;
+  int axis = -1;  ///< the mesh axis whose ranks are stages; -1: all run the same iteration
+  int tick = -1;  ///< the scalar that counts ticks
+  int64_t ticks = 0;
+  /// [tick, stage], or [tick] without an axis: the iteration that runs, or -1.
+  std::shared_ptr<const std::vector<int64_t>> table = {};
+  /// Of a share that only sends, and of the one that awaits it in the same tick or later: a number
+  /// that both have, from 1 on.
+  int send_id = 0, recv_id = 0;
+
+  /// The iteration that a stage runs in a tick, or -1.
+  int64_t iteration(int64_t in_tick, int64_t stage) const;
+  std::string to_string() const;
+};
+
 /// The loop of a compute step of kernel `loop`: repeats Step::body with the scalar `counter` from 0
-/// to iterations - 1, or in reverse. With exprs: a share of a pipeline, see program/loop_runs.h.
+/// to iterations - 1, or in reverse.
 struct LoopStep {
   int64_t iterations = 0;
   int counter = -1;
   bool reverse = false;
   std::vector<View> condition = {};  ///< a bool read before each iteration, which runs if it is
                                      ///< true; empty: every iteration runs
+  /// Of layers in stages: the counter of a rank's first iteration. Those from `end` on, on any
+  /// rank, are padding and do not run; -1: there are no stages.
+  IntExpr first = {};
+  int64_t end = -1;
+  std::optional<PipelineShare> share = {};
+  int stage_axis = -1;  ///< of a loop over the ticks of a pipeline: the mesh axis of its stages
 };
+
+/// The counters [first, second) of the iterations that a rank runs. scalars: the run-time scalars.
+std::pair<int64_t, int64_t> counters_of(const LoopStep& loop, std::span<const int> coordinates,
+                                        const int64_t* scalars);
 
 /// compute: `kernel` reads `in` and writes `out`. collective: starts `collective` over the ranks
 /// that differ in `axes` (major to minor: the group's rank order); the `wait` step with the same
@@ -147,6 +181,7 @@ struct Step {
   KernelKind kernel = KernelKind::none;
   CollectiveKind collective = CollectiveKind::exchange;
   std::vector<View> in, out;
+  StepSpec spec = {};
   Attrs attrs;
   std::vector<IntExpr> exprs;
   PointwiseProgram pointwise;
@@ -160,13 +195,32 @@ struct Step {
   int workspace = -1;       ///< buffer, or none
   int64_t flops = 0;        ///< per rank
   int64_t bytes = 0;        ///< collective: sent by one rank
+  int64_t max_bytes = 0;    ///< the same by the rank that sends most, on which it depends how long
+                            ///< an exchange takes; 0: all ranks send as much
   std::vector<int> unused;  ///< mesh axes along which ranks do redundant compute
   Origin origin;
+
+  /// The spec of type T, which the step's kernel or collective has.
+  template <class T>
+  const T& as() const {
+    return std::get<T>(spec);
+  }
+  template <class T>
+  T& as() {
+    return std::get<T>(spec);
+  }
+  /// The spec if it has type T, else null.
+  template <class T>
+  const T* find() const {
+    return std::get_if<T>(&spec);
+  }
 };
 
 /// The name of a step in texts and reports: "contract", "all_reduce", "wait".
 std::string name_of(const Step& step);
 bool is_collective(const Step& step, CollectiveKind kind);
+/// True for a contraction with sums of an operand.
+bool has_sums(const Step& step);
 /// The operand of a collective whose bytes bytes_sent() counts.
 const View& counted_operand(const Step& step);
 

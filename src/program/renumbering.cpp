@@ -37,22 +37,16 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axi
 }
 
 void describe_renumbering(const Numbering& from, const Numbering& to, Step& step) {
-  step.attrs = {{"sizes", from.slicing.sizes},
-                {"extents", from.extents},
-                {"from", packed_axes(from.slicing.axes)},
-                {"to_sizes", to.slicing.sizes},
-                {"to_extents", to.extents},
-                {"to", packed_axes(to.slicing.axes)}};
+  step.spec = RenumberingSpec{from.slicing.sizes, from.extents, from.slicing.axes,
+                              to.slicing.sizes,   to.extents,   to.slicing.axes};
 }
 
-bool is_renumbering(const Step& step) { return step.attrs.has("to_extents"); }
+bool is_renumbering(const Step& step) { return step.find<RenumberingSpec>() != nullptr; }
 
 std::pair<Numbering, Numbering> numberings_of(const Step& step) {
-  auto side = [&](const char* sizes, const char* extents, const char* axes) -> Numbering {
-    auto get = [&](const char* name) { return step.attrs.get<std::vector<int64_t>>(name); };
-    return {{get(sizes), unpacked_axes(get(axes)), {}}, get(extents)};
-  };
-  return {side("sizes", "extents", "from"), side("to_sizes", "to_extents", "to")};
+  const auto& spec = step.as<RenumberingSpec>();
+  return {{{spec.sizes, spec.from, {}}, spec.extents},
+          {{spec.to_sizes, spec.to, {}}, spec.to_extents}};
 }
 
 namespace {

@@ -106,45 +106,22 @@ std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axi
   return pieces;
 }
 
-std::vector<int64_t> packed_axes(const std::vector<std::vector<int>>& axes) {
-  std::vector<int64_t> list;
-  for (const auto& of_dim : axes) {
-    list.push_back(static_cast<int64_t>(of_dim.size()));
-    list.insert(list.end(), of_dim.begin(), of_dim.end());
-  }
-  return list;
-}
-
-std::vector<std::vector<int>> unpacked_axes(const std::vector<int64_t>& list) {
-  std::vector<std::vector<int>> axes;
-  for (size_t i = 0; i < list.size();) {
-    const size_t n = static_cast<size_t>(list[i++]);
-    axes.emplace_back(list.begin() + static_cast<std::ptrdiff_t>(i),
-                      list.begin() + static_cast<std::ptrdiff_t>(i + n));
-    i += n;
-  }
-  return axes;
-}
-
 void describe_exchange(const Slicing& from, const Slicing& to, Step& step) {
-  step.attrs = {
-      {"sizes", from.sizes}, {"from", packed_axes(from.axes)}, {"to", packed_axes(to.axes)}};
-  std::vector<int64_t> intervals;
+  ReslicingSpec spec{from.sizes, from.axes, to.axes};
   for (const Interval& i : to.intervals) {
-    intervals.insert(intervals.end(), {i.dim, i.size, i.extent, int64_t{i.wraps}});
+    spec.intervals.push_back({i.dim, i.size, i.extent, i.wraps});
     step.exprs.push_back(i.begin);
   }
-  if (!intervals.empty()) step.attrs.set("intervals", intervals);
+  step.spec = std::move(spec);
 }
 
 std::pair<Slicing, Slicing> slicings_of(const Step& step) {
-  const auto& sizes = step.attrs.get<std::vector<int64_t>>("sizes");
-  Slicing from{sizes, unpacked_axes(step.attrs.get<std::vector<int64_t>>("from")), {}};
-  Slicing to{sizes, unpacked_axes(step.attrs.get<std::vector<int64_t>>("to")), {}};
-  const auto list = step.attrs.get<std::vector<int64_t>>("intervals", {});
-  for (size_t i = 0; i < list.size(); i += 4) {
-    to.intervals.push_back({static_cast<int>(list[i]), step.exprs.at(i / 4), list[i + 1],
-                            list[i + 2], list[i + 3] != 0});
+  const auto& spec = step.as<ReslicingSpec>();
+  Slicing from{spec.sizes, spec.from, {}}, to{spec.sizes, spec.to, {}};
+  for (size_t i = 0; i < spec.intervals.size(); ++i) {
+    const ReslicingSpec::Interval& interval = spec.intervals[i];
+    to.intervals.push_back({static_cast<int>(interval.dim), step.exprs.at(i), interval.size,
+                            interval.extent, interval.wraps});
   }
   return {std::move(from), std::move(to)};
 }

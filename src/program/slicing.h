@@ -50,13 +50,7 @@ std::vector<int64_t> slice_sizes(const Slicing& slicing, const std::vector<int>&
 std::vector<Piece> pieces_of(const Slicing& slicing, const std::vector<int>& axis_sizes,
                              std::span<const int> coordinates, const int64_t* scalars = nullptr);
 
-/// Encodes axes as one list: for each dim the number of axes, then the axes. unpacked_axes decodes.
-std::vector<int64_t> packed_axes(const std::vector<std::vector<int>>& axes);
-std::vector<std::vector<int>> unpacked_axes(const std::vector<int64_t>& list);
-
-/// Stores an exchange from one slicing to another in a step; slicings_of reads it back. Attributes:
-/// the padded sizes; both lists of packed_axes; for each interval of the target dim, size, extent
-/// and whether it wraps. Begins are the step's exprs.
+/// Stores an exchange from one slicing to another in a step; slicings_of reads it back.
 void describe_exchange(const Slicing& from, const Slicing& to, Step& step);
 std::pair<Slicing, Slicing> slicings_of(const Step& step);
 

@@ -28,20 +28,24 @@ Collective CollectiveRunner::describe(const Step& step) {
   c.combiner = step.combiner;
   c.in = memory_.address(step.in[0]);
   c.out = memory_.address(step.out[0]);
-  c.count = step.attrs.get<int64_t>("count", 0);
-  c.outer = step.attrs.get<int64_t>("outer", 1);
-  c.inner = step.attrs.get<int64_t>("inner", 1);
-  c.pre = step.attrs.get<int64_t>("pre", 1);
-  c.s = step.attrs.get<int64_t>("s", 1);
-  c.mid = step.attrs.get<int64_t>("mid", 1);
-  c.c = step.attrs.get<int64_t>("c", 1);
-  c.post = step.attrs.get<int64_t>("post", 1);
-  c.split_first = step.attrs.get<int64_t>("split_first", 1) != 0;
+  if (const auto* all = step.find<AllReduceSpec>()) c.count = all->count;
+  if (const auto* blocks = step.find<BlocksSpec>()) {
+    c.outer = blocks->outer;
+    c.inner = blocks->inner;
+  }
+  if (const auto* blocks = step.find<AllToAllSpec>()) {
+    c.pre = blocks->pre;
+    c.s = blocks->s;
+    c.mid = blocks->mid;
+    c.c = blocks->c;
+    c.post = blocks->post;
+    c.split_first = blocks->split_first;
+  }
   if (step.in.size() > 1) {
     TESSERA_CHECK(rank_.device.is_host(), "[all_to_all] {} cannot read counts",
                   rank_.device.name());
     c.counts = static_cast<const int32_t*>(memory_.address(step.in[1]));
-    c.row = step.attrs.get<int64_t>("row");
+    c.row = step.as<AllToAllSpec>().row;
   }
   c.site = {step.number, step.origin.name + " (" + step.origin.source + ")"};
   if (c.kind == CollectiveKind::exchange)

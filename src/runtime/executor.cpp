@@ -27,8 +27,10 @@ std::vector<std::vector<BoundStep>> bind_all(StepBinder binder, const Program& p
 /// Whether one of the steps, or of their bodies, has a kernel that may report a fault.
 bool may_fault(std::span<const Step> steps) {
   return std::any_of(steps.begin(), steps.end(), [](const Step& step) {
-    return step.attrs.get<std::string>("out_of_range", "") == "error" ||
-           step.attrs.get<int64_t>("faults", 0) != 0 ||
+    const auto* const indexed = step.find<IndexedSpec>();
+    const auto* const attention = step.find<AttentionSpec>();
+    return (indexed != nullptr && indexed->out_of_range == OutOfRange::error) ||
+           (attention != nullptr && attention->segments) ||
            std::any_of(step.body.begin(), step.body.end(),
                        [](const Function& body) { return may_fault(body.steps); });
   });

@@ -18,14 +18,15 @@ void KernelFaults::clear() {
 }
 
 void KernelFaults::describe(const Step& step) {
-  is_of_capacity_ = step.attrs.has("capacity");
+  const auto* const indexed = step.find<IndexedSpec>();
+  is_of_capacity_ = indexed != nullptr && indexed->capacity >= 0;
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
   const std::string what =
-      step.attrs.has("bound")
+      indexed != nullptr && indexed->bound >= 0
           ? fmt::format("[within_bound] a count exceeds its bound of {}; give a larger one",
-                        step.attrs.get<int64_t>("bound"))
+                        indexed->bound)
           : fmt::format("[{}] {}", step.origin.name, fault_.message);
   message_ = fmt::format("{}{} ({})", what, where, step.origin.source);
 }

@@ -17,7 +17,7 @@ int64_t launches_of(const BoundStep& bound) {
   if (!bound.loop) return 1;
   int64_t iteration = 1;
   for (const BoundStep& inner : bound.loop->iterations[0]) iteration += launches_of(inner);
-  return iterations_of(*bound.step) * iteration;
+  return iterations_of(bound.step->loop) * iteration;
 }
 
 bool has_collective(const std::vector<BoundStep>& steps, size_t first, size_t last) {

@@ -41,7 +41,7 @@ bool moves(const Step& step) {
 
 int64_t counter_of(const Step& step, int64_t iteration, std::span<const int> coordinates) {
   const LoopStep& loop = step.loop;
-  const int64_t first = step.exprs.empty() ? 0 : step.exprs[0].eval(coordinates, nullptr);
+  const int64_t first = loop.first.eval(coordinates, nullptr);
   return first + (loop.reverse ? loop.iterations - 1 - iteration : iteration);
 }
 

@@ -65,18 +65,12 @@ void StepRunner::run_step(BoundStep& bound, NonFiniteSearch* search) {
   }
 }
 
-/// The iterations [first, last) that are this rank's, and not for later: see program/loop_runs.h.
-std::pair<int64_t, int64_t> StepRunner::window(const Step& loop) const {
-  const int64_t all = loop.loop.iterations;
-  if (loop.exprs.empty()) return {0, all};
-  const auto value = [&](size_t expr) {
-    return loop.exprs[expr].eval(rank_.coordinates, rank_.scalars.data());
-  };
-  const int64_t begin = value(1), end = value(2), origin = value(0);
-  int64_t first = begin - origin, last = end - origin;
-  if (loop.loop.reverse) first = origin + all - end, last = origin + all - begin;
-  first = std::clamp<int64_t>(first, 0, all);
-  return {first, std::clamp<int64_t>(last, first, all)};
+/// The iterations [first, last) that this rank runs now.
+std::pair<int64_t, int64_t> StepRunner::window(const LoopStep& loop) const {
+  const int64_t origin = loop.first.eval(rank_.coordinates, nullptr);
+  const auto [begin, end] = counters_of(loop, rank_.coordinates, rank_.scalars.data());
+  if (!loop.reverse) return {begin - origin, end - origin};
+  return {origin + loop.iterations - end, origin + loop.iterations - begin};
 }
 
 namespace {
@@ -103,7 +97,7 @@ void StepRunner::run_loop(BoundStep& bound, NonFiniteSearch* search) {
   const LoopStep& loop = bound.step->loop;
   const Function& body = bound.step->body[0];
   const auto count = static_cast<size_t>(loop.iterations);
-  const auto [begin, end] = window(*bound.step);
+  const auto [begin, end] = window(loop);
   const auto early = static_cast<size_t>(body.early),
              stores = static_cast<size_t>(body.first_update);
   const size_t late = stores - static_cast<size_t>(body.late);

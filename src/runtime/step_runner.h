@@ -27,7 +27,7 @@ class StepRunner {
  private:
   static void examine(const BoundStep& bound, NonFiniteSearch& search);
   void run_step(BoundStep& bound, NonFiniteSearch* search);
-  std::pair<int64_t, int64_t> window(const Step& loop) const;
+  std::pair<int64_t, int64_t> window(const LoopStep& loop) const;
   void run_loop(BoundStep& bound, NonFiniteSearch* search);
 
   RankContext& rank_;

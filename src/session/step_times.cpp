@@ -60,7 +60,7 @@ void find_buckets(const Function& function, int times, std::vector<Bucket>& foun
       found[it->second].bytes += times * step.bytes;
     }
     for (const Function& body : step.body)
-      find_buckets(body, static_cast<int>(body_runs(step, times)), found);
+      find_buckets(body, static_cast<int>(body_runs(step.loop, times)), found);
   }
 }
 

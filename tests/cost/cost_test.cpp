@@ -261,15 +261,14 @@ TEST_CASE("a lowered GPT is priced on every profile", "[cost]") {
 }
 
 TEST_CASE("attention's work is that of the pairs that causal order and a window leave", "[fast]") {
-  const auto work = [](int64_t causal, int64_t window) {
+  const auto work = [](bool causal, int64_t window) {
     Step step;
     step.kernel = KernelKind::attention;
-    step.attrs = {{"length", int64_t{0}},
-                  {"memory_length", int64_t{1}},
-                  {"key_dim", int64_t{2}},
-                  {"causal", causal},
-                  {"scale", 1.0}};
-    if (window > 0) step.attrs.set("window", window);
+    AttentionSpec& spec = step.spec.emplace<AttentionSpec>();
+    spec.memory_length = 1;
+    spec.key_dim = 2;
+    spec.causal = causal;
+    spec.window = window;
     const View query = {0, DType::float32, {1000, 1, 8}, {8, 0, 1}, 0, {}},
                keys = {0, DType::float32, {1, 1000, 8}, {0, 8, 1}, 0, {}};
     step.in = {query, keys, keys};
@@ -277,11 +276,11 @@ TEST_CASE("attention's work is that of the pairs that causal order and a window 
     step.flops = 32'000'000;
     return flops_done(step, Mesh());
   };
-  CHECK(work(0, 0) == 32e6);
-  CHECK(work(1, 0) == 16e6);
-  CHECK(work(1, 50) == Approx(1.6e6));
-  CHECK(work(0, 50) == Approx(99 * 32e3));
-  CHECK(work(1, 900) == 16e6);
+  CHECK(work(false, 0) == 32e6);
+  CHECK(work(true, 0) == 16e6);
+  CHECK(work(true, 50) == Approx(1.6e6));
+  CHECK(work(false, 50) == Approx(99 * 32e3));
+  CHECK(work(true, 900) == 16e6);
   Step other;
   other.kernel = KernelKind::fill;
   other.flops = 5;

@@ -14,10 +14,11 @@ namespace tessera::test {
 namespace TESSERA_FILE {
 
 Step drawn_step(Draw& draw) {
-  Numbers kinds, sizes;
+  std::vector<Kind> kinds;
+  Numbers sizes;
   const bool depthwise = draw.one_in(5);
   for (int64_t f = draw(2, 5); f > 0; --f) {
-    kinds.push_back(depthwise ? draw(kGroup, kImages) : draw(kGroup, kOutputs));
+    kinds.push_back(static_cast<Kind>(draw(kGroup, depthwise ? kImages : kOutputs)));
     sizes.push_back(draw.one_in(3) ? draw(8, 18) : draw(1, 3));
   }
   DrawnConv conv(kinds, sizes);
@@ -50,7 +51,7 @@ int taken_of(int steps, DType dtype, unsigned seed) {
     const Step wide = with_dtype(step, DType::float64);
     const std::vector<double> want =
         run_as<double>(step, DType::float64, entry->workspace_bytes(wide), entry->bind);
-    INFO("step " << i << ", result " << step.attrs.get<int64_t>("result"));
+    INFO("step " << i << ", result " << step.as<ConvSpec>().result);
     REQUIRE(got.size() == want.size());
     for (size_t e = 0; e < got.size(); ++e) {
       INFO("element " << e);

@@ -36,7 +36,7 @@ class Draw {
 };
 
 /// Memory orders: channels last, or any; now and then with gaps.
-inline View drawn_view(const Numbers& sizes, const Numbers& kinds, Draw& draw) {
+inline View drawn_view(const Numbers& sizes, const std::vector<Kind>& kinds, Draw& draw) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
   if (draw.one_in(3)) {
@@ -63,7 +63,7 @@ inline View drawn_view(const Numbers& sizes, const Numbers& kinds, Draw& draw) {
 /// A step of convolution whose spatial dims are added one by one.
 class DrawnConv {
  public:
-  DrawnConv(const Numbers& kinds, const Numbers& sizes) : kinds_(kinds) {
+  DrawnConv(const std::vector<Kind>& kinds, const Numbers& sizes) : kinds_(kinds) {
     const Kind missing[3] = {kOutputs, kImages, kInputs};  // in x, filter, y
     for (int side = 0; side < 3; ++side) {
       for (size_t f = 0; f < kinds.size(); ++f)
@@ -95,23 +95,22 @@ class DrawnConv {
 
   /// With a result and memory orders that are drawn.
   Step step(Draw& draw) const {
-    const int64_t result = draw(kOfY, kOfFilter);
+    const auto result = static_cast<conv_kinds::Result>(draw(kOfY, kOfFilter));
     const View x = drawn_view(of_[0], kinds_, draw), filter = drawn_view(of_[1], kinds_, draw),
                y = drawn_view(of_[2], kinds_, draw);
     Step step = step_;
     step.kernel = KernelKind::conv;
     step.in = {result == kOfX ? y : x, result == kOfFilter ? y : filter};
     step.out = {result == kOfY ? y : result == kOfX ? x : filter};
-    step.attrs = {{"result", result}, {"kinds", kinds_}};
-    const char* names[kNumbers] = {"in_sizes", "out_sizes", "window_sizes",
-                                   "strides",  "dilations", "los"};
-    for (int i = 0; i < kNumbers; ++i) step.attrs.set(names[i], numbers_[i]);
+    step.spec = ConvSpec{result,      kinds_,      numbers_[0], numbers_[1],
+                         numbers_[2], numbers_[3], numbers_[4], numbers_[5]};
     return step;
   }
 
  private:
   static constexpr int kNumbers = 6;
-  Numbers kinds_, of_[3], numbers_[kNumbers];
+  std::vector<Kind> kinds_;
+  Numbers of_[3], numbers_[kNumbers];
   Step step_;
 };
 

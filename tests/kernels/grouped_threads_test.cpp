@@ -6,7 +6,7 @@
 #include "kernels/common/grouped.h"
 #include "kernels/common/types.h"
 #include "kernels/cpu/thread_pool.h"
-#include "program/grouped_kinds.h"
+#include "program/specs.h"
 #include "support/catch.h"
 
 namespace tessera::test {
@@ -54,9 +54,8 @@ Step product(const Sizes& s, Form form, DType dtype) {
   View indices = view(sizes, true, true, false, false, false);
   Step step;
   step.kernel = form == Form::outer ? KernelKind::grouped_outer : KernelKind::grouped_dot;
-  step.attrs = {
-      {"kinds", Numbers{kGroupPosition, kGroupPosition, kGroupInner, kGroupOuter, kGroupIndexed}},
-      {"used", 1.0}};
+  step.spec =
+      GroupedSpec{{kGroupPosition, kGroupPosition, kGroupInner, kGroupOuter, kGroupIndexed}};
   step.in = {x, form == Form::outer ? z : matrices, indices};
   step.out = {form == Form::outer ? matrices : z};
   for (View* v : {&step.in[0], &step.in[1], &step.out[0]}) v->dtype = dtype;

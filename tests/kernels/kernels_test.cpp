@@ -14,7 +14,7 @@ const DType kNumbers[] = {DType::float32, DType::float64, DType::bfloat16,
                           DType::float16, DType::int32,   DType::int64};
 
 struct ContractCase {
-  std::vector<int64_t> kinds;
+  std::vector<int64_t> kinds;  ///< of contract_kinds
   Sizes sizes;
   std::vector<int> a, b, c;  ///< memory orders
 };
@@ -48,7 +48,10 @@ void check_contract(const ContractCase& test, DType t, bool adds = false) {
     scale[c.offset(i)] += 99;
   });
   Step step;
-  step.attrs.set("kinds", test.kinds);
+  ContractSpec spec;
+  for (const int64_t kind : test.kinds)
+    spec.kinds.push_back(static_cast<contract_kinds::DimKind>(kind));
+  step.spec = spec;
   std::vector<Box*> in = {&a, &b};
   if (adds) {
     in.push_back(&c);
@@ -127,7 +130,7 @@ TEST_CASE("fill writes its window only") {
   for (DType t : kAll) {
     Box out(t, {3, 5}, {8, 1});
     Step step;
-    step.attrs.set("value", t == DType::bool_ ? 3.0 : 7.0);
+    step.spec = FillSpec{t == DType::bool_ ? 3.0 : 7.0};
     run_kernel(KernelKind::fill, step, {}, {&out});
     const Box window(t, {3, 8}, {8, 1});
     for (int64_t i = 0; i < 2; ++i) {
@@ -235,14 +238,16 @@ TEST_CASE("reduce: long sums stay accurate, nothing gives the identity, NaN wins
 }
 
 struct IndexCase {
-  const char* rule;
+  OutOfRange rule;
   int64_t first, size, n;
 };
 
 TEST_CASE("gather and scatter_add follow the rules for indices that are not here") {
   const int64_t rows = 4, columns = 6, width = 5;
-  for (const IndexCase& test :
-       {IndexCase{"zero", 0, 8, 8}, {"zero", 3, 4, 8}, {"clamp", 3, 5, 8}, {"drop", 0, 3, 8}}) {
+  for (const IndexCase& test : {IndexCase{OutOfRange::zero, 0, 8, 8},
+                                {OutOfRange::zero, 3, 4, 8},
+                                {OutOfRange::clamp, 3, 5, 8},
+                                {OutOfRange::drop, 0, 3, 8}}) {
     for (DType t : kNumbers) {
       for (DType index : {DType::int32, DType::int64}) {
         for (bool width_last : {true, false}) {
@@ -251,16 +256,16 @@ TEST_CASE("gather and scatter_add follow the rules for indices that are not here
                [&](const Sizes& i) { indices.set(i, double((i[0] * 7 + i[1] * 3) % 11) - 1); });
           auto local = [&](const Sizes& i) {
             int64_t row = static_cast<int64_t>(indices.get(i));
-            if (std::string(test.rule) == "clamp") row = std::clamp<int64_t>(row, 0, test.n - 1);
+            if (test.rule == OutOfRange::clamp) row = std::clamp<int64_t>(row, 0, test.n - 1);
             if (row < 0 || row >= test.n) return int64_t{-1};
             row -= test.first;
             return row >= 0 && row < test.size ? row : -1;
           };
           Step step;
-          step.attrs.set("strides", std::vector<int64_t>{0, 0, width_last ? 1 : test.size});
-          step.attrs.set("stride", width_last ? width : int64_t{1});
-          step.attrs.set("size", test.size);
-          step.attrs.set("out_of_range", std::string(test.rule));
+          step.spec = IndexedSpec{{0, 0, width_last ? 1 : test.size},
+                                  width_last ? width : int64_t{1},
+                                  test.size,
+                                  test.rule};
           step.exprs = {number(test.first), number(test.n)};
           Box table(t, {test.size, width}, width_last ? Sizes{width, 1} : Sizes{1, test.size});
           fill_random(table, 7);
@@ -294,10 +299,7 @@ TEST_CASE("an index out of range is reported with its place") {
   indices.set({2, 5, 0}, 70);
   indices.set({3, 1, 0}, -1);
   Step step;
-  step.attrs = {{"strides", std::vector<int64_t>{0, 0, 1}},
-                {"stride", int64_t{3}},
-                {"size", int64_t{64}},
-                {"out_of_range", std::string("error")}};
+  step.spec = IndexedSpec{{0, 0, 1}, 3, 64};
   step.exprs = {number(0), number(64)};
   CHECK(run_kernel(KernelKind::gather, step, {&table, &indices}, {&out}).message ==
         "index 70 at [2, 5] is outside [0, 64); mend the indices, or give an OutOfRange");
@@ -314,8 +316,7 @@ TEST_CASE("cumsum runs along any dim, both ways, with or without its own element
         Box in(t, sizes), out(t, sizes, permuted_strides(sizes, {2, 0, 1}));
         fill_random(in, 9);
         Step step;
-        step.attrs = {
-            {"dim", dim}, {"exclusive", int64_t{mode & 1}}, {"reverse", int64_t{mode >> 1}}};
+        step.spec = CumsumSpec{dim, (mode & 1) != 0, (mode >> 1) != 0};
         run_kernel(KernelKind::cumsum, step, {&in}, {&out});
         each(sizes, [&](const Sizes& i) {
           double want = 0;
@@ -343,7 +344,7 @@ TEST_CASE("arg_reduce and top_k: ties go to the lowest index, NaN is extreme") {
       one[dim] = 1;
       few[dim] = 4;
       Step step;
-      step.attrs.set("dim", dim);
+      step.spec = ArgReduceSpec{dim};
       step.exprs = {number(100)};
       Box top(t, few), positions(DType::int32, few);
       run_kernel(KernelKind::top_k, step, {&in}, {&top, &positions});

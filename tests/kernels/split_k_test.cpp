@@ -16,8 +16,7 @@ using namespace contract_kinds;
 Step product(int64_t few, int64_t n, int64_t k, int64_t row, bool few_columns) {
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs = {
-      {"kinds", Numbers{few_columns ? kColumn : kRow, few_columns ? kRow : kColumn, kSum}}};
+  step.spec = ContractSpec{{few_columns ? kColumn : kRow, few_columns ? kRow : kColumn, kSum}};
   View thin, matrix, result;
   thin.sizes = {few, 1, k}, thin.strides = {k + 3, 0, 1};
   matrix.sizes = {1, n, k}, matrix.strides = {0, 1, row};

@@ -5,7 +5,7 @@
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/thread_pool.h"
 #include "kernels/drawn_convs.h"
-#include "program/contract_kinds.h"
+#include "program/specs.h"
 #include "tessera/tessera.h"
 
 namespace tessera::test {
@@ -50,8 +50,9 @@ void check_threads(const Step& step) {
 /// Dims of every kind in any order of memory.
 Step drawn_contraction(Draw& draw) {
   using namespace contract_kinds;
-  Numbers kinds, sizes;
-  const auto add = [&](int64_t kind, Numbers from) {
+  std::vector<DimKind> kinds;
+  Numbers sizes;
+  const auto add = [&](DimKind kind, Numbers from) {
     kinds.push_back(kind);
     sizes.push_back(from[static_cast<size_t>(draw(0, static_cast<int64_t>(from.size()) - 1))]);
   };
@@ -63,7 +64,7 @@ Step drawn_contraction(Draw& draw) {
   if (draw.one_in(4)) add(kSum, {2, 5});
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs = {{"kinds", kinds}};
+  step.spec = ContractSpec{kinds};
   const int64_t missing[3] = {kColumn, kRow, kSum};
   for (const int64_t kind : missing) {
     std::vector<size_t> order(kinds.size());
@@ -110,7 +111,7 @@ TEST_CASE("no number of threads changes a bit of a convolution", "[kernels][conv
   Draw draw(2);
   for (int i = 0; i < 60; ++i) {
     const Step step = drawn_convolution(draw);
-    INFO("convolution " << i << ", result " << step.attrs.get<int64_t>("result"));
+    INFO("convolution " << i << ", result " << step.as<ConvSpec>().result);
     check_threads(step);
   }
 }

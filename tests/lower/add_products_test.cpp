@@ -13,6 +13,8 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
+using namespace contract_kinds;
+
 constexpr int64_t kTokens = 16, kIn = 24, kHeads = 2;
 
 View view(int buffer, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
@@ -24,7 +26,7 @@ View view(int buffer, std::vector<int64_t> sizes, std::vector<int64_t> strides) 
 Step product(int dy, int w, int y, int64_t width, bool adds) {
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs.set("kinds", std::vector<int64_t>{1, 2, 3, 3});
+  step.spec = ContractSpec{{kRow, kColumn, kSum, kSum}};
   const int64_t head = width / kHeads;
   const std::vector<int64_t> sizes{kTokens, kIn, kHeads, head};
   step.in = {view(dy, sizes, {width, 0, head, 1}), view(w, sizes, {0, width, head, 1})};
@@ -50,7 +52,7 @@ Step unary(int in, int out, int64_t width, int64_t rows = kTokens, bool group = 
   neg.a = 0;
   load.dtype = neg.dtype = DType::bfloat16;
   step.pointwise = {{load, neg}, {1}};
-  if (group) step.attrs.set("tensors", int64_t{1});
+  if (group) step.spec = TensorGroup{1};
   return step;
 }
 
@@ -78,7 +80,7 @@ TEST_CASE("a sum of matmuls is one over the contracted dims of both") {
              product(2, 3, 4, 8, true), unary(4, 5, kIn)});
   REQUIRE(steps.size() == 4);
   const Step& sum = steps[2];
-  CHECK(sum.attrs.get<std::vector<int64_t>>("kinds") == std::vector<int64_t>{1, 2, 3});
+  CHECK(sum.as<ContractSpec>().kinds == std::vector{kRow, kColumn, kSum});
   REQUIRE(sum.in.size() == 2);
   CHECK(sum.in[0].sizes == std::vector<int64_t>{kTokens, kIn, 24});
   CHECK(sum.in[0].strides == std::vector<int64_t>{24, 0, 1});

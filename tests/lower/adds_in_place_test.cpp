@@ -19,6 +19,8 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
+using namespace contract_kinds;
+
 constexpr int64_t kSide = 24;
 
 View matrix(int buffer, DType dtype) {
@@ -29,7 +31,7 @@ View matrix(int buffer, DType dtype) {
 Step product(DType dtype) {
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs.set("kinds", std::vector<int64_t>{1, 2, 3});
+  step.spec = ContractSpec{{kRow, kColumn, kSum}};
   const std::vector<int64_t> sizes{kSide, kSide, kSide};
   step.in = {View{0, dtype, sizes, {kSide, 0, 1}, 0, {}},
              View{1, dtype, sizes, {0, 1, kSide}, 0, {}}};

@@ -10,6 +10,8 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
+using namespace contract_kinds;
+
 constexpr int64_t kSide = 16;
 
 View square_of(int buffer) {
@@ -20,7 +22,7 @@ View square_of(int buffer) {
 Step matmul(int a, int b, int out) {
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs.set("kinds", std::vector<int64_t>{1, 2, 3});
+  step.spec = ContractSpec{{kRow, kColumn, kSum}};
   step.in = {square_of(a), square_of(b)};
   step.in[0].strides = {kSide, 0, 1};
   step.in[1].strides = {0, 1, kSide};
@@ -76,7 +78,7 @@ std::string sizes(const Case& c) {
   const Program program = batched(c);
   for (const Step& step : program.functions[0].steps) {
     if (step.kernel != KernelKind::contract) continue;
-    const bool batch = step.attrs.get<std::vector<int64_t>>("kinds").size() == 4;
+    const bool batch = step.as<ContractSpec>().kinds.size() == 4;
     text += fmt::format("{}{}", text.empty() ? "" : " ", batch ? step.out[0].sizes[0] : 1);
   }
   return text;
@@ -154,7 +156,7 @@ TEST_CASE("no batch is made that needs more memory or time") {
   steps = {matmul(0, 1, 2), matmul(3, 4, 5), matmul(6, 7, 8), matmul(9, 10, 11)};
   const auto price = [](double of_three_and_more) {
     return StepPrices{[=](const Step& step) {
-      const bool batch = step.attrs.get<std::vector<int64_t>>("kinds").size() == 4;
+      const bool batch = step.as<ContractSpec>().kinds.size() == 4;
       const double times = batch ? static_cast<double>(step.out[0].sizes[0]) : 1;
       return times > 2 ? times * of_three_and_more : times > 1 ? 1.5 : 1;
     }};
@@ -171,7 +173,7 @@ TEST_CASE("the members of a batch become parts of common buffers, in their order
   const auto& steps = program.functions[0].steps;
   REQUIRE(steps.size() == 4);
   const Step& batch = steps[1];
-  CHECK(batch.attrs.get<std::vector<int64_t>>("kinds") == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(batch.as<ContractSpec>().kinds == std::vector{kBatch, kRow, kColumn, kSum});
   CHECK(batch.in[0].strides == std::vector<int64_t>{0, kSide, 0, 1});
   CHECK(batch.in[1].strides == std::vector<int64_t>{kSide * kSide, 0, 1, kSide});
   CHECK(batch.flops == 4 * kSide * kSide * kSide);

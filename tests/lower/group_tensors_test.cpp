@@ -53,7 +53,8 @@ std::string grouped(std::vector<Step> steps, int buffers, int stored = 0, bool h
   std::string text;
   for (const Step& step : program.functions[0].steps) {
     if (step.pointwise.code[1].code == Code::abs) continue;
-    text += fmt::format("{}{}", text.empty() ? "" : " ", step.attrs.get<int64_t>("tensors", 1));
+    text += fmt::format("{}{}", text.empty() ? "" : " ",
+                        step.find<TensorGroup>() ? step.as<TensorGroup>().tensors : 1);
   }
   return text;
 }

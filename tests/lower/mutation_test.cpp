@@ -141,7 +141,8 @@ std::vector<Site> sites_of(const Program& program, const std::string& function) 
   const Function& f = program.functions[program.function(function)];
   for (size_t s = 0; s < f.steps.size(); ++s) {
     if (f.steps[s].kind == StepKind::collective) sites.push_back({function, s, -1});
-    if (f.steps[s].attrs.has("intervals")) sites.push_back({function, s, kDisplaced});
+    if (f.steps[s].find<ReslicingSpec>() && !f.steps[s].as<ReslicingSpec>().intervals.empty())
+      sites.push_back({function, s, kDisplaced});
     for (size_t i = 0; i < f.steps[s].pointwise.code.size(); ++i) {
       if (f.steps[s].pointwise.code[i].code == Code::mask)
         sites.push_back({function, s, static_cast<int>(i)});
@@ -179,7 +180,7 @@ Program without(const Program& program, const Site& site) {
   const int64_t in = step.in[0].elements(), out = step.out[0].elements(), both = std::min(in, out);
   Step zeros, copy;
   zeros.kernel = KernelKind::fill;
-  zeros.attrs = {{"value", 0.0}};
+  zeros.spec = FillSpec{0};
   zeros.out = {flat(step.out[0], out)};
   copy.kernel = KernelKind::copy;
   copy.in = {flat(step.in[0], both)};

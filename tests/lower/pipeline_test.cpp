@@ -77,12 +77,11 @@ std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches, int64_
   return out;
 }
 
-constexpr PipelineSchedule kSchedules[] = {PipelineSchedule::gpipe,
-                                           PipelineSchedule::one_forward_one_backward};
+constexpr const char* kSchedules[] = {"gpipe", "1f1b"};
 
 /// Two steps, and what they make.
 Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
-               const std::string& layout, PipelineSchedule schedule = PipelineSchedule::gpipe,
+               const std::string& layout, const std::string& schedule = "gpipe",
                int64_t encoder = 4) {
   Graph g;
   std::vector<Tensor> outputs = train(g, layers, microbatches, encoder);
@@ -109,7 +108,7 @@ Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
 
 /// A training step of a gpt whose layers are a loop, with `batch` examples a microbatch.
 Explanation explain_gpt(const std::string& mesh, const std::string& layout, int64_t microbatches,
-                        PipelineSchedule schedule, int64_t batch = 3, bool tied = false,
+                        const std::string& schedule, int64_t batch = 3, bool tied = false,
                         const Machine* machine = nullptr, int64_t layers = 4) {
   nn::GptOptions o = small_gpt(DType::float32);
   o.layers = layers;
@@ -188,7 +187,7 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
     const Values plain = trained(layers, microbatches, "a:1", "");
     for (const auto& [mesh, layout] : layouts) {
       INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);
-      for (const PipelineSchedule schedule : kSchedules)
+      for (const char* schedule : kSchedules)
         check_equal(plain, trained(layers, microbatches, mesh, layout, schedule));
     }
   }
@@ -214,8 +213,7 @@ TEST_CASE("stages of several chunks train as on one rank, with any number of mic
     INFO(c.encoder << " and " << c.layers << " layers, " << c.microbatches << " microbatches, "
                    << c.mesh << " " << c.layout);
     const auto values = [&](const char* mesh, const char* layout) {
-      return trained(c.layers, c.microbatches, mesh, layout,
-                     PipelineSchedule::one_forward_one_backward, c.encoder);
+      return trained(c.layers, c.microbatches, mesh, layout, "1f1b", c.encoder);
     };
     check_equal(values("a:1", ""), values(c.mesh, c.layout));
   }
@@ -240,8 +238,8 @@ TEST_CASE("layers in stages outside of microbatches run stage after stage", "[pi
 TEST_CASE("what is not finite is told of the op that made it, in whatever stage", "[pipeline]") {
   const Dim batch("batch", 2);
   for (const char* layers : {"layers:pipe", ""}) {
-    for (const PipelineSchedule schedule : kSchedules) {
-      INFO(layers << ", schedule " << static_cast<int>(schedule));
+    for (const char* schedule : kSchedules) {
+      INFO(layers << ", schedule " << schedule);
       Graph g;
       int line = 0;
       const auto loss = [&] {
@@ -272,7 +270,7 @@ TEST_CASE("what is not finite is told of the op that made it, in whatever stage"
 }
 
 TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
-  for (const PipelineSchedule schedule : kSchedules) {
+  for (const char* schedule : kSchedules) {
     const Explanation one = explain_gpt("pipe:1", "", 4, schedule),
                       two = explain_gpt("pipe:2", "layers:pipe", 4, schedule);
     const FunctionReport &whole = one.functions.back(), &half = two.functions.back();
@@ -287,7 +285,7 @@ TEST_CASE("a stage computes and keeps its own layers", "[pipeline]") {
 
 /// Bytes that go forward and backward between stages, a rank's mean, and those from the last one.
 std::pair<int64_t, int64_t> sent_between_stages(int stages, int64_t microbatches,
-                                                PipelineSchedule schedule,
+                                                const std::string& schedule,
                                                 const std::string& rule = "layers:pipe") {
   const Explanation e = explain_gpt("pipe:" + std::to_string(stages), rule, microbatches, schedule);
   int64_t next = 0, last = 0;
@@ -301,15 +299,16 @@ std::pair<int64_t, int64_t> sent_between_stages(int stages, int64_t microbatches
 
 TEST_CASE("between stages go the activations of a microbatch", "[pipeline]") {
   const int64_t activations = 3 * 6 * 12 * 4;
-  using enum PipelineSchedule;
+
   for (const int64_t m : {3, 8}) {
-    for (const PipelineSchedule schedule : kSchedules) {
+    for (const char* schedule : kSchedules) {
       const auto [next, last] = sent_between_stages(4, m, schedule);
       CHECK(last == 2 * m * activations * 3 / 4);  // the mean over the ranks
       // Of 4 ranks 3 receive: in m + 2 turns; or one of them in m turns and two in m + 1.
-      CHECK(next == 2 * activations * (schedule == gpipe ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
+      CHECK(next == 2 * activations *
+                        (schedule == std::string("gpipe") ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
     }
-    CHECK(sent_between_stages(2, m, one_forward_one_backward).first == 2 * m * activations / 2);
+    CHECK(sent_between_stages(2, m, "1f1b").first == 2 * m * activations / 2);
   }
 }
 
@@ -317,22 +316,20 @@ TEST_CASE("with one forward and one backward, memory is that of as many microbat
           "[pipeline]") {
   for (const char* layout : {"layers:pipe", "layers:pipe;vocab:pipe"}) {
     for (const bool tied : {false, true}) {
-      const auto bytes = [&](int64_t microbatches, PipelineSchedule schedule) {
+      const auto bytes = [&](int64_t microbatches, const std::string& schedule) {
         return explain_gpt("pipe:4", layout, microbatches, schedule, 2, tied).memory.transient;
       };
-      const int64_t few = bytes(8, PipelineSchedule::one_forward_one_backward);
-      CHECK(few == bytes(16, PipelineSchedule::one_forward_one_backward));
-      CHECK(few == bytes(32, PipelineSchedule::one_forward_one_backward));
-      CHECK(few < bytes(8, PipelineSchedule::gpipe) * 7 / 10);
+      const int64_t few = bytes(8, "1f1b");
+      CHECK(few == bytes(16, "1f1b"));
+      CHECK(few == bytes(32, "1f1b"));
+      CHECK(few < bytes(8, "gpipe") * 7 / 10);
     }
   }
 }
 
 TEST_CASE("with chunks, memory does not grow with microbatches either", "[pipeline]") {
   const auto bytes = [&](int64_t microbatches) {
-    return explain_gpt("pipe:2", "layers:pipe*2", microbatches,
-                       PipelineSchedule::one_forward_one_backward, 2)
-        .memory.transient;
+    return explain_gpt("pipe:2", "layers:pipe*2", microbatches, "1f1b", 2).memory.transient;
   };
   CHECK(bytes(8) == bytes(16));
   CHECK(bytes(16) == bytes(32));
@@ -341,8 +338,7 @@ TEST_CASE("with chunks, memory does not grow with microbatches either", "[pipeli
 TEST_CASE("between chunks go the activations of a microbatch, once each way", "[pipeline]") {
   const int64_t activations = 3 * 6 * 12 * 4;
   for (const int64_t m : {4, 6, 8}) {
-    const auto [next, last] =
-        sent_between_stages(2, m, PipelineSchedule::one_forward_one_backward, "layers:pipe*2");
+    const auto [next, last] = sent_between_stages(2, m, "1f1b", "layers:pipe*2");
     CHECK(last == 2 * m * activations / 2);
     // 3 transfers a microbatch to 2 ranks; the mean of a turn is rounded up.
     const int64_t sent = 2 * m * activations * 3 / 2, turns = 2 * (4 * m + 2 + 1);
@@ -362,8 +358,7 @@ TEST_CASE("a transfer between stages takes as long as the stage that sends most"
   const double activations = 3 * 6 * 12 * 4;
   for (const int stages : {2, 4}) {
     const Explanation e =
-        explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", 8,
-                    PipelineSchedule::one_forward_one_backward, 3, false, &machine);
+        explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", 8, "1f1b", 3, false, &machine);
     double last = 0;
     for (const CollectiveReport& c : e.functions.back().collectives)
       last += c.rule == "layers:pipe: from the last stage" ? c.seconds : 0;
@@ -375,10 +370,7 @@ TEST_CASE("stages that wait for each other take the longer pass in each turn", "
   Machine machine = slow_link();
   machine.links[0].bandwidth = 1e15;
   const auto time = [&](const char* layout) {
-    return explain_gpt("pipe:4", layout, 8, PipelineSchedule::one_forward_one_backward, 3, false,
-                       &machine)
-        .functions.back()
-        .time;
+    return explain_gpt("pipe:4", layout, 8, "1f1b", 3, false, &machine).functions.back().time;
   };
   const TimeReport free = time("layers:pipe"), in_step = time("layers:pipe;vocab:pipe");
   CHECK(in_step.compute < free.compute);
@@ -393,8 +385,7 @@ TEST_CASE("a stage with chunks awaits only what it runs next", "[pipeline]") {
   Machine machine = slow_link();
   machine.links[0].bandwidth = 1e15;
   const auto bubble = [&](const char* layout, int64_t microbatches) {
-    return explain_gpt("pipe:8", layout, microbatches, PipelineSchedule::one_forward_one_backward,
-                       3, false, &machine, 16)
+    return explain_gpt("pipe:8", layout, microbatches, "1f1b", 3, false, &machine, 16)
         .functions.back()
         .time.bubble;
   };
@@ -402,7 +393,7 @@ TEST_CASE("a stage with chunks awaits only what it runs next", "[pipeline]") {
 }
 
 TEST_CASE("explain says how long stages are idle", "[pipeline]") {
-  const auto notes = [](int64_t microbatches, PipelineSchedule schedule = PipelineSchedule::gpipe) {
+  const auto notes = [](int64_t microbatches, const std::string& schedule = "gpipe") {
     return explain_gpt("pipe:4", "layers:pipe", microbatches, schedule).notes;
   };
   REQUIRE(notes(8).size() == 1);  // one for forward and backward
@@ -415,13 +406,12 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
                        "idle in 60 %") == 0);
   CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 8 turns: a stage is "
                          "idle in 75 %") == 0);
-  const auto both = notes(8, PipelineSchedule::one_forward_one_backward);
-  const auto few = explain_gpt("pipe:6", "layers:pipe", 8, PipelineSchedule::gpipe).notes;
+  const auto both = notes(8, "1f1b");
+  const auto few = explain_gpt("pipe:6", "layers:pipe", 8, "gpipe").notes;
   CHECK(std::count(few.begin(), few.end(),
                    "dim 'layers' of 4 is padded to 6: 33 % of its memory and work is wasted; give "
                    "it fewer ranks") == 1);
-  const auto chunks =
-      explain_gpt("pipe:2", "layers:pipe*2", 8, PipelineSchedule::one_forward_one_backward).notes;
+  const auto chunks = explain_gpt("pipe:2", "layers:pipe*2", 8, "1f1b").notes;
   REQUIRE(chunks.size() == 1);
   CHECK(chunks[0].find("8 microbatches pass through 2 stages along 'pipe' in 34 turns: a stage is "
                        "idle in 6 %") == 0);

@@ -8,6 +8,8 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
+using namespace contract_kinds;
+
 constexpr int64_t kTokens = 32, kIn = 16, kHeads = 2, kHead = 8;
 
 View view(int buffer, std::vector<int64_t> sizes, std::vector<int64_t> strides,
@@ -19,7 +21,7 @@ View view(int buffer, std::vector<int64_t> sizes, std::vector<int64_t> strides,
 Step product() {
   Step step;
   step.kernel = KernelKind::contract;
-  step.attrs.set("kinds", std::vector<int64_t>{1, 2, 2, 3});
+  step.spec = ContractSpec{{kRow, kColumn, kColumn, kSum}};
   const std::vector<int64_t> sizes{kIn, kHeads, kHead, kTokens};
   step.in = {view(0, sizes, {1, 0, 0, kIn}), view(1, sizes, {0, kHead, 1, kHeads * kHead})};
   step.out = {view(2, sizes, {kHeads * kHead, kHead, 1, 0})};
@@ -57,7 +59,7 @@ TEST_CASE("sums over what a matmul contracts are an output of the matmul") {
   for (const bool first : {false, true}) {
     const auto steps = first ? taken({sums(), product()}) : taken({product(), sums()});
     REQUIRE(steps.size() == 1);
-    CHECK(steps[0].attrs.get<int64_t>("sums") == 1);
+    CHECK(steps[0].as<ContractSpec>().sums == 1);
     REQUIRE(steps[0].out.size() == 2);
     CHECK(steps[0].out[1].buffer == 3);
     CHECK(steps[0].out[1].strides == std::vector<int64_t>{0, kHead, 1, 0});

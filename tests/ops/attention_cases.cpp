@@ -253,23 +253,24 @@ Step AttentionRun::step(bool backward, const KernelArgs& args) const {
   s.kernel = backward ? KernelKind::attention_grad
              : part   ? KernelKind::attention_part
                       : KernelKind::attention;
-  s.attrs.set("length", int64_t{kLength});
-  s.attrs.set("memory_length", int64_t{kMemory});
-  s.attrs.set("key_dim", int64_t{kWidth});
-  s.attrs.set("causal", int64_t{case_.causal});
-  s.attrs.set("scale", kScale);
-  if (part) s.attrs.set("memory", case_.all_keys);
-  if (case_.window > 0) s.attrs.set("window", case_.window);
-  if (case_.segments > 0) s.attrs.set("segments", int64_t{1});
-  if (case_.soft_cap > 0) s.attrs.set("soft_cap", case_.soft_cap);
-  if (case_.slope > 0) s.attrs.set("slopes", int64_t{1});
-  if (case_.entries > 0) s.attrs.set("by_distance", int64_t{kEntries});
+  AttentionSpec& spec = s.spec.emplace<AttentionSpec>();
+  spec.length = kLength;
+  spec.memory_length = kMemory;
+  spec.key_dim = kWidth;
+  spec.causal = case_.causal;
+  spec.scale = kScale;
+  if (part) spec.memory = case_.all_keys;
+  if (case_.window > 0) spec.window = case_.window;
+  spec.segments = case_.segments > 0;
+  if (case_.soft_cap > 0) spec.soft_cap = case_.soft_cap;
+  spec.slopes = case_.slope > 0;
+  if (case_.entries > 0) spec.by_distance = kEntries;
   s.exprs.resize(2);
   if (case_.dropout > 0) {
-    s.attrs.set("dropout", case_.dropout);
+    spec.dropout = case_.dropout;
     std::vector<int64_t> strides = {case_.group * kGroupBits, kGroupBits, kQueryBits, 1, 0};
     if (case_.entries > 0) strides.push_back(0);
-    s.attrs.set("drawn_strides", strides);
+    spec.drawn_strides = strides;
     for (const int64_t x : {kSeed, kStream, kFirstBit, kFirstStride}) {
       s.exprs.emplace_back();
       s.exprs.back().constant = x;

@@ -1,5 +1,5 @@
 // Simulated pipelines of other frameworks, against plans without one and hand-computed figures.
-#include "cost/pipeline_schedule.h"
+#include "cost/pipeline_simulator.h"
 #include "plan/layer_cut.h"
 #include "plan/plan_models.h"
 #include "support/catch.h"
@@ -54,14 +54,14 @@ TEST_CASE("a stage holds as many microbatches as it is ahead", "[pipeline]") {
   p.stages = 4;
   p.microbatches = 8;
   p.chunks.assign(4, {1, 2});
-  for (int stage = 0; stage < 4; ++stage) CHECK(microbatches_held(p, stage) == 4 - stage);
+  for (int stage = 0; stage < 4; ++stage) CHECK(microbatches_kept(p, stage) == 4 - stage);
   p.microbatches = 2;
-  CHECK(microbatches_held(p, 0) == 2);
+  CHECK(microbatches_kept(p, 0) == 2);
   p.chunks.assign(8, {1, 2});
   p.microbatches = 8;  // interleaved: p (1 + (p - 1) / (p v))
-  CHECK(microbatches_held(p, 0) == Approx(4 * (1 + 3.0 / 8)));
+  CHECK(microbatches_kept(p, 0) == Approx(4 * (1 + 3.0 / 8)));
   p.microbatches = 4;  // all forwards come first
-  CHECK(microbatches_held(p, 0) == 4);
+  CHECK(microbatches_kept(p, 0) == 4);
 }
 
 TEST_CASE("ranks that have the same hand over a share each", "[pipeline]") {

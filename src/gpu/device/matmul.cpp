@@ -135,7 +135,7 @@ std::vector<CudaLaunch> launch_sums(GpuKernels& kernels, const KernelArgs& args,
   KernelArgs mine = args;
   mine.step = &*sums;
   mine.workspace = static_cast<char*>(args.workspace) + workspace;
-  mine.in = {args.in[static_cast<size_t>(args.step->attrs.get<int64_t>("sums"))]};
+  mine.in = {args.in[static_cast<size_t>(args.step->as<ContractSpec>().sums)]};
   mine.out = {args.out.back()};
   mine.in[0].sizes = sums->in[0].sizes;
   mine.out[0].sizes = sums->out[0].sizes;
@@ -227,7 +227,7 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   };
   const cuda::MatmulPlan plan = cuda::plan_matmul(step);
   cuda::Epilogue epilogue;
-  if (!step.pointwise.code.empty() || step.attrs.has("sums")) {
+  if (!step.pointwise.code.empty() || step.as<ContractSpec>().sums >= 0) {
     const std::optional<cuda::Epilogue> found = cuda::find_epilogue(step);
     TESSERA_CHECK(found.has_value(), "[{}] is not a matmul with an epilogue that a GPU has",
                   step.origin.name);

@@ -30,21 +30,21 @@ void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, cons
   const auto &in = step.in[0].sizes, &out = step.out[0].sizes;
   const int rank = static_cast<int>(in.size());
   if (node.kind == FlowKind::all_reduce) {
-    step.attrs = {{"count", product(in, 0, rank)}};
+    step.spec = AllReduceSpec{product(in, 0, rank)};
   } else if (node.kind == FlowKind::all_gather) {
-    step.attrs = {{"outer", product(in, 0, node.from)}, {"inner", product(in, node.from, rank)}};
+    step.spec = BlocksSpec{product(in, 0, node.from), product(in, node.from, rank)};
   } else if (node.kind == FlowKind::reduce_scatter) {
-    step.attrs = {{"outer", product(out, 0, node.to)}, {"inner", product(out, node.to, rank)}};
+    step.spec = BlocksSpec{product(out, 0, node.to), product(out, node.to, rank)};
   } else if (node.kind == FlowKind::all_to_all) {
     const int first = std::min(node.from, node.to), second = std::max(node.from, node.to);
-    step.attrs = {
-        {"pre", product(in, 0, first)},          {"s", out[node.to]},
-        {"mid", product(in, first + 1, second)}, {"c", in[node.from]},
-        {"post", product(in, second + 1, rank)}, {"split_first", int64_t{node.to < node.from}}};
+    AllToAllSpec& spec = step.spec.emplace<AllToAllSpec>();
+    spec = {product(in, 0, first),          out[node.to],
+            product(in, first + 1, second), in[node.from],
+            product(in, second + 1, rank),  node.to < node.from};
     if (node.in.size() > 1) {
       const FlowValue& from = flow.values[node.in[0]];
-      step.attrs.set("row", product(in, from.shape.find(from.counts.dim) + 1, rank));
-      step.attrs.set("used", from.counts.used);
+      spec.row = product(in, from.shape.find(from.counts.dim) + 1, rank);
+      spec.expected_fill = from.counts.used;
       step.bytes = static_cast<int64_t>(
           std::ceil(from.counts.used * static_cast<double>(sent_bytes(rule_layouts, step))));
       return;

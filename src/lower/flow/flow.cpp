@@ -74,14 +74,7 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh,
     text += fmt::format("{}  %{} is a slice of %{}\n", indent, s.value, s.whole);
   if (node.loop->pipeline_axis >= 0) {
     for (const FlowNode& share : node.loop->body) {
-      const FlowLoop::Turns& turns = share.loop->turns;
-      if (!turns.table.empty()) {
-        text += fmt::format("{}  iteration of {} by turn{}: {}\n", indent, share.loop->name,
-                            turns.by_turn ? "" : " and stage", fmt::join(turns.table, " "));
-        continue;
-      }
-      text += fmt::format("{}  iteration m of {} in turn {}m + {} + {} * stage\n", indent,
-                          share.loop->name, turns.stride, turns.first, turns.by_stage);
+      text += fmt::format("{}  {}:{}\n", indent, share.loop->name, share.loop->share->to_string());
     }
   }
   for (const auto* moves : {&node.loop->begin_to_next, &node.loop->begin_to_all}) {

@@ -5,12 +5,14 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lower/layout/flow_kind.h"
+#include "program/program.h"
 #include "program/slicing.h"
 #include "tessera/op.h"
 
@@ -90,20 +92,11 @@ struct FlowLoop {
   /// Of each carry, with a dim for the stages in front: from a stage to the next, and from the last
   /// one to all. Exchanges.
   std::vector<FlowNode> to_next, to_all;
-  /// A loop over turns, in which the ranks along this axis are stages that work on different
-  /// microbatches. The body has loops over microbatches with `turns`. -1: none.
+  /// A loop over ticks, in which the ranks along this axis are stages that work on different
+  /// microbatches. The body has loops with a share. -1: none.
   int pipeline_axis = -1;
-  /// Iteration m runs in turn stride * m + first + by_stage * stage. With a table, `by_turn` or
-  /// [turn * stages + stage]: the iteration that runs, or -1.
-  struct Turns {
-    int64_t stride = 1, first = 0, by_stage = 0;
-    std::vector<int64_t> table = {};
-    bool by_turn = false;  ///< all stages run it together
-    /// Of a loop that only sends, and of the one that takes it in the same turn or later: a number
-    /// that both have, from 1 on.
-    int sends = 0, takes = 0;
-  } turns;
-  /// Of a loop over turns with begin_to_next, [turn * stages + stage]: the stage from which a stage
+  std::optional<PipelineShare> share = {};  ///< without its scalar
+  /// Of a loop with begin_to_next, [iteration * stages + stage]: the stage from which a stage
   /// receives, or `stages`; and the place of the arrivals where it is put.
   std::vector<int64_t> senders, places;
   /// (from, to): what an iteration copies first.

@@ -131,7 +131,7 @@ class Localizer {
     } else {
       step.kernel = node.op->kernel;
       if (step.kernel == KernelKind::none) step.host.op = node.op->name;
-      step.attrs = node.attrs;
+      if (node.op->host) step.host.attrs = node.attrs;
       const auto emit = node.op->host ? emit_host : node.op->emit ? node.op->emit : emit_aligned;
       emit(call);
     }

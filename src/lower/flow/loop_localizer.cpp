@@ -122,11 +122,11 @@ bool is_stacked_once(const FlowLoop& iterations, int value) {
 void LoopLocalizer::add_loop(const FlowNode& node) {
   if (node.loop->pipeline_axis >= 0) return add_pipeline(node);
   const int counter = build_.counter(*node.loop);
-  // Stages that hand nothing on, as those that make initial values, take no turns.
+  // Stages that hand nothing on, as those that make initial values, run at once.
   const auto& carries = node.loop->carries;
-  const bool takes_turns =
+  const bool is_share =
       node.loop->stage_axis >= 0 && !carries.empty() && !passed_.contains(carries[0].value);
-  if (takes_turns) return add_stages(node, counter);
+  if (is_share) return add_stages(node, counter);
   begin_loop(node, counter);
   build_.add_step(loop_step(node, counter, body_of(node, counter)));
 }
@@ -253,8 +253,7 @@ void LoopLocalizer::make_results(const FlowNode& node) {
       if (loop.carries[i].init >= 0) enter(loop, loop.carries[i], node.origin);
       continue;
     }
-    if (loop.stage_axis < 0 && !loop.turns.table.empty() && !made_.insert(node.out[i]).second)
-      continue;
+    if (loop.share && !made_.insert(node.out[i]).second) continue;
     const View view = build_.view(node.out[i]) =
         build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
     if (carries) {
@@ -318,11 +317,9 @@ Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) 
   step.loop = {iterations_here(loop), counter, loop.reverse, {}};
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
   if (loop.stage_axis >= 0) {
-    IntExpr first, begin, end;
-    first.constant = loop.first_layer;
-    first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
-    end.constant = loop.iterations;
-    step.exprs = {first, begin, end};
+    step.loop.first.constant = loop.first_layer;
+    step.loop.first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
+    step.loop.end = loop.iterations;
   }
   for (const Step& inner : body.steps) step.flops += step.loop.iterations * inner.flops;
   step.body.push_back(std::move(body));
@@ -344,28 +341,26 @@ int64_t LoopLocalizer::iterations_here(const FlowLoop& loop) const {
   return loop.stage_axis < 0 ? loop.iterations : loop.per_stage;
 }
 
-/// The scalar that counts the turns of stages.
-int LoopLocalizer::turn_of(const FlowLoop& layers) {
-  return build_.scalar("turn of " + layers.name);
+/// The scalar that counts the ticks of stages.
+int LoopLocalizer::tick_of(const FlowLoop& layers) {
+  return build_.scalar("tick of " + layers.name);
 }
 
-/// Layers in stages that are not in a loop over microbatches: in turn t, stage t runs.
+/// Layers in stages that are not in a loop over microbatches: in tick t, stage t runs.
 void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   const int stages = stages_of(loop.stage_axis);
   begin_loop(node, counter);
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Step share = loop_step(node, counter, body_of(node, counter));
-  const int64_t beyond = stages * share.loop.iterations;  // in another turn no counter is inside
-  for (const size_t i : {1, 2}) {
-    IntExpr& bound = share.exprs[i];
-    bound.scalar = turn_of(loop);
-    bound.scalar_factor = beyond;
-    bound.axis_terms = {{loop.stage_axis, loop.reverse ? beyond : -beyond}};
-    if (loop.reverse) bound.constant -= beyond * (stages - 1);
-  }
-  Function turn{loop.name + ".turn", {}, {}, {}, true, 0};
-  Function* outside = build_.set_function(&turn);
+  std::vector<int64_t> table(static_cast<size_t>(stages * stages), -1);
+  for (int64_t tick = 0; tick < stages; ++tick)
+    table[static_cast<size_t>(tick * stages + (loop.reverse ? stages - 1 - tick : tick))] = 0;
+  share.loop.share = {loop.reverse ? StageWork::backward : StageWork::forward, loop.stage_axis,
+                      tick_of(loop), stages,
+                      std::make_shared<const std::vector<int64_t>>(std::move(table))};
+  Function tick{loop.name + ".tick", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&tick);
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const FlowNode& move = loop.to_next[i];
     const View carry = build_.view(loop.carries[i].value);
@@ -373,10 +368,8 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
     add_nodes_({move});
     build_.add_copy(without_dim_in_front(build_.view(move.out[0])), carry, node.origin);
   }
-  share.attrs.set("turns", int64_t{stages});
-  share.attrs.set("microbatches", int64_t{1});
   build_.add_step(std::move(share));
-  add_turns(node.origin, turn, loop, stages, buffers, outside);
+  add_ticks(node, tick, stages, buffers, outside);
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const FlowNode& move = loop.to_all[i];
     build_.view(move.in[0]) = with_dim_in_front(build_.view(node.out[i]));
@@ -385,7 +378,7 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   }
 }
 
-/// A loop over turns. What stages send, and what layers make, lies in buffers that outlive a turn.
+/// A loop over ticks. What stages send, and what layers make, lies in buffers that outlive a tick.
 void LoopLocalizer::add_pipeline(const FlowNode& node) {
   const FlowLoop& loop = *node.loop;
   made_.clear();
@@ -395,10 +388,10 @@ void LoopLocalizer::add_pipeline(const FlowNode& node) {
       make_passed(share.loop->body.back());
   }
   const auto buffers = static_cast<int>(build_.program().buffers.size());
-  Function turn{loop.name + ".turn", {}, {}, {}, true, 0};
-  Function* outside = build_.set_function(&turn);
+  Function tick{loop.name + ".tick", {}, {}, {}, true, 0};
+  Function* outside = build_.set_function(&tick);
   for (const FlowNode& share : loop.body) add_share(share, loop);
-  add_turns(node.origin, turn, loop, loop.iterations, buffers, outside);
+  add_ticks(node, tick, loop.iterations, buffers, outside);
 }
 
 /// Makes the buffers of the carries of layers: one for what arrives, one for what they make of it.
@@ -418,35 +411,16 @@ void LoopLocalizer::make_passed(const FlowNode& layers) {
   }
 }
 
-/// Adds the iteration that a stage runs in a turn, if any, of a loop over microbatches.
+/// Adds the iteration that a stage runs in a tick, if any, of a loop over microbatches.
 void LoopLocalizer::add_share(const FlowNode& node, const FlowLoop& pipeline) {
   const FlowLoop& loop = *node.loop;
-  const FlowLoop::Turns& turns = loop.turns;
   const int counter =
       loop.number < 0 ? build_.scalar("iteration of " + loop.name) : build_.counter(loop);
   set_slices(loop, counter);
   Step share = loop_step(node, counter, body_of(node, counter));
   share.body[0].overlaps = false;
-  IntExpr first, begin;
-  begin.scalar = turn_of(pipeline);
-  if (turns.by_stage != 0) begin.axis_terms = {{pipeline.pipeline_axis, -turns.by_stage}};
-  begin.divisor = turns.stride;
-  begin.constant = turns.stride - 1 - turns.first;
-  IntExpr end = begin;
-  ++end.constant;
-  if (!turns.table.empty()) {
-    const int64_t columns = turns.by_turn ? 1 : stages_of(pipeline.pipeline_axis);
-    std::vector<int64_t> behind = turns.table;
-    for (int64_t& iteration : behind) ++iteration;
-    begin = entry(turns.table, begin.scalar, pipeline.pipeline_axis, columns);
-    end = entry(std::move(behind), begin.scalar, pipeline.pipeline_axis, columns);
-  }
-  share.exprs = {first, begin, end};
-  share.attrs.set("turns", pipeline.iterations);
-  if (turns.sends > 0) share.attrs.set("sends", int64_t{turns.sends});
-  if (turns.takes > 0) share.attrs.set("takes", int64_t{turns.takes});
-  const bool is_passed_on = turns.by_stage != 0 || chunk_in(loop) >= 0;
-  if (is_passed_on) share.attrs.set("microbatches", loop.iterations);
+  share.loop.share = loop.share;
+  share.loop.share->tick = tick_of(pipeline);
   build_.add_step(std::move(share));
 }
 
@@ -463,13 +437,10 @@ void LoopLocalizer::add_move(const FlowNode& move, bool is_next) {
   }
   add_nodes_({move});
   build_.view(value) = without_dim_in_front(build_.view(to));
-  set_most_sent(build_.view(value), is_next ? 1 : stages_of(move.axes[0]) - 1);
-}
-
-/// The last step's exchange takes as long as the rank that sends most: so many copies of a view. In
-/// a turn few ranks send.
-void LoopLocalizer::set_most_sent(const View& view, int64_t copies) {
-  last_exchange().attrs.set("most", copies * view.elements() * size_of(view.dtype));
+  // In a tick few ranks send: this one so many copies.
+  const View& sent = build_.view(value);
+  last_exchange().max_bytes =
+      (is_next ? 1 : stages_of(move.axes[0]) - 1) * sent.elements() * size_of(sent.dtype);
 }
 
 Step& LoopLocalizer::last_exchange() {
@@ -478,7 +449,7 @@ Step& LoopLocalizer::last_exchange() {
                        [](const Step& s) { return is_collective(s, CollectiveKind::exchange); });
 }
 
-/// An exchange of which each turn has another plan: the tables of the loop say who receives from
+/// An exchange of which each tick has another plan: the tables of the loop say who receives from
 /// whom, and where it is put.
 void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int counter) {
   const int axis = move.axes[0], from = move.in[0], to = move.out[0];
@@ -499,27 +470,29 @@ void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int 
       std::ssize(loop.senders) - std::count(loop.senders.begin(), loop.senders.end(), stages);
   const int64_t bytes = stride * size_of(waiting.dtype) * sent, entries = std::ssize(loop.senders);
   step->bytes = (bytes + entries - 1) / entries;
-  // Of the ranks that send in a turn each sends one; in some turns none does.
+  // Of the ranks that send in a tick each sends one; in some ticks none does.
   int64_t sending = 0;
-  for (int64_t turn = 0; turn < entries; turn += stages) {
-    sending += std::any_of(loop.senders.begin() + turn, loop.senders.begin() + turn + stages,
+  for (int64_t tick = 0; tick < entries; tick += stages) {
+    sending += std::any_of(loop.senders.begin() + tick, loop.senders.begin() + tick + stages,
                            [&](int64_t sender) { return sender < stages; });
   }
-  step->attrs.set("most", stride * size_of(waiting.dtype) * sending * stages / entries);
+  step->max_bytes = stride * size_of(waiting.dtype) * sending * stages / entries;
 }
 
-/// Adds the loop over turns whose body is `turn` to the function `outside`.
-void LoopLocalizer::add_turns(const Origin& origin, Function& turn, const FlowLoop& loop,
-                              int64_t turns, int first_buffer, Function* outside) {
+/// Adds the loop over ticks whose body is `tick` to the function `outside`.
+void LoopLocalizer::add_ticks(const FlowNode& node, Function& tick, int64_t ticks, int first_buffer,
+                              Function* outside) {
+  const FlowLoop& loop = *node.loop;
   Step step;
   step.kernel = KernelKind::loop;
-  step.origin = origin;
-  step.loop = {turns, turn_of(loop), false, {}};
-  for (const Step& inner : turn.steps) step.flops += inner.flops;
-  turn.first_update = static_cast<int>(turn.steps.size());
+  step.origin = node.origin;
+  step.loop = {ticks, tick_of(loop), false, {}};
+  step.loop.stage_axis = loop.pipeline_axis >= 0 ? loop.pipeline_axis : loop.stage_axis;
+  for (const Step& inner : tick.steps) step.flops += inner.flops;
+  tick.first_update = static_cast<int>(tick.steps.size());
   build_.set_function(outside);
-  find_outer(build_.program(), first_buffer, turn);
-  step.body.push_back(std::move(turn));
+  find_outer(build_.program(), first_buffer, tick);
+  step.body.push_back(std::move(tick));
   set_operands(step);
   build_.add_step(std::move(step));
 }
@@ -538,11 +511,9 @@ void LoopLocalizer::enter(const FlowLoop& layers, const FlowLoop::Carry& carry,
   step.kernel = KernelKind::loop;
   step.origin = origin;
   step.loop = {1, build_.scalar("entry"), false, {}};
-  IntExpr first, begin, end;
-  begin.axis_terms = {{layers.stage_axis, layers.reverse ? -1 : 1}};
-  begin.constant = layers.reverse ? stages_of(layers.stage_axis) - 1 : 0;
-  end.constant = 1;
-  step.exprs = {first, begin, end};
+  step.loop.first.axis_terms = {{layers.stage_axis, layers.reverse ? -1 : 1}};
+  step.loop.first.constant = layers.reverse ? stages_of(layers.stage_axis) - 1 : 0;
+  step.loop.end = 1;
   step.body.push_back(std::move(body));
   set_operands(step);
   build_.add_step(std::move(step));

@@ -35,14 +35,13 @@ class LoopLocalizer {
   void add_pipeline(const FlowNode& node);
   void make_passed(const FlowNode& layers);
   void add_share(const FlowNode& node, const FlowLoop& pipeline);
-  void set_most_sent(const View& view, int64_t copies);
   Step& last_exchange();
   void add_move(const FlowNode& move, bool is_next);
   void add_arrival(const FlowLoop& loop, const FlowNode& move, int counter);
-  void add_turns(const Origin& origin, Function& turn, const FlowLoop& loop, int64_t turns,
-                 int first_buffer, Function* outside);
+  void add_ticks(const FlowNode& node, Function& tick, int64_t ticks, int first_buffer,
+                 Function* outside);
   void enter(const FlowLoop& layers, const FlowLoop::Carry& carry, const Origin& origin);
-  int turn_of(const FlowLoop& layers);
+  int tick_of(const FlowLoop& layers);
   int stages_of(int axis) const { return build_.program().axis_sizes[static_cast<size_t>(axis)]; }
   bool has_padding(const FlowLoop& loop) const;
   int64_t iterations_here(const FlowLoop& loop) const;
@@ -54,7 +53,7 @@ class LoopLocalizer {
   /// By flow value that an inner loop stacks: the sum of the outer loop that accumulates its
   /// slices.
   std::map<int, View> sums_;
-  /// The carries of layers in stages that are in a pipeline: their buffers outlive a turn.
+  /// The carries of layers in stages that are in a pipeline: their buffers outlive a tick.
   std::set<int> passed_;
   std::set<int> made_;  ///< results of shares of the present pipeline; chunks have some in common
 };

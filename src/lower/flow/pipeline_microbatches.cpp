@@ -2,72 +2,51 @@
 // part. A part keeps the numbers of the values that it computes: a later part reads the same value
 // as a slice of its stack.
 //
-// A turn is a forward or a backward of a microbatch on a stage (cost/pipeline_turns.h). The other
-// parts take no turns of their own: all stages run them together, at the start of the turn behind
-// the layers that they read.
+// In a tick a stage runs a pass over its layers for a microbatch (program/pipeline_table.h). The
+// other parts take no ticks of their own: all stages run them together, at the start of the tick
+// behind the layers that they read.
 //
-// No stage waits for all others there. In a turn some stages run forward and others backward, which
+// No stage waits for all others there. In a tick some stages run forward and others backward, which
 // takes longer, so what is ready on one stage may be late for another one that could go on. Nobody
 // waits for what follows the last layers. So these are two parts. In the first one what the layers
-// made is on its way to all stages; the second one takes it so many turns later that the slowest
-// stage has sent it, also if forward takes no time. With P stages, these are P / 2 turns.
-//
-// Where turns are at fixed distances, a stage takes what arrives in the turn in which it arrives.
-// Chunks of interleaved stages do not: what arrives waits in one of several places. Tables say who
-// sends in a turn, to which place, and which place a stage takes. It is awaited in the turn in
-// which it is taken, or P / 2 turns after it was sent. A stage sends before it awaits anything.
+// made is on its way to all stages; the second one takes it so many ticks later that the slowest
+// stage has sent it, also if forward takes no time. With P stages, these are P / 2 ticks.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "base/fail.h"
-#include "cost/pipeline_turns.h"
 #include "ir/loop.h"
+#include "lower/flow/stage_transfers.h"
+#include "program/schedules/schedules.h"
 
 namespace tessera {
 
 namespace {
 
-/// Stages that hand nothing on take no turns.
+/// Stages that hand nothing on take no ticks.
 bool has_stages(const FlowNode& node) {
   return node.loop && node.loop->stage_axis >= 0 && !node.loop->carries.empty();
 }
 /// True for a node that is computed again wherever it is read: a constant, an index.
 bool is_source(const FlowNode& node) { return node.in.empty() && !node.loop; }
 
-/// Adds the values that a node or its iterations read.
-void add_read(const FlowNode& node, std::set<int>& read) {
-  read.insert(node.in.begin(), node.in.end());
-  if (!node.loop) return;
-  const FlowLoop& loop = *node.loop;
-  for (const FlowLoop::Carry& c : loop.carries) read.insert({c.init, c.next});
-  for (const FlowLoop::Slice& s : loop.slices) read.insert(s.whole);
-  read.insert(loop.stacked.begin(), loop.stacked.end());
-  read.insert(loop.sums.begin(), loop.sums.end());
-  read.insert(loop.sum_inits.begin(), loop.sum_inits.end());
-  if (loop.condition >= 0) read.insert(loop.condition);
-  for (const FlowNode& inner : loop.body) add_read(inner, read);
-}
-
 class MicrobatchPipeline {
  public:
-  MicrobatchPipeline(const Graph& graph, PipelineSchedule schedule, Flow& flow,
+  MicrobatchPipeline(const Graph& graph, const ScheduleRow& schedule, Flow& flow,
                      const FlowNode& node)
       : flow_(flow),
         node_(node),
         loop_(*node.loop),
         over_(loops_of(graph)[static_cast<size_t>(loop_.number)].over),
-        schedule_(schedule),
-        is_1f1b_(schedule == PipelineSchedule::one_forward_one_backward) {}
+        schedule_(schedule) {}
 
   std::vector<FlowNode> run() {
     divide();
-    set_turns();
-    if (is_interleaved_) add_arrivals();
+    set_ticks();
     place_results();
     for (Part& part : parts_) find_read(part);
     for (Part& part : parts_) move_to_all(part);
@@ -81,47 +60,52 @@ class MicrobatchPipeline {
     FlowLoop loop;
     Results stacks, sums;
     std::set<int> read = {};
-    std::vector<std::vector<int64_t>> turns = {};  ///< by stage and microbatch
+    StageWork work = StageWork::none;              ///< none: all stages run it together
+    size_t pass = 0;                               ///< of the table; if together: the one behind it
+    std::vector<std::vector<int64_t>> ticks = {};  ///< by stage and microbatch
     bool sends = false;    ///< only sends to all stages what the last layers made
     bool is_late = false;  ///< takes what the part before sends
 
-    int64_t first_turn() const { return std::min(turns.front()[0], turns.back()[0]); }
-    int64_t last_turn() const { return std::max(turns.front()[0], turns.back()[0]); }
-
-    const FlowLoop* layers() const {
-      return !loop.body.empty() && has_stages(loop.body.back()) ? loop.body.back().loop.get()
-                                                                : nullptr;
-    }
-    FlowLoop* layers() { return const_cast<FlowLoop*>(std::as_const(*this).layers()); }
-    bool is_forward() const { return !layers()->reverse; }
+    FlowNode& layers() { return loop.body.back(); }
   };
 
   /// One part for each loop over layers, one for what stands before, between and behind them.
   void divide() {
-    parts_.resize(1);
+    add_part(StageWork::none);
     for (const FlowNode& node : loop_.body) {
-      if (has_stages(node)) parts_.emplace_back();
+      if (has_stages(node)) add_part(node.loop->reverse ? StageWork::backward : StageWork::forward);
       if (is_source(node)) {
         for (int v : node.out) sources_[v] = &node;
       } else {
-        for (int v : node.out) part_of_[v] = parts_.size() - 1;
-        parts_.back().loop.body.push_back(node);
+        add_node(node);
       }
       if (!has_stages(node)) continue;
-      divide_layers(parts_.back().loop.body.back());
-      parts_.emplace_back();
+      divide_layers(parts_.back().layers());
+      add_part(StageWork::none);
     }
     for (const FlowLoop::Dealt& dealt : loop_.dealt) {
       size_t& last = part_of_[dealt.value];
       for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
     }
-    if (is_1f1b_ && passes_ > 1) add_sender();
+    if (!schedule_.in_turn && shape_.passes.size() > 1) add_sender();
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
       part.loop.name = loop_.name;
       part.loop.iterations = loop_.iterations;
       part.loop.reverse = loop_.reverse;
     }
+  }
+
+  void add_part(StageWork work) {
+    Part& part = parts_.emplace_back();
+    part.work = work;
+    part.pass = shape_.passes.size();
+    if (work != StageWork::none) shape_.passes.push_back({work, work == StageWork::forward});
+  }
+
+  void add_node(const FlowNode& node) {
+    for (int v : node.out) part_of_[v] = parts_.size() - 1;
+    parts_.back().loop.body.push_back(node);
   }
 
   /// Lets a part of its own send what the last part takes.
@@ -132,8 +116,10 @@ class MicrobatchPipeline {
                                        [&](const FlowNode& move) { return move.out[1] == value; });
       if (part == last && !is_sent) ++part;
     }
-    parts_.insert(parts_.end() - 1, Part{});
-    parts_[last].sends = true;
+    Part sender;
+    sender.pass = parts_.back().pass;
+    sender.sends = true;
+    parts_.insert(parts_.end() - 1, std::move(sender));
     parts_.back().is_late = true;
   }
 
@@ -142,15 +128,10 @@ class MicrobatchPipeline {
   void divide_layers(FlowNode& node) {
     node.loop = std::make_shared<FlowLoop>(*node.loop);
     FlowLoop& layers = *node.loop;
+    check_chunks(layers, node.origin.source);
     axis_ = layers.stage_axis;
-    ++passes_;
-    stages_ = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
-    is_interleaved_ = is_interleaved_ || layers.chunk >= 0;
-    TESSERA_REQUIRE(
-        is_1f1b_ || layers.chunk < 0,
-        "layout rule '{}': {} chunks of layers a stage need pipeline_schedule=1f1b, which "
-        "interleaves them; gpipe has one chunk a stage: write the rule without '*{}' ({})",
-        layers.stage_rule, layers.chunks, layers.chunks, node.origin.source);
+    shape_.stages = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
+    shape_.has_chunks = shape_.has_chunks || layers.chunk >= 0;
     for (size_t i = 0; i < layers.carries.size(); ++i) {
       const FlowValue carry = flow_.values[static_cast<size_t>(node.out[i])];
       layers.arrivals.push_back(flow_.add_value(carry));
@@ -164,60 +145,108 @@ class MicrobatchPipeline {
     }
   }
 
-  void set_turns() {
-    PipelinePasses passes{{}, is_interleaved_};
-    for (const Part& part : parts_) {
-      if (part.layers() != nullptr) passes.is_forward.push_back(part.is_forward());
+  void check_chunks(const FlowLoop& layers, const std::string& source) const {
+    const PipelineSchedule& what = schedule_.what;
+    TESSERA_REQUIRE(
+        layers.chunks >= what.least_chunks,
+        "layout rule '{}': pipeline_schedule={} wants {} chunks of layers a stage; write the rule "
+        "with '*{}', or take pipeline_schedule={} ({})",
+        layers.stage_rule, what.name, what.least_chunks, what.least_chunks,
+        pipeline_schedules()[0].name, source);
+    TESSERA_REQUIRE(
+        layers.chunks <= what.most_chunks,
+        "layout rule '{}': {} chunks of layers a stage need pipeline_schedule={}, which "
+        "interleaves them; {} has at most {}: write the rule with no more ({})",
+        layers.stage_rule, layers.chunks, pipeline_schedules()[0].name, what.name, what.most_chunks,
+        source);
+  }
+
+  /// Two microbatches show the distance between their ticks.
+  void set_ticks() {
+    shape_.microbatches = std::max<int64_t>(2, loop_.iterations);
+    PipelineTable table = schedule_.table(shape_);
+    for (size_t p = 0; p < shape_.passes.size() && !shape_.has_chunks; ++p) {
+      if (const auto distances = distances_of(table, p)) distances_.push_back(*distances);
     }
-    // Two microbatches show the distance between their turns.
-    const PipelineTurns turns =
-        pipeline_turns(schedule_, passes, stages_,
-                       is_interleaved_ ? loop_.iterations : std::max<int64_t>(2, loop_.iterations));
-    const int64_t later = parts_.back().is_late ? stages_ / 2 : 0;
-    size_t pass = 0;
+    if (distances_.size() < shape_.passes.size()) distances_.clear();
+    if (shape_.microbatches > loop_.iterations) {
+      shape_.microbatches = loop_.iterations;
+      table = schedule_.table(shape_);
+    }
+    table_ = std::make_unique<PipelineTable>(std::move(table));
     for (Part& part : parts_) {
-      if (part.layers() != nullptr) {
-        part.turns = turns.of[pass++];
-      } else if (is_1f1b_) {
-        std::vector<int64_t> together = turns_between(turns, passes, pass);
-        for (int64_t& turn : together) turn += part.is_late ? later : 0;
-        part.turns.assign(static_cast<size_t>(stages_), together);
+      if (part.work != StageWork::none) {
+        set_ticks_of_pass(part);
+      } else if (!schedule_.in_turn) {
+        set_ticks_together(part);
       } else {
         continue;
       }
-      is_interleaved_ ? set_table(part, turns.count + later) : set_distances(part);
-      part.loop.turns.sends = part.sends ? kToAll : 0;
-      part.loop.turns.takes = part.is_late ? kToAll : 0;
+      set_share(part);
     }
+    if (distances_.empty()) add_arrivals();
   }
 
-  /// The turns of what all stages run together before a pass.
-  std::vector<int64_t> turns_between(const PipelineTurns& turns, const PipelinePasses& passes,
-                                     size_t pass) const {
-    if (pass == 0) return passes.is_forward[0] ? turns.of[0].front() : turns.of[0].back();
-    std::vector<int64_t> after =
-        passes.is_forward[pass - 1] ? turns.of[pass - 1].back() : turns.of[pass - 1].front();
-    for (int64_t& turn : after) ++turn;
-    return after;
+  /// Each loop over ticks begins with tick 0.
+  void set_ticks_of_pass(Part& part) {
+    const int64_t before =
+        schedule_.in_turn ? table_->ticks_of(part.pass, table_->first_stage(part.pass))[0] : 0;
+    for (int64_t s = 0; s < shape_.stages; ++s) {
+      part.ticks.push_back(table_->ticks_of(part.pass, s));
+      for (int64_t& tick : part.ticks.back()) tick -= before;
+    }
+    if (!distances_.empty()) distances_[part.pass].first -= before;
   }
 
-  static void set_distances(Part& part) {
-    const auto& of = part.turns;
-    part.loop.turns = {of[0][1] - of[0][0], of[0][0], of[1][0] - of[0][0]};
+  /// What all stages run together: at the start of the tick behind the pass that it reads.
+  void set_ticks_together(Part& part) {
+    std::vector<int64_t> ticks = table_->ticks_of(0, table_->first_stage(0));
+    if (part.pass > 0) {
+      ticks = table_->ticks_of(part.pass - 1, table_->last_stage(part.pass - 1));
+      for (int64_t& tick : ticks) tick += 1 + (part.is_late ? shape_.stages / 2 : 0);
+    }
+    part.ticks.assign(static_cast<size_t>(shape_.stages), ticks);
   }
 
-  /// `count`: of turns in which stages run layers; what stands behind them runs in one more.
-  void set_table(Part& part, int64_t count) const {
-    FlowLoop::Turns& turns = part.loop.turns;
-    turns.by_turn = part.layers() == nullptr;
-    const int64_t columns = turns.by_turn ? 1 : stages_;
-    turns.table.assign(static_cast<size_t>((count + 1) * columns), -1);
+  void set_share(Part& part) {
+    const bool by_stage = part.work != StageWork::none;
+    const int64_t columns = by_stage ? shape_.stages : 1;
+    std::vector<int64_t> table;
     for (int64_t s = 0; s < columns; ++s) {
       for (int64_t m = 0; m < loop_.iterations; ++m) {
-        const int64_t turn = part.turns[static_cast<size_t>(s)][static_cast<size_t>(m)];
-        turns.table[static_cast<size_t>(turn * columns + s)] = m;
+        const int64_t tick = part.ticks[static_cast<size_t>(s)][static_cast<size_t>(m)];
+        if ((tick + 1) * columns > std::ssize(table))
+          table.resize(static_cast<size_t>((tick + 1) * columns), -1);
+        table[static_cast<size_t>(tick * columns + s)] = m;
       }
     }
+    part.loop.share = share_of(std::move(table), by_stage ? axis_ : -1);
+    part.loop.share->work = part.work;
+    part.loop.share->send_id = part.sends ? kToAll : 0;
+    part.loop.share->recv_id = part.is_late ? kToAll : 0;
+  }
+
+  /// For the chunks of the same layers together.
+  void add_arrivals() {
+    transfers_ = std::make_unique<StageTransfers>(flow_, *table_, axis_, kToAll + 1);
+    std::vector<StagedLayers> chunks;
+    const auto add = [&] {
+      if (!chunks.empty()) transfers_->add_arrivals(std::exchange(chunks, {}));
+    };
+    for (Part& part : parts_) {
+      if (part.loop.body.empty() || part.work == StageWork::weights) continue;
+      if (part.work == StageWork::none) {
+        add();
+        continue;
+      }
+      const FlowLoop& layers = *part.layers().loop;
+      if (!chunks.empty()) {
+        const FlowLoop& before = *chunks.back().node->loop;
+        if (layers.number != before.number || layers.reverse != before.reverse) add();
+      }
+      chunks.push_back({part.pass, &part.layers()});
+    }
+    add();
   }
 
   size_t part_of_result(int value) const {
@@ -247,7 +276,7 @@ class MicrobatchPipeline {
                        [&](const Part& p) { return p.read.contains(value); }))
         continue;
       part.loop.begin_to_all.push_back(move);
-      if (!is_1f1b_ || part.sends) part.read.insert(move.in[1]);
+      if (schedule_.in_turn || part.sends) part.read.insert(move.in[1]);
     }
   }
 
@@ -307,17 +336,17 @@ class MicrobatchPipeline {
   /// For how many microbatches a value of part `p` is kept: on every stage, until its last reader
   /// has run.
   int64_t microbatches_kept(int value, size_t p) const {
-    if (!is_1f1b_) return loop_.iterations;
-    const size_t last =
-        parts_[p].layers() == nullptr || parts_[p].is_forward() ? parts_[p].turns.size() - 1 : 0;
+    if (schedule_.in_turn) return loop_.iterations;
+    const auto last = static_cast<size_t>(
+        parts_[p].work == StageWork::none ? shape_.stages - 1 : table_->last_stage(parts_[p].pass));
     int64_t most = 1;
     for (size_t reader = p + 1; reader < parts_.size(); ++reader) {
       if (!parts_[reader].read.contains(value)) continue;
-      for (size_t s = 0; s < parts_[p].turns.size(); ++s) {
+      for (size_t s = 0; s < parts_[p].ticks.size(); ++s) {
         if (is_of_last_stage(value) && s != last) continue;
         // What is sent stays until it has been taken.
-        const auto &made = parts_[p].turns[s],
-                   &read = parts_[reader + (parts_[reader].sends ? 1 : 0)].turns[s];
+        const auto &made = parts_[p].ticks[s],
+                   &read = parts_[reader + (parts_[reader].sends ? 1 : 0)].ticks[s];
         int64_t next = 0;  // the first microbatch that is made when this one has been read
         for (int64_t m = 0; m < loop_.iterations; ++m) {
           while (next < loop_.iterations &&
@@ -330,231 +359,29 @@ class MicrobatchPipeline {
     return most;
   }
 
-  // ------------------------------------------------------------------------------- waiting
-  // arrivals
-
-  /// Adds the loops that bring the carries of chunks to where they are used next, and the one that
-  /// takes them, for the chunks of the same layers.
-  void add_arrivals() {
-    for (size_t p = 0; p < parts_.size();) {
-      const FlowLoop* layers = parts_[p].layers();
-      size_t end = p + 1;
-      const auto is_same = [&](const FlowLoop* other) {
-        return other != nullptr && layers != nullptr && other->number == layers->number &&
-               other->reverse == layers->reverse && other->chunk != layers->chunk;
-      };
-      std::vector<size_t> chunks{p};
-      for (; end < parts_.size(); ++end) {
-        if (is_same(parts_[end].layers()))
-          chunks.push_back(end);
-        else if (!parts_[end].loop.body.empty())
-          break;
-      }
-      if (layers != nullptr) add_arrivals(chunks);
-      p = layers != nullptr ? end : p + 1;
-    }
-  }
-
-  struct Arrival {
-    int64_t from, to;     ///< stages
-    int64_t turn, taken;  ///< turns
-    int64_t place = 0;
-    /// The turn in which all stages await it: that in which it is taken, if it is not too far off.
-    int64_t awaited(int64_t stages) const { return std::min(taken, turn + stages / 2); }
-  };
-  /// What arrives in one turn and is awaited in one: an exchange.
-  struct Sent {
-    int64_t turn = 0, awaited = 0;
-    std::vector<Arrival> arrivals = {};
-  };
-
-  /// What passes between stages of these chunks, by the turn in which it arrives.
-  std::vector<Arrival> arrivals_of(const std::vector<size_t>& chunks) const {
-    std::vector<Arrival> all;
-    for (size_t c = 0; c < chunks.size(); ++c) {
-      const Part& part = parts_[chunks[c]];
-      const int64_t step = part.is_forward() ? 1 : -1, last = part.is_forward() ? stages_ - 1 : 0;
-      for (int64_t s = 0; s < stages_; ++s) {
-        const bool wraps = s == last;
-        if (wraps && c + 1 == chunks.size()) continue;
-        const int64_t to = wraps ? stages_ - 1 - last : s + step;
-        const Part& next = wraps ? parts_[chunks[c + 1]] : part;
-        for (size_t m = 0; m < static_cast<size_t>(loop_.iterations); ++m) {
-          all.push_back({s, to, part.turns[static_cast<size_t>(s)][m] + 1,
-                         next.turns[static_cast<size_t>(to)][m]});
-        }
-      }
-    }
-    std::sort(all.begin(), all.end(),
-              [](const Arrival& a, const Arrival& b) { return a.turn < b.turn; });
-    return all;
-  }
-
-  /// Gives each arrival the first place that is free, and returns the number of places.
-  int64_t set_places(std::vector<Arrival>& arrivals) const {
-    int64_t places = 1;
-    std::vector<std::vector<int64_t>> taken(static_cast<size_t>(stages_));  // last use, by place
-    for (Arrival& a : arrivals) {
-      std::vector<int64_t>& here = taken[static_cast<size_t>(a.to)];
-      const auto free =
-          std::find_if(here.begin(), here.end(), [&](int64_t turn) { return turn < a.turn; });
-      a.place = free - here.begin();
-      if (free == here.end()) here.push_back(0);
-      here[static_cast<size_t>(a.place)] = a.taken;
-      places = std::max(places, std::ssize(here));
-    }
-    return places;
-  }
-
-  void add_arrivals(const std::vector<size_t>& chunks) {
-    std::vector<Arrival> arrivals = arrivals_of(chunks);
-    const int64_t places = set_places(arrivals);
-    const FlowNode& first = parts_[chunks[0]].loop.body.back();
-    const auto entries = parts_[chunks[0]].loop.turns.table.size();
-    FlowNode taking;
-    taking.kind = FlowKind::loop;
-    taking.origin = first.origin;
-    taking.loop = std::make_shared<FlowLoop>();
-    FlowLoop& out = *taking.loop;
-    out.name = first.loop->name + ".taken";
-    out.iterations = places;
-    out.turns.table.assign(entries, -1);
-    for (const Arrival& a : arrivals)
-      out.turns.table[static_cast<size_t>(a.taken * stages_ + a.to)] = a.place;
-    for (size_t i = 0; i < first.loop->carries.size(); ++i) {
-      const FlowValue& carry = flow_.values[static_cast<size_t>(first.out[i])];
-      const int waiting = flow_.add_value(in_front(carry, Dim("_places", places)));
-      const int next = flow_.add_value(FlowValue(flow_.values[static_cast<size_t>(first.out[i])]));
-      out.slices.push_back({waiting, next, 0});
-      out.copies.emplace_back(next, first.out[i]);
-      for (size_t c : chunks) parts_[c].layers()->arrivals[i] = waiting;
-    }
-    for (const std::vector<Sent>& lane : lanes_of(arrivals))
-      add_lane(lane, first, parts_[chunks[0]].layers()->arrivals, std::ssize(out.turns.table));
-    for (size_t c : chunks) {
-      FlowLoop& layers = *parts_[c].layers();
-      if (layers.chunk < 0) layers.chunk = 0;
-    }
-    taking_.push_back(std::move(taking));
-  }
-
-  /// Deals what is sent to as few lanes as can be: in a lane no two begin or end in one turn, and
-  /// none overtakes another. The first lane has all that is awaited at once.
-  std::vector<std::vector<Sent>> lanes_of(const std::vector<Arrival>& arrivals) const {
-    std::map<std::pair<int64_t, int64_t>, Sent> all;  // by turn, and by that of the wait
-    for (const Arrival& a : arrivals) {
-      Sent& sent = all[{a.turn, a.awaited(stages_)}];
-      sent.turn = a.turn;
-      sent.awaited = a.awaited(stages_);
-      sent.arrivals.push_back(a);
-    }
-    std::vector<std::vector<Sent>> lanes(1);
-    for (auto& [turns, sent] : all) {
-      const bool at_once = sent.turn == sent.awaited;
-      auto lane = lanes.begin() + (at_once ? 0 : 1);
-      while (!at_once && lane != lanes.end() &&
-             (lane->back().turn >= sent.turn || lane->back().awaited >= sent.awaited))
-        ++lane;
-      if (lane == lanes.end()) lane = lanes.insert(lane, std::vector<Sent>{});
-      lane->push_back(std::move(sent));
-    }
-    return lanes;
-  }
-
-  /// The most of a lane that is under way at a time.
-  static int64_t most_under_way(const std::vector<Sent>& lane) {
-    int64_t most = 0;
-    for (const Sent& sent : lane) {
-      most = std::max(most, std::count_if(lane.begin(), lane.end(), [&](const Sent& other) {
-                        return other.turn >= sent.turn && other.turn <= sent.awaited;
-                      }));
-    }
-    return most;
-  }
-
-  /// Adds the loop that sends what is in a lane, and the one that awaits it. `layers`: a chunk's;
-  /// `waiting`: where its carries are put; `entries`: turns times stages.
-  void add_lane(const std::vector<Sent>& lane, const FlowNode& layers,
-                const std::vector<int>& waiting, int64_t entries) {
-    if (lane.empty()) return;
-    FlowNode sending, awaiting;
-    sending.kind = awaiting.kind = FlowKind::loop;
-    sending.origin = awaiting.origin = layers.origin;
-    sending.loop = std::make_shared<FlowLoop>();
-    awaiting.loop = std::make_shared<FlowLoop>();
-    FlowLoop &from = *sending.loop, &to = *awaiting.loop;
-    from.turns.sends = to.turns.takes = next_pair_++;
-    from.name = fmt::format("{}.next{}", layers.loop->name, from.turns.sends);
-    to.name = fmt::format("{}.awaited{}", layers.loop->name, from.turns.sends);
-    from.iterations = to.iterations = std::ssize(lane);
-    from.turns.by_turn = to.turns.by_turn = true;
-    from.turns.table.assign(static_cast<size_t>(entries / stages_), -1);
-    to.turns.table = from.turns.table;
-    from.senders.assign(lane.size() * static_cast<size_t>(stages_), stages_);
-    from.places.assign(from.senders.size(), 0);
-    for (size_t k = 0; k < lane.size(); ++k) {
-      from.turns.table[static_cast<size_t>(lane[k].turn)] = static_cast<int64_t>(k);
-      to.turns.table[static_cast<size_t>(lane[k].awaited)] = static_cast<int64_t>(k);
-      for (const Arrival& a : lane[k].arrivals) {
-        const size_t at = k * static_cast<size_t>(stages_) + static_cast<size_t>(a.to);
-        from.senders[at] = a.from;
-        from.places[at] = a.place;
-      }
-    }
-    const bool is_copied = lane.front().turn != lane.front().awaited;
-    for (size_t i = 0; i < layers.loop->carries.size(); ++i) {
-      FlowNode move = layers.loop->to_next[i];
-      FlowValue arrived = flow_.values[static_cast<size_t>(move.out[0])];
-      arrived.intervals[0].wraps = false;
-      move.in.push_back(layers.out[i]);
-      move.out = {flow_.add_value(std::move(arrived)), waiting[i]};
-      if (is_copied) copy_before(sending, move, most_under_way(lane));
-      from.begin_to_next.push_back(std::move(move));
-    }
-    sending_.push_back(std::move(sending));
-    awaiting_.push_back(std::move(awaiting));
-  }
-
-  /// Lets a loop send a copy: layers go on with what they have made.
-  void copy_before(FlowNode& sending, FlowNode& move, int64_t copies) {
-    const int made = move.in[1];
-    const FlowValue value = flow_.values[static_cast<size_t>(made)];
-    const int stack = flow_.add_value(in_front(value, Dim("_sent", copies)));
-    const int copy = flow_.add_value(FlowValue(value));
-    FlowLoop& loop = *sending.loop;
-    sending.out.push_back(stack);
-    loop.stacked.push_back(copy);
-    loop.slices.push_back({stack, copy, 0});
-    loop.copies.emplace_back(made, copy);
-    move.in[1] = copy;
-  }
-
-  // ------------------------------------------------------------------------------- what is kept
-
-  static FlowValue in_front(FlowValue of, const Dim& dim) {
-    of.shape = Shape{dim}.united(of.shape);
-    of.layout.dims.insert(of.layout.dims.begin(), std::vector<int>{});
-    of.layout.dirty <<= 1;
-    for (Interval& interval : of.intervals) ++interval.dim;
-    of.node = -1;
-    return of;
-  }
-
   FlowValue stacked(int value, int64_t microbatches) const {
-    return in_front(flow_.values[static_cast<size_t>(value)], Dim(over_.name, microbatches));
+    return with_dim_in_front(flow_.values[static_cast<size_t>(value)],
+                             Dim(over_.name, microbatches));
   }
 
   // ---------------------------------------------------------------------------------------- nodes
 
   std::vector<FlowNode> nodes() {
-    std::vector<FlowNode> all, transfers = sending_, shares;
-    transfers.insert(transfers.end(), awaiting_.begin(), awaiting_.end());
-    for (const Part& part : parts_) {
+    std::vector<FlowNode> all, transfers, shares;
+    if (transfers_) {
+      transfers = transfers_->sending;
+      transfers.insert(transfers.end(), transfers_->awaiting.begin(), transfers_->awaiting.end());
+    }
+    for (Part& part : parts_) {
       if (part.loop.body.empty() && part.stacks.empty() && part.sums.empty()) continue;
-      if (part.layers() != nullptr && !is_interleaved_) add_transfers(part, transfers);
+      if (part.work != StageWork::none && !distances_.empty()) {
+        const StageTransfers neighbours(flow_, *table_, axis_, 0);
+        for (FlowNode& node : neighbours.to_next(part.layers(), distances_[part.pass]))
+          transfers.push_back(std::move(node));
+      }
       shares.push_back(node_of(part));
-      if (is_1f1b_) continue;
-      if (part.layers() == nullptr) {
+      if (!schedule_.in_turn) continue;
+      if (part.work == StageWork::none) {
         all.push_back(std::move(shares.back()));
       } else {
         all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
@@ -562,58 +389,17 @@ class MicrobatchPipeline {
       transfers.clear();
       shares.clear();
     }
+    if (schedule_.in_turn) return all;
     // What all stages compute comes before layers, which overwrite what they have made before.
-    const auto behind = std::stable_partition(shares.begin(), shares.end(), [](const FlowNode& n) {
-      return n.loop->turns.table.empty() ? n.loop->turns.by_stage == 0 : n.loop->turns.by_turn;
-    });
-    shares.insert(behind, taking_.begin(), taking_.end());
-    if (is_1f1b_) all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
+    const auto behind = std::stable_partition(
+        shares.begin(), shares.end(), [](const FlowNode& n) { return n.loop->share->axis < 0; });
+    if (transfers_) shares.insert(behind, transfers_->taking.begin(), transfers_->taking.end());
+    all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
     return all;
   }
 
-  /// Adds the loops that bring the carries of layers to the next stage: for each remainder of the
-  /// turns by their stride one, since other stages wait for something then.
-  void add_transfers(const Part& part, std::vector<FlowNode>& nodes) {
-    const FlowLoop::Turns& turns = part.loop.turns;
-    const FlowNode& node = part.loop.body.back();
-    for (int64_t rest = 0; rest < turns.stride; ++rest) {
-      int64_t first = -1, last = -1;  // turns in which a stage begins with microbatch 0
-      for (int64_t turn = part.first_turn() + 1; turn <= part.last_turn(); ++turn) {
-        if (turn % turns.stride != rest) continue;
-        if (first < 0) first = turn;
-        last = turn;
-      }
-      if (first < 0) continue;
-      FlowNode transfer;
-      transfer.kind = FlowKind::loop;
-      transfer.origin = node.origin;
-      transfer.loop = std::make_shared<FlowLoop>();
-      FlowLoop& loop = *transfer.loop;
-      loop.name = node.loop->name + ".next";
-      loop.iterations = (last - first) / turns.stride + loop_.iterations;
-      loop.turns = {turns.stride, first, 0};
-      for (size_t i = 0; i < node.loop->carries.size(); ++i) {
-        FlowNode move = node.loop->to_next[i];
-        FlowValue to = flow_.values[static_cast<size_t>(move.out[0])];
-        to.intervals[0].begin = stage_before(turns, rest);
-        to.intervals[0].wraps = false;
-        move.in.push_back(node.out[i]);
-        move.out = {flow_.add_value(std::move(to)), node.loop->arrivals[i]};
-        loop.begin_to_next.push_back(std::move(move));
-      }
-      nodes.push_back(std::move(transfer));
-    }
-  }
-
-  /// Of a stage that begins a microbatch in a turn of this remainder: the stage before. Of another
-  /// one, and of the first: no stage.
-  IntExpr stage_before(const FlowLoop::Turns& turns, int64_t rest) const {
-    const int64_t beyond = stages_ + 1;
-    IntExpr stage;  // the stage before, plus `beyond` times what is left of the turn
-    stage.constant = beyond * (turns.first - rest) - turns.by_stage;
-    stage.axis_terms = {{axis_, beyond * turns.by_stage + 1}};
-    stage.modulus = beyond * turns.stride;
-    return stage;
+  int64_t ticks_of(const PipelineShare& share) const {
+    return std::ssize(*share.table) / (share.axis < 0 ? 1 : shape_.stages);
   }
 
   FlowNode pipeline_of(std::vector<FlowNode> transfers, std::vector<FlowNode> shares) const {
@@ -625,19 +411,22 @@ class MicrobatchPipeline {
     loop.name = shares.back().loop->body.back().loop->name;
     loop.pipeline_axis = axis_;
     for (const FlowNode& share : shares) {
-      const FlowLoop::Turns& turns = share.loop->turns;
       node.in.insert(node.in.end(), share.in.begin(), share.in.end());
       node.out.insert(node.out.end(), share.out.begin(), share.out.end());
-      if (!turns.table.empty()) {
-        loop.iterations = std::ssize(turns.table) / (turns.by_turn ? 1 : stages_);
-        continue;
-      }
-      const int64_t last = turns.first + std::max<int64_t>(0, turns.by_stage) * (stages_ - 1);
-      loop.iterations = std::max(loop.iterations, last + turns.stride * (loop_.iterations - 1) + 1);
+      loop.iterations = std::max(loop.iterations, ticks_of(*share.loop->share));
     }
     loop.body = std::move(transfers);
     std::move(shares.begin(), shares.end(), std::back_inserter(loop.body));
+    for (const FlowNode& share : loop.body) set_number_of_ticks(loop.iterations, *share.loop);
     return node;
+  }
+
+  void set_number_of_ticks(int64_t ticks, FlowLoop& of) const {
+    PipelineShare& share = *of.share;
+    std::vector<int64_t> table = *share.table;
+    table.resize(static_cast<size_t>(ticks * (share.axis < 0 ? 1 : shape_.stages)), -1);
+    share.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
+    share.ticks = ticks;
   }
 
   FlowNode node_of(const Part& part) const {
@@ -661,20 +450,18 @@ class MicrobatchPipeline {
   const FlowNode& node_;
   const FlowLoop& loop_;
   const Dim over_;
-  const PipelineSchedule schedule_;
-  const bool is_1f1b_;  ///< one forward, one backward
-  bool is_interleaved_ = false;
-  int axis_ = -1;
-  int64_t stages_ = 1;
-  int64_t passes_ = 0;  ///< of layers
+  const ScheduleRow& schedule_;
+  PipelineShape shape_;
+  int axis_ = -1;  ///< of the stages
+  std::unique_ptr<PipelineTable> table_;
+  std::vector<TickDistances> distances_;       ///< by pass; none if any pass has none
+  std::unique_ptr<StageTransfers> transfers_;  ///< without distances
   std::vector<Part> parts_;
-  std::map<int, size_t> part_of_;                      ///< by value: the part that computes it
-  std::map<int, const FlowNode*> sources_;             ///< by value
-  std::vector<FlowNode> to_all_;                       ///< of what layers make
-  std::map<int, int> kept_;                            ///< by value: its stack
-  std::vector<FlowNode> sending_, awaiting_, taking_;  ///< of chunks
-  static constexpr int kToAll = 1;                     ///< FlowLoop::Turns::sends of Part::sends
-  int next_pair_ = kToAll + 1;                         ///< of what chunks send
+  std::map<int, size_t> part_of_;           ///< by value: the part that computes it
+  std::map<int, const FlowNode*> sources_;  ///< by value
+  std::vector<FlowNode> to_all_;            ///< of what layers make
+  std::map<int, int> kept_;                 ///< by value: its stack
+  static constexpr int kToAll = 1;          ///< PipelineShare::send_id of Part::sends
 };
 
 }  // namespace
@@ -684,7 +471,21 @@ bool is_pipeline(const FlowNode& node) {
   return std::any_of(node.loop->body.begin(), node.loop->body.end(), has_stages);
 }
 
-void pipeline_microbatches(const Graph& graph, PipelineSchedule schedule, Flow& flow) {
+void add_read(const FlowNode& node, std::set<int>& read) {
+  read.insert(node.in.begin(), node.in.end());
+  if (!node.loop) return;
+  const FlowLoop& loop = *node.loop;
+  for (const FlowLoop::Carry& c : loop.carries) read.insert({c.init, c.next});
+  for (const FlowLoop::Slice& s : loop.slices) read.insert(s.whole);
+  read.insert(loop.stacked.begin(), loop.stacked.end());
+  read.insert(loop.sums.begin(), loop.sums.end());
+  read.insert(loop.sum_inits.begin(), loop.sum_inits.end());
+  if (loop.condition >= 0) read.insert(loop.condition);
+  for (const FlowNode& inner : loop.body) add_read(inner, read);
+}
+
+void pipeline_microbatches(const Graph& graph, const std::string& schedule, Flow& flow) {
+  const ScheduleRow& row = schedule_row(schedule);
   for (FlowFunction& f : flow.functions) {
     std::vector<FlowNode> nodes;
     for (FlowNode& node : f.nodes) {
@@ -692,7 +493,7 @@ void pipeline_microbatches(const Graph& graph, PipelineSchedule schedule, Flow& 
         nodes.push_back(std::move(node));
         continue;
       }
-      for (FlowNode& part : MicrobatchPipeline(graph, schedule, flow, node).run())
+      for (FlowNode& part : MicrobatchPipeline(graph, row, flow, node).run())
         nodes.push_back(std::move(part));
     }
     f.nodes = std::move(nodes);

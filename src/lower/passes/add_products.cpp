@@ -13,8 +13,8 @@
 #include "lower/passes/fuse_merge.h"
 #include "lower/passes/liveness.h"
 #include "lower/passes/step_bounds.h"
-#include "program/contract_kinds.h"
 #include "program/kernels.h"
+#include "program/specs.h"
 #include "program/windows.h"
 
 namespace tessera {
@@ -61,7 +61,7 @@ struct Member {
   Step rest;          ///< operand strides in rows of `width`
 
   bool agrees(const Member& other) const {
-    return rest.attrs == other.rest.attrs && same(rest.in[0], other.rest.in[0]) &&
+    return rest.spec == other.rest.spec && same(rest.in[0], other.rest.in[0]) &&
            same(rest.in[1], other.rest.in[1]) && same(rest.out[0], other.rest.out[0]);
   }
   static bool same(const View& x, const View& y) {
@@ -72,7 +72,7 @@ struct Member {
 
 std::optional<Member> member_of(const Step& step, int place) {
   Member member{place, 1, step};
-  auto kinds = step.attrs.get<std::vector<int64_t>>("kinds");
+  auto& kinds = member.rest.as<ContractSpec>().kinds;
   std::vector<std::pair<int64_t, int64_t>> sums;  // stride, size
   for (size_t d = kinds.size(); d-- > 0;) {
     if (kinds[d] != kSum) continue;
@@ -91,7 +91,6 @@ std::optional<Member> member_of(const Step& step, int place) {
     if (stride != member.width) return {};
     member.width *= size;
   }
-  member.rest.attrs.set("kinds", kinds);
   for (View* v : {&member.rest.in[0], &member.rest.in[1]}) {
     if (v->offset != 0 || v->shift != IntExpr{}) return {};
     for (size_t d = 0; d < kinds.size(); ++d) {
@@ -134,7 +133,7 @@ class Adder {
     for (int s = first; s < last; ++s) {
       const Step& step = at(s);
       if (step.kernel != KernelKind::contract || !is_floating(step.in[0].dtype) ||
-          step.attrs.has("float8") || step.out.size() != 1)
+          !step.as<ContractSpec>().float8.empty() || step.out.size() != 1)
         continue;
       std::vector<int>& sum = sums[step.out[0].buffer];
       if (step.in.size() == 2 && step.pointwise.code.empty()) {
@@ -211,7 +210,7 @@ class Adder {
   /// The step with its operands in their parts; nothing if the device cannot run it so.
   std::optional<Step> with_parts(const Step& step, const std::map<int, Part>& parts) {
     Step result = step;
-    const bool is_group = step.attrs.has("tensors");
+    const bool is_group = step.find<TensorGroup>() != nullptr;
     for (auto* views : {&result.in, &result.out}) {
       for (View& v : *views) {
         const auto part = parts.find(v.buffer);
@@ -221,7 +220,7 @@ class Adder {
         v = std::move(*there);
       }
     }
-    const bool ends = !step.pointwise.code.empty() || step.attrs.has("sums");
+    const bool ends = !step.pointwise.code.empty() || has_sums(step);
     if (step.kernel != KernelKind::contract) return result;
     if (ends && takes_ && !takes_(result)) return {};
     if (workspace_ && workspace_(result) > workspace_(step)) return {};
@@ -234,9 +233,7 @@ class Adder {
     sum.in.resize(2);
     sum.flops = 0;
     for (const Member& m : members) sum.flops += at(m.place).flops;
-    auto kinds = sum.attrs.get<std::vector<int64_t>>("kinds");
-    kinds.push_back(kSum);
-    sum.attrs.set("kinds", kinds);
+    sum.as<ContractSpec>().kinds.push_back(kSum);
     for (size_t x = 0; x < 2; ++x) {
       const Part& part = parts.at(members[0].rest.in[x].buffer);
       View& v = sum.in[x];

@@ -26,13 +26,14 @@ std::vector<Step> take_waits(Function& share) {
 }
 
 void await_late(Function& function) {
-  std::map<int64_t, std::vector<Step>> waits;  // of shares that send, by their number
+  std::map<int, std::vector<Step>> waits;  // of shares that send, by their number
   for (Step& step : function.steps) {
     if (step.body.empty()) continue;
     Function& body = step.body[0];
-    if (step.attrs.has("sends")) waits[step.attrs.get<int64_t>("sends")] = take_waits(body);
-    if (step.attrs.has("takes")) {
-      const auto sent = std::exchange(waits[step.attrs.get<int64_t>("takes")], {});
+    const std::optional<PipelineShare>& share = step.loop.share;
+    if (share && share->send_id > 0) waits[share->send_id] = take_waits(body);
+    if (share && share->recv_id > 0) {
+      const auto sent = std::exchange(waits[share->recv_id], {});
       body.steps.insert(body.steps.begin(), sent.begin(), sent.end());
       body.first_update += static_cast<int>(sent.size());
     }

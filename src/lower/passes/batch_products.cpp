@@ -17,7 +17,7 @@
 #include "lower/passes/liveness.h"
 #include "lower/passes/step_bounds.h"
 #include "program/buffer_room.h"
-#include "program/contract_kinds.h"
+#include "program/specs.h"
 
 namespace tessera {
 
@@ -48,7 +48,7 @@ bool is_whole_reduction(const Step& step) {
 
 /// Equal for the members of a batch.
 std::string key_of(const Program& program, const Step& step) {
-  std::string key = fmt::format("{} {}", step.attrs.to_string(), static_cast<int>(step.combiner));
+  std::string key = fmt::format("{} {}", to_string(step.spec), static_cast<int>(step.combiner));
   for (size_t x = 0; x < operands(step); ++x) {
     const View& v = operand(step, x);
     key += fmt::format("|{} {} {} {}+{}{}", static_cast<int>(v.dtype), fmt::join(v.sizes, ","),
@@ -160,11 +160,8 @@ class Batcher {
 
   Step batch_of(const Members& members) const {
     Step batch = at(members[0]);
-    if (batch.attrs.has("kinds")) {
-      std::vector<int64_t> kinds = batch.attrs.get<std::vector<int64_t>>("kinds");
-      kinds.insert(kinds.begin(), contract_kinds::kBatch);
-      batch.attrs.set("kinds", kinds);
-    }
+    if (auto* const spec = std::get_if<ContractSpec>(&batch.spec))
+      spec->kinds.insert(spec->kinds.begin(), contract_kinds::kBatch);
     batch.flops *= static_cast<int64_t>(members.size());
     for (size_t x = 0; x < operands(batch); ++x) {
       View& v = operand(batch, x);
@@ -235,7 +232,7 @@ class Batcher {
     members.clear();
     if (batch.size() < 2) return;
     const Step step = batch_of(batch);
-    const bool ends = !step.pointwise.code.empty() || step.attrs.has("sums");
+    const bool ends = !step.pointwise.code.empty() || has_sums(step);
     if (is_plain_product(at(batch[0])) && ends && takes_ && !takes_(step)) return;
     const Members order = in_order(batch);  // another batch may have taken operands since
     if (!order.empty() && is_faster(batch, step)) {

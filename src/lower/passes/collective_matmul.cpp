@@ -23,6 +23,13 @@ namespace tessera {
 
 namespace {
 
+/// The count of a collective that is divided if it is sent in chunks; null: it is never.
+auto* divided_count(auto& step) {
+  auto* const all = std::get_if<AllReduceSpec>(&step.spec);
+  auto* const blocks = std::get_if<BlocksSpec>(&step.spec);
+  return all != nullptr ? &all->count : blocks != nullptr ? &blocks->outer : nullptr;
+}
+
 constexpr std::array kChunks = {2, 4, 8};
 constexpr size_t kSkipped = 4;
 constexpr double kNothing = 1e-12;  ///< seconds; less is rounding error
@@ -227,11 +234,11 @@ class Chunker {
   bool divides(int64_t chunks, const std::vector<Cut>& chain) const {
     for (int s = start_; s <= end_; ++s) {
       const Step& c = at(s);
-      const char* attribute = info_of(c.collective).cut_attribute;
-      if (attribute == nullptr) return false;
+      const int64_t* count = divided_count(c);
+      if (count == nullptr) return false;
       if (!c.in[0].is_contiguous() || !c.out[0].is_contiguous()) return false;
       if (c.in[0].sizes.empty()) return false;
-      if (c.attrs.get<int64_t>(attribute) % chunks != 0) return false;
+      if (*count % chunks != 0) return false;
       for (const View* v : {&c.in[0], &c.out[0]}) {
         if (v->sizes[outermost(*v)] % chunks != 0) return false;
       }
@@ -247,8 +254,7 @@ class Chunker {
   Step collective_chunk(const Step& whole, int64_t chunk, int64_t chunks) const {
     Step step = whole;
     for (View* v : {&step.in[0], &step.out[0]}) *v = chunk_of(*v, outermost(*v), chunk, chunks);
-    const char* attribute = info_of(whole.collective).cut_attribute;
-    step.attrs.set(attribute, whole.attrs.get<int64_t>(attribute) / chunks);
+    *divided_count(step) /= chunks;
     const View& large = counted_operand(step);
     int ranks = 1;
     for (const int axis : step.axes) ranks *= program_.axis_sizes[static_cast<size_t>(axis)];

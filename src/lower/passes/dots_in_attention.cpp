@@ -72,7 +72,7 @@ void drop_dots(const Program& program, Function& function,
         !is_dot(function.steps[static_cast<size_t>(maker)], step))
       continue;
     step.in[kDot] = step.in[kLogSum];
-    step.attrs.set("own_dot", int64_t{1});
+    step.as<AttentionSpec>().own_dot = true;
     gone[static_cast<size_t>(maker)] = 1;
   }
   drop_steps(function, gone);

@@ -28,7 +28,7 @@ class Appender {
   explicit Appender(const Step& like) {
     step_.kind = like.kind;
     step_.kernel = like.kernel;
-    step_.attrs = like.attrs;
+    step_.spec = like.spec;
     step_.combiner = like.combiner;
     step_.number = like.number;
     step_.flops = like.flops;

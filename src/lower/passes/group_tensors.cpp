@@ -74,7 +74,7 @@ std::string common_name(const std::string& a, const std::string& b) {
 
 Step group_of(const std::vector<const Step*>& members) {
   Step group = *members[0];
-  group.attrs = {{"tensors", static_cast<int64_t>(members.size())}};
+  group.spec = TensorGroup{static_cast<int64_t>(members.size())};
   group.in.clear();
   group.out.clear();
   group.flops = 0;

@@ -21,8 +21,8 @@ bool is_again(const Step& step) { return step.origin.name.find(".again") != std:
 
 /// A loop whose iterations all run, one after the other.
 bool is_plain_loop(const Step& step) {
-  return step.kernel == KernelKind::loop && step.body.size() == 1 && step.exprs.empty() &&
-         step.loop.condition.empty() && step.loop.iterations > 1;
+  return step.kernel == KernelKind::loop && step.body.size() == 1 && !step.loop.share &&
+         step.loop.end < 0 && step.loop.condition.empty() && step.loop.iterations > 1;
 }
 
 /// The body of a loop, with the step that writes each buffer of an iteration.
@@ -111,7 +111,7 @@ class Pair {
 
   bool are_alike(const Step& a, const Step& b) const {
     if (a.kernel != b.kernel || a.kind != b.kind || a.in.size() != b.in.size() ||
-        !(a.attrs == b.attrs) || a.exprs != b.exprs || !(a.pointwise == b.pointwise) ||
+        a.spec != b.spec || a.exprs != b.exprs || !(a.pointwise == b.pointwise) ||
         a.unused != b.unused)
       return false;
     const auto varies = [](const IntExpr& e) { return e.depends_on_scalars(); };

@@ -25,7 +25,7 @@ bool may_merge(const Step& step) {
 /// has all of them.
 std::optional<Step> merged_reductions(const Step& first, const Step& second) {
   const View &x = first.out[0], &y = second.out[0];
-  if (first.combiner != second.combiner || first.attrs != second.attrs ||
+  if (first.combiner != second.combiner || first.spec != second.spec ||
       first.unused != second.unused || x.dtype != y.dtype || x.sizes != y.sizes ||
       x.strides != y.strides || first.in[0].sizes != second.in[0].sizes)
     return {};

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "lower/passes/step_bounds.h"
-#include "program/contract_kinds.h"
+#include "program/specs.h"
 
 namespace tessera {
 
@@ -32,7 +32,7 @@ std::optional<Step> with_sums(const Step& matmul, int x, const Step& reduce) {
   if (operand.buffer != from.buffer || operand.dtype != from.dtype ||
       operand.offset != from.offset || operand.shift != from.shift)
     return {};
-  const auto& kinds = matmul.attrs.get<std::vector<int64_t>>("kinds");
+  const auto& kinds = matmul.as<ContractSpec>().kinds;
   std::vector<char> taken(from.sizes.size(), 0);
   View sums = to;
   sums.sizes = operand.sizes;
@@ -56,7 +56,7 @@ std::optional<Step> with_sums(const Step& matmul, int x, const Step& reduce) {
   }
   Step result = matmul;
   result.out.push_back(sums);
-  result.attrs.set("sums", int64_t{x});
+  result.as<ContractSpec>().sums = x;
   return result;
 }
 
@@ -88,7 +88,7 @@ class Sums {
 
   /// Gives the sums of the step at `place` to a matmul if it can take them.
   bool give(int place, int matmul) {
-    if (at(matmul).attrs.has("sums")) return false;
+    if (at(matmul).as<ContractSpec>().sums >= 0) return false;
     const auto [after, before] = bounds_.of(place);
     if (matmul <= after || matmul >= before) return false;
     for (int x = 0; x < 2; ++x) {

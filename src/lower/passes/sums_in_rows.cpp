@@ -35,7 +35,7 @@ bool may_give(const Step& step) {
 /// A step that walks rows, without numbers that depend on an element's position.
 bool may_take(const Step& step) {
   return is_pointwise(step) && row_dim(step.pointwise) >= 0 && step.exprs.empty() &&
-         !step.attrs.has("tensors") && !step.attrs.has("column_sums");
+         step.find<TensorGroup>() == nullptr && step.find<ColumnSums>() == nullptr;
 }
 
 /// How the rows of a step are divided: dim `dim` into parts of `rows`.
@@ -139,8 +139,7 @@ class Taker {
     if (!both || both->out.size() != all.out.size() + sums.out.size()) return {};
     result.rows = std::move(*both);
     result.rows.origin = rows_.origin;
-    result.rows.attrs = rows_.attrs;
-    result.rows.attrs.set("column_sums", static_cast<int64_t>(sums.out.size()));
+    result.rows.spec = ColumnSums{static_cast<int64_t>(sums.out.size())};
     return result;
   }
 
@@ -172,7 +171,7 @@ class Taker {
                Change& change) const {
     Step sums = reduction_;
     sums.kernel = KernelKind::pointwise;
-    sums.attrs = {};
+    sums.spec = {};
     sums.pointwise = program_of_reduction(reduction_);
     for (View& v : sums.in) {
       v = ordered(v, dims);

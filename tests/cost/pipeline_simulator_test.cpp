@@ -1,9 +1,6 @@
 // Pipelines event by event, against the formulas for equal stages.
-#include "cost/pipeline_schedule.h"
+#include "cost/pipeline_simulator.h"
 
-#include <set>
-
-#include "cost/pipeline_turns.h"
 #include "cost/stream_simulator.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
@@ -23,37 +20,10 @@ Pipeline equal(int stages, int per_stage, int64_t microbatches) {
 TEST_CASE("1F1B of equal stages takes microbatches + stages - 1", "[pipeline]") {
   for (int stages : {1, 2, 4, 7}) {
     for (int64_t m : {1, 2, 5, 16}) {
-      const PipelineTime t = play_pipeline(equal(stages, 1, m));
+      const PipelineTime t = simulate(equal(stages, 1, m));
       CHECK(t.seconds == Approx(3.0 * static_cast<double>(m + stages - 1)));
       CHECK(t.bubble() == Approx((stages - 1.0) / static_cast<double>(m + stages - 1)));
       CHECK(t.spans.size() == static_cast<size_t>(2 * stages * m));
-    }
-  }
-}
-
-TEST_CASE("interleaved turns: 2 M v + 2 (P - 1) if P divides M, and any M", "[pipeline]") {
-  for (int64_t stages : {1, 2, 3, 4, 8}) {
-    for (size_t v : {2, 3, 4}) {
-      PipelinePasses passes{std::vector<bool>(2 * v, false), true};
-      std::fill_n(passes.is_forward.begin(), v, true);
-      for (int64_t m = 1; m <= 17; ++m) {
-        INFO(stages << " stages, " << v << " chunks, " << m << " microbatches");
-        const PipelineTurns turns =
-            pipeline_turns(PipelineSchedule::one_forward_one_backward, passes, stages, m);
-        const auto work = 2 * m * static_cast<int64_t>(v);
-        if (m % stages == 0) CHECK(turns.count == work + 2 * (stages - 1));
-        CHECK(turns.count >= work + 2 * (stages - 1));
-        for (size_t s = 0; s < static_cast<size_t>(stages); ++s) {
-          const std::vector<StageWork> list = work_of_stage(turns, s);
-          std::set<int64_t> taken;
-          for (const StageWork& w : list) {
-            const int64_t turn = turns.of[w.pass][s][static_cast<size_t>(w.microbatch)];
-            CHECK(turn >= 0);
-            CHECK(taken.insert(turn).second);  // one at a time
-          }
-          CHECK(std::ssize(list) == work);
-        }
-      }
     }
   }
 }
@@ -62,7 +32,7 @@ TEST_CASE("interleaved stages have a bubble as many times smaller", "[pipeline]"
   for (int stages : {2, 4}) {
     for (int v : {2, 3}) {
       for (int64_t m : {4, 8, 16}) {
-        const PipelineTime t = play_pipeline(equal(stages, v, m));
+        const PipelineTime t = simulate(equal(stages, v, m));
         INFO(stages << " stages, " << v << " chunks, " << m << " microbatches");
         CHECK(t.seconds == Approx(3.0 * static_cast<double>(m) + 3.0 * (stages - 1) / v));
         for (double busy : t.busy) CHECK(busy == Approx(3.0 * static_cast<double>(m)));
@@ -72,11 +42,12 @@ TEST_CASE("interleaved stages have a bubble as many times smaller", "[pipeline]"
 }
 
 TEST_CASE("no stage holds more microbatches than there are stages behind it", "[pipeline]") {
-  const PipelineTime t = play_pipeline(equal(4, 1, 12));
+  const PipelineTime t = simulate(equal(4, 1, 12));
   std::vector<std::pair<double, int>> change;  // of stage 1
   for (const PipelineSpan& s : t.spans) {
     if (s.stage == 1)
-      change.emplace_back(s.is_forward ? s.begin : s.begin + s.seconds, s.is_forward ? 1 : -1);
+      change.emplace_back(s.work == StageWork::forward ? s.begin : s.begin + s.seconds,
+                          s.work == StageWork::forward ? 1 : -1);
   }
   std::sort(change.begin(), change.end());
   int held = 0, most = 0;
@@ -88,26 +59,26 @@ TEST_CASE("no stage holds more microbatches than there are stages behind it", "[
 TEST_CASE("uneven stages and transfers count", "[pipeline]") {
   Pipeline p = equal(2, 1, 4);
   p.chunks[1] = {2, 4};
-  CHECK(play_pipeline(p).seconds == Approx(1 + 4 * 6 + 2));
+  CHECK(simulate(p).seconds == Approx(1 + 4 * 6 + 2));
   p = equal(2, 1, 1);
   p.transfer = 0.5;
   p.blocking = false;
-  CHECK(play_pipeline(p).seconds == Approx(1 + 0.5 + 1 + 2 + 0.5 + 2));
+  CHECK(simulate(p).seconds == Approx(1 + 0.5 + 1 + 2 + 0.5 + 2));
   p.blocking = true;
   p.microbatches = 8;
-  const double blocked = play_pipeline(p).seconds;
+  const double blocked = simulate(p).seconds;
   p.blocking = false;
-  CHECK(blocked > play_pipeline(p).seconds);
+  CHECK(blocked > simulate(p).seconds);
 }
 
 TEST_CASE("pipelines that cannot be are refused", "[pipeline][errors]") {
   expect_usage({"interleaved stages", "4 stages divide; 6 are given"},
-               [] { play_pipeline(equal(4, 2, 6)); });
+               [] { simulate(equal(4, 2, 6)); });
   Pipeline p = equal(3, 1, 2);
   p.chunks.pop_back();
-  expect_usage({"2 chunks", "3 stages"}, [&] { play_pipeline(p); });
+  expect_usage({"2 chunks", "3 stages"}, [&] { simulate(p); });
   p.stages = 0;
-  expect_usage({"a pipeline of 0 stages"}, [&] { play_pipeline(p); });
+  expect_usage({"a pipeline of 0 stages"}, [&] { simulate(p); });
 }
 
 TEST_CASE("lanes remember who waited for whom", "[pipeline]") {

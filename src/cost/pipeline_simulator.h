@@ -1,4 +1,4 @@
-// Simulates pipeline parallelism: 1F1B and interleaved 1F1B, in the order of Megatron-LM.
+// Simulates the schedule of a pipeline with given times of its chunks of layers.
 #pragma once
 
 #include <cstdint>
@@ -6,29 +6,33 @@
 #include <vector>
 
 #include "cost/cost.h"
+#include "program/pipeline_table.h"
 
 namespace tessera {
 
 /// Seconds of one microbatch in one chunk of the model.
 struct ChunkTime {
   double forward = 0, backward = 0;
+  double weights = 0;  ///< the part of backward that makes gradients of parameters
 };
 
 /// `stages` groups of devices. Stage s has the chunks s, s + stages, s + 2 stages, ... of the
-/// model: one, or several (interleaved). A chunk sends its result to the next chunk.
+/// model: one, or several. (If the schedule returns, every other one is dealt to the stages in
+/// descending order.) A chunk sends its result to the next chunk.
 struct Pipeline {
+  std::string schedule = "1f1b";  ///< PipelineSchedule::name
   int stages = 1;
   std::vector<ChunkTime> chunks;  ///< a multiple of `stages`, in model order
-  int64_t microbatches = 1;       ///< interleaved: a multiple of `stages`
+  int64_t microbatches = 1;       ///< of several chunks: a multiple of `stages`
   double transfer = 0;            ///< seconds to send a chunk's result to the next device
   bool blocking = true;           ///< a device does not compute while it sends or receives
 };
 
-/// One forward or backward of a chunk on a stage.
+/// One work of a stage.
 struct PipelineSpan {
-  int stage = 0, chunk = 0;
+  int stage = 0, chunk = 0;  ///< chunk: of the model
   int64_t microbatch = 0;
-  bool is_forward = true;
+  StageWork work = StageWork::forward;
   double begin = 0, seconds = 0;
 };
 
@@ -41,17 +45,17 @@ struct PipelineTime {
   double bubble() const;
 };
 
-/// Throws a usage error unless `stages` divides the number of chunks and, if interleaved, of
-/// microbatches.
-PipelineTime play_pipeline(const Pipeline& pipeline);
+/// Throws a usage error unless `stages` divides the number of chunks and, of several chunks, that
+/// of microbatches, and for a schedule that does not take so many chunks.
+PipelineTime simulate(const Pipeline& pipeline);
 
 /// The times of chunks with `layers` layers each. `before` is added to the first chunk, `behind` to
 /// the last.
 std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
                                    const ChunkTime& before, const ChunkTime& behind);
 
-/// The number of microbatches whose activations a stage holds at its peak.
-double microbatches_held(const Pipeline& pipeline, int stage);
+/// The number of microbatches whose activations a stage keeps at its peak.
+double microbatches_kept(const Pipeline& pipeline, int stage);
 
 /// Seconds to send a rank's part of an activation (`bytes`) to the next stage along the axes
 /// `stage`. Ranks along `copies` hold the same part: each sends its share, and the receivers

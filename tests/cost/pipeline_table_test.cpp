@@ -1,0 +1,98 @@
+// Schedules as tables: the pictures of the documentation, and what holds for every schedule.
+#include "program/pipeline_table.h"
+
+#include <fmt/format.h>
+
+#include <set>
+
+#include "program/schedules/schedules.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+
+namespace tessera::test {
+
+namespace TESSERA_FILE {
+
+PipelineTable table_of(const std::string& name, int64_t stages, int64_t chunks,
+                       int64_t microbatches) {
+  const ScheduleRow& row = schedule_row(name);
+  PipelineShape shape{{}, stages, microbatches, chunks > 1};
+  for (int64_t c = 0; c < chunks; ++c)
+    shape.passes.push_back({StageWork::forward, !row.returns || c % 2 == 0});
+  for (int64_t c = chunks; c-- > 0;) {
+    const bool ascends = !shape.passes[static_cast<size_t>(c)].ascends;
+    shape.passes.push_back({StageWork::backward, ascends});
+    if (row.what.splits_backward) shape.passes.push_back({StageWork::weights, ascends});
+  }
+  return row.table(shape);
+}
+
+TEST_CASE("schedules as pictures", "[pipeline]") {
+  CHECK(to_string(table_of("1f1b", 2, 1, 4)) ==
+        "F0  .   F1  B0  F2  B1  F3  B2  .   B3\n"
+        ".   F0  B0  F1  B1  F2  B2  F3  B3\n");
+  CHECK(to_string(table_of("gpipe", 2, 1, 2)) ==
+        "F0  F1  .   .   B0  B1\n"
+        ".   F0  F1  B0  B1\n");
+  CHECK(to_string(table_of("1f1b", 2, 2, 2)) ==
+        "F0a F1a F0b F1b .   B0b B1b B0a B1a\n"
+        ".   F0a F1a F0b F1b B0b B1b B0a B1a\n");
+}
+
+TEST_CASE("in every schedule a stage runs each work once, after that whose result it takes",
+          "[pipeline]") {
+  for (const ScheduleRow& row : schedule_rows()) {
+    for (int64_t chunks = row.what.least_chunks;
+         chunks <= std::min<int64_t>(4, row.what.most_chunks); ++chunks) {
+      for (const int64_t stages : {2, 3, 4, 8}) {
+        for (int64_t m = 1; m <= 17; ++m) {
+          INFO(row.what.name << ", " << stages << " stages, " << chunks << " chunks, " << m);
+          const PipelineTable table = table_of(row.what.name, stages, chunks, m);
+          double kept = 0;
+          for (int64_t s = 0; s < stages; ++s) {
+            std::set<int64_t> taken;
+            for (const ScheduledWork& work : table.works_of(s)) {
+              const int64_t tick = table.tick_of(work, s);
+              CHECK(tick >= 0);
+              CHECK(tick < table.ticks());
+              CHECK(taken.insert(tick).second);  // one at a time
+              const auto source = table.source(work.pass, s);
+              if (source)
+                CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
+              if (work.microbatch > 0)
+                CHECK(table.tick_of({work.pass, work.microbatch - 1}, s) < tick);
+            }
+            CHECK(std::ssize(taken) == std::ssize(table.passes()) * m);
+            kept = std::max(kept, static_cast<double>(table.most_kept(s)));
+          }
+          if (m % stages == 0)
+            CHECK(kept / static_cast<double>(chunks) <= row.kept(static_cast<double>(stages),
+                                                                 static_cast<double>(m),
+                                                                 static_cast<double>(chunks)) +
+                                                            1e-9);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("interleaved ticks: 2 M v + 2 (P - 1) if P divides M, and any M", "[pipeline]") {
+  for (const int64_t stages : {1, 2, 3, 4, 8}) {
+    for (const int64_t v : {2, 3, 4}) {
+      for (int64_t m = 1; m <= 17; ++m) {
+        INFO(stages << " stages, " << v << " chunks, " << m << " microbatches");
+        const int64_t ticks = table_of("1f1b", stages, v, m).ticks();
+        if (m % stages == 0) CHECK(ticks == 2 * m * v + 2 * (stages - 1));
+        CHECK(ticks >= 2 * m * v + 2 * (stages - 1));
+      }
+    }
+  }
+}
+
+TEST_CASE("a schedule that is unknown is refused with the nearest name", "[pipeline][errors]") {
+  expect_usage({"unknown pipeline_schedule '1fb1'; did you mean '1f1b'?", "gpipe"},
+               [] { pipeline_schedule("1fb1"); });
+}
+
+}  // namespace TESSERA_FILE
+}  // namespace tessera::test
