@@ -27,7 +27,7 @@ nn::Model build(Graph& g, const Config& c, int64_t size, bool partial) {
   experts.hidden = Dim("ff", c.integer("model.ff"));
   experts.expert.activations = {"silu", "linear"};  // SwiGLU
   experts.routing.choices = c.integer("model.choices");
-  experts.row_bound = c.number("model.row_bound");
+  experts.dispatch_capacity = c.number("model.dispatch_capacity");
   Tensor balance, load;
   const int64_t layers = c.integer("model.layers");
   for (int64_t i = 0; i < layers; ++i) {
@@ -60,7 +60,7 @@ ModelSpec experts() {
                {"model.ff", "128", "Width of an expert."},
                {"model.experts", "4", "Number of experts."},
                {"model.choices", "2", "Experts for each token."},
-               {"model.row_bound", "2",
+               {"model.dispatch_capacity", "2",
                 "Places for the rows that a rank gets from another, as a multiple of their mean."},
                {"model.length", "64", "Number of tokens in an example."}};
   spec.build = build;

@@ -11,7 +11,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 # Public headers by the half that they belong to; every room may include those of VALUES.
 VALUES = {"array", "attrs", "collectives", "dim", "dtype", "error", "build_info", "mesh", "host", "caller", "out_of_range", "pipeline_schedules"}
-MODEL = {"ragged", "rounding", "graph", "function_updates", "op", "ops", "operators", "loops", "explain", "machine", "placement", "solver", "plan", "simulate", "compile_options", "compiled_program", "storage"}
+MODEL = {"ragged", "experts", "rounding", "graph", "function_updates", "op", "ops", "operators", "loops", "explain", "machine", "placement", "solver", "plan", "simulate", "compile_options", "compiled_program", "storage"}
 
 # Room -> rooms and single headers that it may include besides itself and the public headers of its half. Every folder is a
 # room; "lower" alone is the list of passes. docs/explanation/rooms.md says what each is for.

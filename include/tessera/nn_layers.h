@@ -85,10 +85,7 @@ struct DenseOptions {
 Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& in,
              const Shape& out, const DenseOptions& options, Loc at = Loc::current());
 
-/// Applies a function by name: identity (or linear), relu, gelu, gelu_erf (x Phi(x) by erf), silu
-/// (or swish), sigmoid, tanh, softplus, elu, selu, leaky_relu, square, exp. Throws a usage error
-/// for another name.
-Tensor activate(Tensor x, const std::string& function, Loc at = Loc::current());
+using tessera::activate;
 /// The product of dense layers "<name>0", "<name>1", ..., one for each activation; a single one is
 /// called "<name>". {"sigmoid", "linear"} is GLU, {"gelu", "linear"} GEGLU, {"silu", "linear"}
 /// SwiGLU (Shazeer 2020).
@@ -163,7 +160,6 @@ Tensor dropout_shared(Tensor x, double rate, const std::vector<std::string>& sha
 Tensor dropout_at(Tensor x, Tensor rate, Loc at = Loc::current());
 /// x times a random number for each element, uniform in [1 - eps, 1 + eps).
 Tensor jitter(Tensor x, double eps, Loc at = Loc::current());
-/// Returns x. Scales the gradient that flows back down to a root mean square of at most `limit`.
-Tensor clip_gradient(Tensor x, double limit, Loc at = Loc::current());
+using tessera::clip_gradient;
 
 }  // namespace tessera::nn

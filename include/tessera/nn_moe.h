@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/experts.h"
 #include "tessera/graph.h"
 #include "tessera/nn_layers.h"
 #include "tessera/ops.h"
@@ -107,25 +108,8 @@ Routing route(Tensor logits, const std::string& tokens, const std::string& exper
 Routing choose(Tensor logits, const std::string& tokens, const std::string& experts,
                const RoutingOptions& options = {}, Loc at = Loc::current());
 
-/// Each token's experts, weighted and summed: y = sum over choices of
-/// gate (product over i of activations[i](x up[i][e])) down[e], with e = indices[choice].
-struct Experts {
-  std::vector<Tensor> up;  ///< each [experts, model, ff], one for each of `activations`
-  std::vector<std::string> activations = {"relu"};   ///< as activate() knows them
-  Tensor down;                                       ///< [experts, ff, model]
-  std::string dim = "experts", choices = "choices";  ///< the dims
-  /// Where rows travel to the ranks of their experts: how many of them a rank has places for from
-  /// each rank, as a multiple of the mean, at least 1. If a step has more, it is repeated with four
-  /// times as many places. 0: places for all, so that no step is repeated.
-  double row_bound = 2;
-};
-/// x [tokens..., model]; indices (int32) and gates [tokens..., choices]. Result: the dims of x. An
-/// index outside of the experts counts 0. If ranks have slices of the experts, each computes the
-/// rows of its own experts for all tokens of those ranks: x is all-gathered and y reduce-scattered.
-/// Backward of a loop over layers computes hidden rows again. Throws usage errors for other dims
-/// and for a row_bound below the mean.
-Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& weights,
-               Loc at = Loc::current());
+using tessera::Experts;
+using tessera::experts;
 
 /// What the router sees if there is an embedding: x and the embedding concatenated along the model
 /// dim, their sum, or the embedding alone.
@@ -139,7 +123,7 @@ struct MoeOptions {
   /// Every choice counts, whatever the capacity of `routing` is. Only if tokens choose; the experts
   /// have no biases, dropout, adapters or float8 products then. false: see RoutingOptions.
   bool dropless = true;
-  double row_bound = 2;  ///< Experts::row_bound; of no account with a capacity
+  double dispatch_capacity = 2;  ///< Experts::dispatch_capacity; of no account with a capacity
   /// At most one: the hidden dim, with a name of its own, of an expert that all tokens take.
   std::vector<Dim> shared = {};
   /// If not 0, a state "<name>.router.bias" [experts] is the bias of the routing. Runs that store

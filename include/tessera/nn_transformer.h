@@ -113,7 +113,7 @@ struct MlpLayerOptions {
   /// RoutingOptions::bias.
   bool choice_bias = false;
   int64_t groups = 1, best_groups = 1;  ///< RoutingOptions::groups
-  double row_bound = 2;                 ///< Experts::row_bound
+  double dispatch_capacity = 2;         ///< Experts::dispatch_capacity
   int64_t shared_ff = 0;                ///< if not 0, ff of one more expert that all tokens take
 };
 

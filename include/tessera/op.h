@@ -32,10 +32,16 @@ enum class Role : uint8_t {
             ///< that it holds and the result is partial under `combiner`
   inside,   ///< of a composite: reductions in the body use it; to split it, the body must be
             ///< expanded
-  whole,    ///< the op needs all of it: a split dim is gathered first, unless Op::by_slices applies
+  routed,   ///< of a composite: the groups to which its rows are routed. If it is split, rows are
+            ///< dispatched to the ranks of their groups, and results combined (Op::routing)
+  whole,    ///< the op needs all of it: a split dim is gathered first, unless Op::sharded_body
+            ///< applies
   related,  ///< tied to other factors by a Relation: each rank gets the interval that their slices
             ///< read
 };
+
+/// True for a factor that no split of the composite as one op can serve.
+constexpr bool is_inside(Role role) { return role == Role::inside || role == Role::routed; }
 
 struct Factor {
   std::string name;
@@ -84,6 +90,17 @@ struct GradCall {
   std::vector<Tensor> in, out, grads;
 };
 
+/// The rows of a composite that are routed to groups, as tokens are to experts. A row is one choice
+/// of a token: an element of operand `index`, [tokens..., choices], int32, which names the row's
+/// group. Operands with the dim `groups` are of the groups, others with the dim of the choices of
+/// the rows, and the rest of the tokens, as the first one and the one result, which has its type.
+struct Routing {
+  std::string groups;   ///< the dim; its factor has the role `routed`
+  size_t index = 1;     ///< the operand
+  double capacity = 0;  ///< how many rows of a rank another rank has places for, as a multiple of
+                        ///< the mean; 0: all. If a step has more, a Session repeats it with more
+};
+
 struct Op {
   std::string_view name;
   /// Result types. Throws usage errors; the caller adds op name, source line and scope.
@@ -106,6 +123,17 @@ struct Op {
   int64_t (*flops)(const OpCall& call) = nullptr;
   /// Composites: the definition, from simpler ops.
   std::vector<Tensor> (*body)(const std::vector<Tensor>& in, const Attrs& attrs) = nullptr;
+  /// Composites whose rows are routed. The partitioner then makes their forms for split groups from
+  /// `body_of_rows`, as no sharded_body can.
+  Routing (*routing)(const Attrs& attrs) = nullptr;
+  /// The body for rows that are elsewhere than `in` says: groups are the dim `groups`, the first
+  /// result has the shape `out`, and the share `used` of the rows has a group here.
+  std::vector<Tensor> (*body_of_rows)(const std::vector<Tensor>& in, const Attrs& attrs,
+                                      const std::string& groups, const Shape& out,
+                                      double used) = nullptr;
+  /// Set if this composite is the gradient of another one with routed rows: it takes that one's
+  /// operands and the gradient of its result, and gives those of its floating operands.
+  const Op* gradient_of = nullptr;
   /// Pointwise ops: their instruction. `emit` fills in what it needs besides its operands.
   bool pointwise = false;
   Code code = {};
@@ -137,9 +165,9 @@ struct Op {
   /// operand and `like` that of another operand which the same ranks have slices of, or `dim`
   /// itself: if the work grows along it, the results are made with the same work on each rank.
   /// Null: the dim is gathered, or the composite's body is used.
-  std::vector<Tensor> (*by_slices)(const OpCall& call, const std::vector<Tensor>& in,
-                                   const std::string& dim, const std::string& like,
-                                   int64_t slices) = nullptr;
+  std::vector<Tensor> (*sharded_body)(const OpCall& call, const std::vector<Tensor>& in,
+                                      const std::string& dim, const std::string& like,
+                                      int64_t slices) = nullptr;
   /// The kernel needs row-major operands without gaps.
   bool contiguous = false;
 };

@@ -68,6 +68,10 @@ Tensor cast(Tensor x, DType dtype, Loc at = Loc::current());
 Tensor leaky_relu(Tensor x, double alpha = 0.2, Loc at = Loc::current());
 Tensor elu(Tensor x, Loc at = Loc::current());
 Tensor selu(Tensor x, Loc at = Loc::current());
+/// Applies a function by name: identity (or linear), relu, gelu, gelu_erf (x Phi(x) by erf), silu
+/// (or swish), sigmoid, tanh, softplus, elu, selu, leaky_relu, square, exp. Throws a usage error
+/// for another name.
+Tensor activate(Tensor x, const std::string& function, Loc at = Loc::current());
 /// min(max(x, lo), hi); NaN stays NaN. The gradient is zero below lo and above hi.
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
 Tensor identity(Tensor x, Loc at = Loc::current());
@@ -173,6 +177,14 @@ Tensor layer_norm(Tensor x, const std::string& dim, Tensor scale, Tensor bias, d
 /// x / sqrt(mean(x^2) + eps) * scale over `dim`; scale: [dim] (Zhang & Sennrich 2019).
 Tensor rms_norm(Tensor x, const std::string& dim, Tensor scale, double eps = 1e-6,
                 Loc at = Loc::current());
+
+struct BatchNormed {
+  Tensor y, mean, variance;  ///< the statistics in the dtype of scale
+};
+/// (x - mean) / sqrt(variance + eps) * scale + bias with the statistics of x itself over `axes`.
+/// scale and bias: the other dims, float32 or float64.
+BatchNormed batch_normed(Tensor x, Tensor scale, Tensor bias, const Axes& axes, double eps = 1e-3,
+                         Loc at = Loc::current());
 
 struct AttentionOptions {
   std::string length = "length";                ///< dim of query positions
@@ -413,6 +425,8 @@ std::vector<Tensor> custom_gradient(
     const std::vector<Tensor>& xs,
     const std::function<std::vector<Tensor>(const std::vector<Tensor>&)>& build,
     const GradientRule& rule, Loc at = Loc::current());
+/// Returns x. Scales the gradient that flows back down to a root mean square of at most `limit`.
+Tensor clip_gradient(Tensor x, double limit, Loc at = Loc::current());
 /// d sum(y) / d x for each x. If y does not depend on an x, its gradient is zeros.
 std::vector<Tensor> gradients(Tensor y, const std::vector<Tensor>& xs, Loc at = Loc::current());
 

@@ -23,9 +23,7 @@ Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used = 1,
               Loc at = Loc::current());
 
 /// counts (int32), none of which exceeds `bound`, at least 0. If one does, on any rank, a Session's
-/// run stores nothing. If a composite makes the bound of its attribute "row_bound"
-/// (nn/experts.cpp), the run is repeated with a Program whose bounds are larger. Any other bound is
-/// fixed, and the run throws a usage error.
+/// run stores nothing and throws a usage error.
 Tensor within_bound(Tensor counts, int64_t bound, Loc at = Loc::current());
 
 }  // namespace tessera

@@ -56,7 +56,7 @@ std::vector<ConfigKey> keys_of(const ModelFolder& folder) {
     });
   }
   if (has_experts(o)) {
-    keys.push_back({"model.row_bound", "2",
+    keys.push_back({"model.dispatch_capacity", "2",
                     "Where rows travel to the ranks of their experts, how many a rank has places "
                     "for from each rank, as a multiple of the mean. A step that has more is "
                     "repeated with four times as many places; with 0 there are places for all.",
@@ -92,7 +92,8 @@ nn::TransformerOptions options_of(const ModelFolder& folder, const Config& c) {
   }
   o.scan = c.flag("model.scan");
   if (has_experts(o)) {
-    for (nn::MlpLayerOptions* mlp : mlps_of(o)) mlp->row_bound = c.number("model.row_bound");
+    for (nn::MlpLayerOptions* mlp : mlps_of(o))
+      mlp->dispatch_capacity = c.number("model.dispatch_capacity");
   }
   o.lora = lora_of(c);
   o.float8 = c.text("train.dtype") == "float8";

@@ -12,6 +12,7 @@
 #include "compile/kernel_rows.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
+#include "compile/program_variants.h"
 #include "cost/function_time.h"
 #include "ir/graph_internals.h"
 #include "program/axes_text.h"
@@ -236,7 +237,7 @@ Explanation explain(
   LowerOptions lowering = lowering_of(options, observe(graph, options).functions);
   lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
   lowering.after_pass = after_pass;
-  const Program program = lower(graph, lowering);
+  const Program program = lower_chosen(graph, lowering);
   Explanation e;
   for (const Function& f : program.functions) e.functions.push_back(report_function(program, f));
   for (size_t i = 0; i < program.stored.size(); ++i) {

@@ -45,8 +45,8 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.wide_grad_reduce = options.wide_grad_reduce;
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
   lowering.pipeline_schedule = options.pipeline_schedule;
-  lowering.chunks = lowering.row_parts = options.chunks;
-  lowering.row_bounds = 1;
+  lowering.chunks = options.chunks;
+  lowering.variant = {1, options.chunks};
   lowering.takes_epilogue = cpu::takes_epilogue;
   lowering.reduces_rows_first = true;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);

@@ -12,9 +12,6 @@ namespace tessera {
 /// options.machine cannot price the mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
-/// By what a Session raises LowerOptions::row_bounds, which begin as 1.
-constexpr double kRowBoundFactor = 4;
-
 /// What a GPU does otherwise: matmuls take epilogues and reductions prologues
 /// (passes/fuse_epilogues.h, fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives
 /// send whole blocks where rows are counted. lowering_of() does this for CUDA devices.

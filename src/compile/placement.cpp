@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "compile/buffer_lives.h"
 #include "compile/lowering.h"
+#include "compile/program_variants.h"
 #include "cost/cost.h"
 #include "lower/placed_tensors.h"
 
@@ -12,7 +13,7 @@ Placement placement(const Graph& graph, const CompileOptions& options,
                     const std::string& function) {
   LowerOptions lowering = lowering_of(options, options.functions);
   lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
-  const Program program = lower(graph, lowering);
+  const Program program = lower_chosen(graph, lowering);
   const Function& f = program.functions[static_cast<size_t>(program.function(function))];
   Placement result{
       options.mesh, placed_tensors(graph, lowering, function), {}, {}, program.transient_bytes};

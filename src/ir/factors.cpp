@@ -67,6 +67,11 @@ IndexSpace of_composite(const OpCall& call) {
       }
     }
   }
+  if (!call.op.routing) return space;
+  const std::string groups = call.op.routing(call.attrs).groups;
+  for (Factor& factor : space.factors) {
+    if (factor.name == groups) factor.role = Role::routed;
+  }
   return space;
 }
 
@@ -89,7 +94,6 @@ CallTypes call_types(const Graph& graph, const Node& node) {
   return types;
 }
 
-namespace {
 Body body_with_inputs(const OpCall& call) {
   Body body{std::make_unique<Graph>(), {}, {}};
   for (size_t i = 0; i < call.in.size(); ++i) {
@@ -98,7 +102,6 @@ Body body_with_inputs(const OpCall& call) {
   }
   return body;
 }
-}  // namespace
 
 Body body_of(const OpCall& call) {
   const OnBehalf composite;
@@ -107,12 +110,18 @@ Body body_of(const OpCall& call) {
   return body;
 }
 
-Body body_by_slices(const OpCall& call, const std::string& dim, const std::string& like,
-                    int64_t slices) {
+Body sharded_body_of(const OpCall& call, const std::string& dim, const std::string& like,
+                     int64_t slices) {
   const OnBehalf composite;
   Body body = body_with_inputs(call);
-  body.out = call.op.by_slices(call, body.in, dim, like, slices);
+  body.out = call.op.sharded_body(call, body.in, dim, like, slices);
   return body;
+}
+
+bool can_be_sharded(const OpCall& call, const std::string& dim, const std::string& like,
+                    int64_t slices) {
+  if (call.op.routing) return dim == call.op.routing(call.attrs).groups;
+  return call.op.sharded_body && !sharded_body_of(call, dim, like, slices).out.empty();
 }
 
 int EmitCall::factor(const std::string& name) const {

@@ -66,21 +66,16 @@ void schedule_filled(Program& program, Program filled, const LowerOptions& optio
   if (options.seconds(filled) < kLeastGain * options.seconds(program)) program = std::move(filled);
 }
 
-/// Whether rows may travel (CompositeExpander::by_slices).
-bool may_have_rows(const Graph& graph, const Mesh& mesh) {
-  return mesh.size() > 1 &&
-         std::any_of(graph.nodes().begin(), graph.nodes().end(),
-                     [](const Node& node) { return node.attrs.has("row_bound"); });
-}
+}  // namespace
 
-Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
+Program lower(const Graph& graph, const LowerOptions& options) {
   auto after = [&](const char* pass, const std::function<std::string()>& text) {
     if (options.after_pass) options.after_pass(pass, text);
   };
   const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
   Flow flow = partition(graph, rule_layouts, options.functions, options.kernels,
                         {options.init, options.wide_grad_reduce, options.reduce_each_microbatch,
-                         options.row_bounds, options.reads_counts, options.row_parts});
+                         options.reads_counts, options.variant});
   after("partition", [&] { return to_string(flow, options.mesh); });
   insert_padding_masks(flow, rule_layouts);
   after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
@@ -140,26 +135,6 @@ Program lower_in_parts(const Graph& graph, const LowerOptions& options) {
   plan_memory(program);
   after("plan_memory", [&] { return to_string(program); });
   return program;
-}
-
-}  // namespace
-
-int row_parts(const Graph& graph, const LowerOptions& options) {
-  if (options.row_parts > 0) return options.row_parts;
-  if (!options.seconds || !may_have_rows(graph, options.mesh)) return 1;
-  const auto seconds = [&](int parts) {
-    LowerOptions trial = options;
-    trial.after_pass = {};
-    trial.row_parts = parts;
-    return options.seconds(lower_in_parts(graph, trial));
-  };
-  return seconds(2) < kLeastGain * seconds(1) ? 2 : 1;
-}
-
-Program lower(const Graph& graph, const LowerOptions& options) {
-  LowerOptions chosen = options;
-  chosen.row_parts = row_parts(graph, options);
-  return lower_in_parts(graph, chosen);
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lower/partition/program_variant.h"
 #include "lower/passes/step_prices.h"
 #include "program/program.h"
 #include "tessera/compile_options.h"
@@ -38,18 +39,11 @@ struct LowerOptions {
   bool reduce_each_microbatch = false;  ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
   std::string pipeline_schedule = "1f1b";
-  /// Times the attribute "row_bound" that a composite has: how many rows may go from a rank to
-  /// another where counted rows travel (tessera/ragged.h), as a multiple of the mean. 0: all rows
-  /// may go to one rank.
-  double row_bounds = 0;
+  ProgramVariant variant = {};
   /// True if the device's collectives can read counts when they start. False: whole blocks travel.
   bool reads_counts = true;
   StepPrices prices = {};
   int chunks = 0;  ///< per matmul, see CompileOptions::chunks
-  /// The parts into which the tokens of a rank are cut whose rows travel to experts: those of one
-  /// part travel while those of another are multiplied. 1: none; 0: two if by `seconds` the Program
-  /// is faster, else none.
-  int row_parts = 1;
   /// Seconds of all functions of a Program on a machine. Empty: no machine.
   std::function<double(const Program&)> seconds = {};
   /// True if the device's matmul can run the pointwise program of a "contract" step as its
@@ -67,9 +61,6 @@ struct LowerOptions {
   /// True for a device that reduces a whole tensor best by its rows first (a CPU).
   bool reduces_rows_first = false;
 };
-
-/// LowerOptions::row_parts; where they are 0, the number that lower() chooses.
-int row_parts(const Graph& graph, const LowerOptions& options);
 
 /// Lowers the functions. "init" comes first if the graph has stored tensors. Throws a usage error
 /// if the layout does not fit the graph.

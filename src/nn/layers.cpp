@@ -1,14 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 #include <string_view>
 
 #include "base/fail.h"
-#include "nn/activations.h"
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"
-#include "tessera/op.h"
 #include "tessera/rounding.h"
 
 namespace tessera::nn {
@@ -181,49 +178,6 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
   });
 }
 
-namespace {
-const std::map<std::string, Tensor (*)(Tensor, Loc)>& known_activations() {
-  static const std::map<std::string, Tensor (*)(Tensor, Loc)> functions = {
-      {"identity", identity},
-      {"linear", identity},
-      {"relu", relu},
-      {"gelu", gelu},
-      {"silu", silu},
-      {"swish", silu},
-      {"sigmoid", sigmoid},
-      {"tanh", tanh},
-      {"softplus", softplus},
-      {"elu", elu},
-      {"selu", selu},
-      {"square", square},
-      {"gelu_erf", [](Tensor t, Loc l) { return activate(t, Activation::gelu, l); }},
-      {"exp", exp},
-      {"leaky_relu", [](Tensor t, Loc l) { return leaky_relu(t, 0.2, l); }},
-  };
-  return functions;
-}
-}  // namespace
-
-void require_activation(const std::string& function, Loc at) {
-  std::vector<std::string> names;
-  for (const auto& [known, f] : known_activations()) names.push_back(known);
-  const std::map<std::string, std::string> gates = {
-      {"swiglu", "silu"}, {"geglu", "gelu"}, {"reglu", "relu"}, {"glu", "sigmoid"}};
-  const auto gate = gates.find(function);
-  TESSERA_REQUIRE(
-      known_activations().contains(function), "[activate] unknown function '{}'{} ({})", function,
-      gate == gates.end()
-          ? suggestion(function, names)
-          : fmt::format("; it is a product of two: {{\"{}\", \"linear\"}}", gate->second),
-      where(at));
-}
-
-Tensor activate(Tensor x, const std::string& function, Loc at) {
-  require_activation(function, at);
-  if (function == "identity" || function == "linear") return x;
-  return known_activations().at(function)(x, at);
-}
-
 Tensor dense_product(Tensor x, const std::string& name, const std::vector<std::string>& in,
                      const Shape& out, const std::vector<std::string>& activations,
                      const DenseOptions& o, Loc at) {
@@ -360,32 +314,6 @@ Tensor jitter(Tensor x, double eps, Loc at) {
   return on_behalf_of("jitter", at, [&] {
     TESSERA_REQUIRE(eps >= 0, "[jitter] eps {} is negative ({})", eps, where(at));
     return mul(x, random_uniform(x.graph(), x.shape(), 1 - eps, 1 + eps, x.dtype(), at), at);
-  });
-}
-
-namespace {
-
-std::vector<Tensor> clipped_gradient(const GradCall& c) {
-  Tensor g = c.grads[0], one = constant(c.graph, 1, g.dtype());
-  Tensor excess = sqrt(mean_all(square(g))) / c.attrs.get<double>("limit");
-  return {g / maximum(excess, one)};
-}
-
-constinit const Op kClipGradient = {
-    .name = "clip_gradient",
-    .infer = [](const OpCall& call) -> std::vector<ValueType> { return {call.in[0]}; },
-    .gradient = clipped_gradient,
-    .body = [](const std::vector<Tensor>& in, const Attrs&) -> std::vector<Tensor> {
-      return {identity(in[0])};
-    }};
-
-}  // namespace
-
-Tensor clip_gradient(Tensor x, double limit, Loc at) {
-  return on_behalf_of("clip_gradient", at, [&] {
-    TESSERA_REQUIRE(limit > 0, "[clip_gradient] limit {}; it must be positive ({})", limit,
-                    where(at));
-    return x.graph().add(kClipGradient, {x}, {{"limit", limit}}, at)[0];
   });
 }
 

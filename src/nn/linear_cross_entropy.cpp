@@ -3,6 +3,7 @@
 #include "nn/transformer_parts.h"
 #include "tessera/loops.h"
 #include "tessera/nn_linear_cross_entropy.h"
+#include "tessera/op.h"
 
 namespace tessera::nn {
 

@@ -80,7 +80,7 @@ void add_dropless(Moe& result, Tensor x, Tensor logits, const std::string& model
   Experts weights;
   weights.dim = o.experts.name;
   weights.activations = o.expert.activations;
-  weights.row_bound = o.row_bound;
+  weights.dispatch_capacity = o.dispatch_capacity;
   const auto matrix = [&](const std::string& name, const Dim& from, const Dim& to) {
     const Initializer init = dense.init ? dense.init : scaled_normal({from.name}, dense.gain);
     return parameter_for(x, name + ".w", {o.experts, from, to}, init, at);

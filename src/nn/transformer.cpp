@@ -43,11 +43,12 @@ void require_fitting(const MlpLayerOptions& o) {
       "[transformer] a token takes {} of {} experts; it takes at least 1 and at most all",
       o.choices, o.experts);
   TESSERA_REQUIRE(
-      o.row_bound == 0 || o.row_bound >= 1,
-      "[transformer] row_bound {} is a bound below the mean: with {} of {} experts for each "
+      o.dispatch_capacity == 0 || o.dispatch_capacity >= 1,
+      "[transformer] dispatch_capacity {} is a bound below the mean: with {} of {} experts for "
+      "each "
       "token, only that share of the rows would have places if routing were even; give at least "
       "1, or 0 for places for all",
-      o.row_bound, o.choices, o.experts);
+      o.dispatch_capacity, o.choices, o.experts);
 }
 
 void require_latent(const TransformerOptions& o) {

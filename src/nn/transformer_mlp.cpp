@@ -1,26 +1,10 @@
 // The feed-forward layers of a transformer's blocks: one for all tokens, or experts that tokens
 // choose.
-#include <cmath>
-
 #include "base/fail.h"
 #include "nn/stored.h"
 #include "nn/transformer_parts.h"
 
 namespace tessera::nn {
-
-Tensor activate(Tensor x, Activation function, Loc at) {
-  switch (function) {
-    case Activation::relu:
-      return relu(x, at);
-    case Activation::gelu_tanh:
-      return gelu(x, at);
-    case Activation::silu:
-      return silu(x, at);
-    case Activation::gelu:
-      break;
-  }
-  return mul(x * 0.5, erf(x * std::sqrt(0.5), at) + 1.0, at);
-}
 
 namespace {
 
@@ -37,6 +21,14 @@ const char* name_of(Activation function) {
   }
   return "gelu_erf";
 }
+
+}  // namespace
+
+Tensor activate(Tensor x, Activation function, Loc at) {
+  return activate(x, name_of(function), at);
+}
+
+namespace {
 
 Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
   const Dim dim("experts", o.mlp.experts), model = x.dim("d_model"), ff("ff", o.mlp.ff);
@@ -67,7 +59,7 @@ Tensor experts_layer(Tensor x, const TransformerOptions& o, Loc at) {
     return o.lora.targets.empty() ? w : adapted(w, x, full, {from.name}, o.lora, {dim.name}, at);
   };
   Experts weights;
-  weights.row_bound = o.mlp.row_bound;
+  weights.dispatch_capacity = o.mlp.dispatch_capacity;
   const Tensor up = matrix("up", model, ff, 1);
   weights.up = {up};
   weights.activations = {name_of(o.mlp.activation)};

@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "nn/batch_norm.h"
 #include "tessera/nn.h"
 
 namespace tessera::nn {

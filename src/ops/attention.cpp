@@ -110,7 +110,7 @@ extern const Op kAttention = {.name = "attention",
                               .body = attention_body,
                               .kernel = KernelKind::attention,
                               .emit = emit_attention,
-                              .by_slices = attention_by_slices};
+                              .sharded_body = attention_sharded};
 extern const Op kMaskedAttention = {
     .name = "masked_attention", .infer = infer_masked_attention, .body = masked_attention_body};
 

@@ -127,15 +127,15 @@ extern const Op kAttentionPart;
 /// distance, then segments of queries and keys, if there are any.
 extern const Op kAttentionGrad;
 
-/// Op::by_slices of attention and its gradient. Where the same ranks have slices
+/// Op::sharded_body of attention and its gradient. Where the same ranks have slices
 /// of queries and keys: ring_attention(). Where they have slices of the queries and all keys, a
 /// form that tells the kernel where the queries begin.
-std::vector<Tensor> attention_by_slices(const OpCall& call, const std::vector<Tensor>& in,
-                                        const std::string& dim, const std::string& like,
-                                        int64_t slices);
-std::vector<Tensor> attention_grad_by_slices(const OpCall& call, const std::vector<Tensor>& in,
-                                             const std::string& dim, const std::string& like,
-                                             int64_t slices);
+std::vector<Tensor> attention_sharded(const OpCall& call, const std::vector<Tensor>& in,
+                                      const std::string& dim, const std::string& like,
+                                      int64_t slices);
+std::vector<Tensor> attention_grad_sharded(const OpCall& call, const std::vector<Tensor>& in,
+                                           const std::string& dim, const std::string& like,
+                                           int64_t slices);
 
 /// Ring attention: keys and values pass round the ranks. `balanced`: see AttentionCut.
 std::vector<Tensor> ring_attention(const OpCall& call, const std::vector<Tensor>& in,

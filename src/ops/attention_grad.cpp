@@ -103,6 +103,6 @@ extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,
                                   .emit = emit_attention,
-                                  .by_slices = attention_grad_by_slices};
+                                  .sharded_body = attention_grad_sharded};
 
 }  // namespace tessera

@@ -102,7 +102,7 @@ bool is_memory(const OpCall& call, const std::string& dim) {
 bool is_of_whole(const OpCall& call) {
   return call.in.size() - structure_operands(call.attrs) <= 7;
 }
-/// See Op::by_slices. Of other dims that are split like the queries only the keys' one matters.
+/// See Op::sharded_body. Of other dims that are split like the queries only the keys' one matters.
 bool wants_equal_work(const OpCall& call, const std::string& dim, const std::string& like) {
   return is_length(call, dim) && (is_length(call, like) || is_memory(call, like));
 }
@@ -115,18 +115,17 @@ bool is_uneven(const OpCall& call, int64_t slices) {
 
 }  // namespace
 
-std::vector<Tensor> attention_by_slices(const OpCall& call, const Tensors& in,
-                                        const std::string& dim, const std::string& like,
-                                        int64_t slices) {
+std::vector<Tensor> attention_sharded(const OpCall& call, const Tensors& in, const std::string& dim,
+                                      const std::string& like, int64_t slices) {
   if (is_memory(call, dim) && is_length(call, like)) return ring_attention(call, in, slices, false);
   if (!wants_equal_work(call, dim, like) || !is_uneven(call, slices)) return {};
   return is_memory(call, like) ? ring_attention(call, in, slices, true)
                                : ByQueries(call, in, slices, true).forward();
 }
 
-std::vector<Tensor> attention_grad_by_slices(const OpCall& call, const Tensors& in,
-                                             const std::string& dim, const std::string& like,
-                                             int64_t slices) {
+std::vector<Tensor> attention_grad_sharded(const OpCall& call, const Tensors& in,
+                                           const std::string& dim, const std::string& like,
+                                           int64_t slices) {
   if (!is_of_whole(call)) return {};
   if (is_length(call, dim) && like.empty()) return ByQueries(call, in, slices, false).gradient();
   if (is_memory(call, dim) && is_length(call, like))

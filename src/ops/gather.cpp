@@ -88,10 +88,12 @@ void emit_indexed(EmitCall& call, const View& table,
                   const std::vector<int>& iteration) {
   const Attrs& attrs = call.call.attrs;
   const int indexed = call.factor(attrs.get<std::string>("dim"));
-  call.step.spec =
-      IndexedSpec{align(call, table, table_dims, iteration).strides,
-                  align(call, table, table_dims, {indexed}).strides[0], call.local[indexed],
-                  rule_of(attrs), attrs.get<int64_t>("bound", -1)};
+  call.step.spec = IndexedSpec{align(call, table, table_dims, iteration).strides,
+                               align(call, table, table_dims, {indexed}).strides[0],
+                               call.local[indexed],
+                               rule_of(attrs),
+                               attrs.get<int64_t>("bound", -1),
+                               attrs.get<int64_t>("capacity", -1)};
   call.step.exprs = {call.offset[indexed], call.extent[indexed]};
 }
 

@@ -32,6 +32,9 @@ void require_holds(DType dtype, double value);
 /// The same for fill values, which may also be infinite: the minimum or maximum of the dtype.
 void require_fill(DType dtype, double value);
 
+/// Throws a usage error with the caller's line for a name that activate() does not know.
+void require_activation(const std::string& function, Loc at);
+
 /// The attribute `dim`.
 inline const std::string& dim_of(const Attrs& attrs) { return attrs.get<std::string>("dim"); }
 

@@ -16,7 +16,7 @@ namespace tessera {
 extern const Op kCrossEntropy, kSoftmax, kLogSoftmax, kLayerNorm, kRmsNorm, kIdentity,
     kStopGradient, kCast, kBroadcast, kWhere, kInput, kStored, kConstant, kIota, kRandomBits,
     kDimSize, kPrint, kCheckFinite, kMaskedAttention, kLoop, kLoopCarry, kLoopSlice, kLoopIndex,
-    kElu, kSelu, kRagged;
+    kElu, kSelu, kRagged, kBatchNorm, kClipGradient, kExperts, kExpertsGrad;
 
 const std::vector<const Op*>& all_ops() {
   // clang-format off
@@ -30,7 +30,7 @@ const std::vector<const Op*>& all_ops() {
       &kCrossEntropy, &kSoftmax, &kLogSoftmax, &kLayerNorm, &kRmsNorm, &kIdentity, &kStopGradient,
       &kCast, &kBroadcast, &kWhere, &kInput, &kStored, &kConstant, &kIota, &kRandomBits, &kDimSize,
       &kPrint, &kCheckFinite, &kMaskedAttention, &kLoop, &kLoopCarry, &kLoopSlice, &kLoopIndex,
-      &kElu, &kSelu, &kRagged};
+      &kElu, &kSelu, &kRagged, &kBatchNorm, &kClipGradient, &kExperts, &kExpertsGrad};
   // clang-format on
   return ops;
 }

@@ -142,8 +142,8 @@ bool worth(const ValueType& x, const std::string& dim, int64_t slices, int64_t k
   return slices * k * (size + size_of(DType::int32)) < x.shape.dim(dim).size * size;
 }
 
-std::vector<Tensor> argmax_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
-                                     const std::string&, int64_t slices) {
+std::vector<Tensor> argmax_sharded(const OpCall& call, const Tensors& in, const std::string& dim,
+                                   const std::string&, int64_t slices) {
   if (!worth(call.in[0], dim, slices, 1)) return {};
   const Sliced s(in[0], dim, slices, last_in_order(in[0].dtype(), false));
   auto largest = [](Tensor t, const std::string& along) -> TopK {
@@ -155,8 +155,8 @@ std::vector<Tensor> argmax_by_slices(const OpCall& call, const Tensors& in, cons
   return {best.values, gather(c.indices, best.indices, c.dim, OutOfRange::clamp)};
 }
 
-std::vector<Tensor> top_k_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
-                                    const std::string&, int64_t slices) {
+std::vector<Tensor> top_k_sharded(const OpCall& call, const Tensors& in, const std::string& dim,
+                                  const std::string&, int64_t slices) {
   const Dim k(call.attrs.get<std::string>("k_name"), call.attrs.get<int64_t>("k"));
   const bool smallest = call.attrs.get<int64_t>("smallest") != 0;
   if (!worth(call.in[0], dim, slices, k.size)) return {};
@@ -168,8 +168,8 @@ std::vector<Tensor> top_k_by_slices(const OpCall& call, const Tensors& in, const
 }
 
 /// Cumulative sums within each slice plus the totals of the slices before it.
-std::vector<Tensor> cumsum_by_slices(const OpCall& call, const Tensors& in, const std::string& dim,
-                                     const std::string&, int64_t slices) {
+std::vector<Tensor> cumsum_sharded(const OpCall& call, const Tensors& in, const std::string& dim,
+                                   const std::string&, int64_t slices) {
   const bool exclusive = call.attrs.get<int64_t>("exclusive") != 0,
              reverse = call.attrs.get<int64_t>("reverse") != 0;
   const Sliced s(wide(in[0]), dim, slices, 0);
@@ -195,7 +195,7 @@ extern const Op kArgmax = {
     .factors = [](const OpCall& call) { return whole_space(call, Combiner::max); },
     .kernel = KernelKind::arg_reduce,
     .emit = emit_argmax,
-    .by_slices = argmax_by_slices};
+    .sharded_body = argmax_sharded};
 extern const Op kTopK = {.name = "top_k",
                          .infer = infer_top_k,
                          .factors =
@@ -206,7 +206,7 @@ extern const Op kTopK = {.name = "top_k",
                          .gradient = top_k_gradient,
                          .kernel = KernelKind::top_k,
                          .emit = emit_top_k,
-                         .by_slices = top_k_by_slices};
+                         .sharded_body = top_k_sharded};
 extern const Op kCumsum = {
     .name = "cumsum",
     .infer = infer_cumsum,
@@ -215,7 +215,7 @@ extern const Op kCumsum = {
     .gradient = cumsum_gradient,
     .kernel = KernelKind::cumsum,
     .emit = emit_cumsum,
-    .by_slices = cumsum_by_slices};
+    .sharded_body = cumsum_sharded};
 
 Tensor argmax(Tensor x, const std::string& dim, Loc at) {
   return on_behalf_of("argmax", at, [&] {

@@ -3,6 +3,7 @@
 #include "tessera/ragged.h"
 
 #include "ir/source_ops.h"
+#include "ops/capacity.h"
 #include "ops/infer.h"
 #include "program/program.h"
 #include "tessera/ops.h"
@@ -50,17 +51,29 @@ Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc 
   });
 }
 
+namespace {
+
 // A gather of 0, 1, 2... finds counts that are too large, on every device, as it finds any index
 // out of range; they become 0.
+Tensor within(Tensor counts, int64_t bound, const char* what, Loc at) {
+  const Dim known("rows/bound", bound + 1);
+  return one(kGather, {iota(counts.graph(), known), counts},
+             {{"dim", known.name}, {"out_of_range", std::string("error")}, {what, bound}}, at);
+}
+
+}  // namespace
+
 Tensor within_bound(Tensor counts, int64_t bound, Loc at) {
   return on_behalf_of("within_bound", at, [&] {
     TESSERA_REQUIRE(bound >= 0 && counts.dtype() == DType::int32,
                     "counts of {} within {}; counts are int32, and a bound is 0 or more",
                     to_string(counts.dtype()), bound);
-    const Dim known("rows/bound", bound + 1);
-    return one(kGather, {iota(counts.graph(), known), counts},
-               {{"dim", known.name}, {"out_of_range", std::string("error")}, {"bound", bound}}, at);
+    return within(counts, bound, "bound", at);
   });
+}
+
+Tensor within_capacity(Tensor counts, int64_t capacity) {
+  return within(counts, capacity, "capacity", Loc::current());
 }
 
 }  // namespace tessera

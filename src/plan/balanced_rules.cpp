@@ -36,7 +36,7 @@ std::vector<SegmentRule> balanced_rules(const Graph& graph, const StepSummary& s
                                         const Space& space, const Assignment& a) {
   std::vector<SegmentRule> rules;
   for (const Node& node : graph.nodes()) {
-    if (!node.op->body || !node.op->by_slices) continue;
+    if (!node.op->body || !node.op->sharded_body) continue;
     const CallTypes types = call_types(graph, node);
     const OpCall call{*node.op, types.in, types.out, node.attrs};
     for (const Dim& dim : types.in[0].shape) {
@@ -46,8 +46,7 @@ std::vector<SegmentRule> balanced_rules(const Graph& graph, const StepSummary& s
       const std::string text = fmt::format("{}:{}*2", dim.name, space.axes_of(a, dim.name));
       const bool is_known = std::any_of(rules.begin(), rules.end(),
                                         [&](const SegmentRule& r) { return r.text == text; });
-      if (is_known ||
-          body_by_slices(call, dim.name, dim_like(call, dim.name, space, a), slices).out.empty())
+      if (is_known || !can_be_sharded(call, dim.name, dim_like(call, dim.name, space, a), slices))
         continue;
       rules.push_back({text, text, false, 0});
     }

@@ -6,7 +6,7 @@
 namespace tessera {
 
 /// A rule for each free dim that the assignment splits and along which the work of an op grows
-/// (Op::by_slices), with the axes that it has. `bytes` is not known: 0.
+/// (Op::sharded_body), with the axes that it has. `bytes` is not known: 0.
 std::vector<SegmentRule> balanced_rules(const Graph& graph, const StepSummary& summary,
                                         const Space& space, const Assignment& a);
 

@@ -127,8 +127,7 @@ double Estimates::least_of(const Assignment& a, const std::vector<int64_t>& micr
     return least(a, {1, "1f1b", filling});
   }
   double least = 1e300;
-  for (const int64_t m : microbatches)
-    least = std::min(least, this->least(a, {m, "1f1b", chunks}));
+  for (const int64_t m : microbatches) least = std::min(least, this->least(a, {m, "1f1b", chunks}));
   return least;
 }
 
@@ -147,7 +146,8 @@ double Estimates::collective(CollectiveKind kind, double bytes, const std::vecto
 }
 
 namespace {
-/// True if one axis splits both dims of a pair; the op is then computed blockwise (Op::by_slices).
+/// True if one axis splits both dims of a pair; the op is then computed blockwise
+/// (Op::sharded_body).
 bool is_together(const Assignment& a, const Work& w) {
   return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
     return std::any_of(a.picks.begin(), a.picks.end(),

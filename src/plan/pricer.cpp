@@ -8,6 +8,7 @@
 #include "compile/kernel_info.h"
 #include "compile/kernel_rows.h"
 #include "compile/lowering.h"
+#include "compile/program_variants.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "program/loop_runs.h"
@@ -200,7 +201,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   options.prices = prices_of(machine_, mesh);
   if (options.prices.seconds) options.seconds = seconds_of(machine_, mesh);
   options.init = init;
-  return lower(*model.graph, options);
+  return lower_chosen(*model.graph, std::move(options));
 }
 
 void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {

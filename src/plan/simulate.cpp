@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "compile/lowering.h"
+#include "compile/program_variants.h"
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "program/stage_ticks.h"
@@ -125,7 +126,7 @@ Simulation simulate(const Graph& graph, const CompileOptions& options, const Mac
   check_options(how);
   LowerOptions lowering = lowering_of(options, options.functions);
   lowering.workspace_bytes = workspace_on(options.device, options.threads_per_rank);
-  const Program program = lower(graph, lowering);
+  const Program program = lower_chosen(graph, lowering);
   const Function& function = program.functions[static_cast<size_t>(program.function(how.function))];
   const FunctionTime time = time_of(function, Costs(machine, options.mesh), true);
   Simulation result;

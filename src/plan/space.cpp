@@ -267,7 +267,7 @@ bool Space::has_stages(const Assignment& a) const {
                      [&](DimSet pick) { return makes_stages(pick); });
 }
 
-/// True if an axis with these dims makes an op run blockwise (Op::by_slices).
+/// True if an axis with these dims makes an op run blockwise (Op::sharded_body).
 bool Space::by_slices(DimSet dims) const {
   return std::any_of(summary_.together.begin(), summary_.together.end(),
                      [&](DimSet pair) { return (dims & pair) == pair; });

@@ -179,14 +179,13 @@ class Reader {
   /// Pairs of dims that one axis may split, because the op is then computed blockwise.
   std::vector<DimSet> cut_together(const OpCall& call, const IndexSpace& space) {
     std::vector<DimSet> pairs;
-    if (call.op.by_slices == nullptr) return pairs;
+    if (!may_be_sharded(call.op)) return pairs;
     for (size_t i = 1; i < call.in.size(); ++i) {
       for (const Factor& f : space.factors) {
-        if (f.role != Role::inside || !call.in[i].shape.has(f.name) || call.in[0].shape.has(f.name))
+        if (!is_inside(f.role) || !call.in[i].shape.has(f.name) || call.in[0].shape.has(f.name))
           continue;
         for (const Dim& like : call.in[0].shape) {
-          if (call.in[i].shape.has(like.name) ||
-              body_by_slices(call, f.name, like.name, 2).out.empty())
+          if (call.in[i].shape.has(like.name) || !can_be_sharded(call, f.name, like.name, 2))
             continue;
           pairs.push_back(set_of(Shape({like})) | set_of(Shape({Dim(f.name, f.size)})));
         }
@@ -207,7 +206,7 @@ class Reader {
       if (std::find(to_.together.begin(), end, pair) == end) to_.together.push_back(pair);
     }
     for (const Factor& f : space.factors) {
-      if (f.role == Role::inside && to_.find(f.name) >= 0) inside |= DimSet{1} << to_.find(f.name);
+      if (is_inside(f.role) && to_.find(f.name) >= 0) inside |= DimSet{1} << to_.find(f.name);
     }
     const Body body = body_of(call);
     for (const Value& value : body.graph.values()) add_conflicts(value, together);

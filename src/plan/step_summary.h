@@ -46,7 +46,7 @@ struct StepSummary {
   std::vector<std::string> dims;
   std::vector<int64_t> sizes;
   std::vector<DimSet> conflicts;  ///< by dim: the dims that share a tensor with it
-  std::vector<DimSet> together;   ///< pairs that one axis may split, see Op::by_slices
+  std::vector<DimSet> together;   ///< pairs that one axis may split, see Op::sharded_body
   std::vector<Work> work;
   std::vector<Kept> params, state;
   std::vector<Kept> kept;

@@ -92,9 +92,11 @@ struct IndexedSpec {
   int64_t size = 0;              ///< of the table's slice, along the indexed dim
   OutOfRange out_of_range = OutOfRange::error;
   int64_t bound = -1;  ///< that a count has exceeded if an index is out of range; -1: an index is
+  int64_t capacity = -1;  ///< the same of a dispatch, which a variant of the Program has more of
 
   static void fields(auto& s, auto&& f) {
     f("bound", s.bound, -1);
+    f("capacity", s.capacity, -1);
     f("out_of_range", s.out_of_range);
     f("size", s.size);
     f("stride", s.stride);

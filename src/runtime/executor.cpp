@@ -146,7 +146,7 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
   constexpr int64_t kNone = INT64_MAX;
   const int64_t position = faults_.position();
   first.of_all = first.mine =
-      position == kNone ? kNone : 2 * position + (faults_.is_of_bound() ? 0 : 1);
+      position == kNone ? kNone : 2 * position + (faults_.is_of_capacity() ? 0 : 1);
   if (first.operation) {
     if (rank_.activity != nullptr) rank_.activity->begin(agreement_, true);
     first.operation->start();
@@ -154,8 +154,8 @@ bool Executor::stops_for_faults(int function, bool before_stores) {
   }
   if (first.of_all == kNone) return false;
   // What is stored already cannot be repeated.
-  const bool is_of_bound = before_stores && first.of_all % 2 == 0;
-  stop({is_of_bound ? Stopped::By::bound : Stopped::By::fault, position, faults_.message(),
+  const bool is_of_capacity = before_stores && first.of_all % 2 == 0;
+  stop({is_of_capacity ? Stopped::By::capacity : Stopped::By::fault, position, faults_.message(),
         before_stores});
   return true;
 }

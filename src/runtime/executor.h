@@ -61,8 +61,8 @@ class Executor {
 
   /// Why the last run stored nothing: the same on all ranks but for what each found.
   struct Stopped {
-    /// bound: a count exceeds its bound on some rank, before anything was stored.
-    enum class By { nothing, fault, bound, check, guard } by = By::nothing;
+    /// capacity: a count exceeds it on some rank, before anything was stored.
+    enum class By { nothing, fault, capacity, check, guard } by = By::nothing;
     /// The place of what this rank found: a smaller one comes earlier in the run. INT64_MAX:
     /// nothing was found here.
     int64_t position = INT64_MAX;
@@ -108,7 +108,7 @@ class Executor {
   std::vector<std::vector<BoundStep>> functions_;
   RegionRunner regions_;
   Stopped stopped_;
-  /// Twice the least position of a fault of all ranks, plus 1 unless it is of a bound.
+  /// Twice the least position of a fault of all ranks, plus 1 unless it is of a capacity.
   struct FirstFault {
     int64_t mine = INT64_MAX, of_all = INT64_MAX;
     std::unique_ptr<Operation> operation;  ///< null with one rank

@@ -14,17 +14,17 @@ void KernelFaults::clear() {
   steps_ = 0;
   position_ = INT64_MAX;
   message_.clear();
-  is_of_bound_ = false;
+  is_of_capacity_ = false;
 }
 
 void KernelFaults::describe(const Step& step) {
   const auto* const indexed = step.find<IndexedSpec>();
-  is_of_bound_ = indexed != nullptr && indexed->bound >= 0;
+  is_of_capacity_ = indexed != nullptr && indexed->capacity >= 0;
   const Communicator& world = rank_.world;
   const std::string where =
       world.size() > 1 ? fmt::format(" (in the part of rank {})", world.rank()) : "";
   const std::string what =
-      is_of_bound_
+      indexed != nullptr && indexed->bound >= 0
           ? fmt::format("[within_bound] a count exceeds its bound of {}; give a larger one",
                         indexed->bound)
           : fmt::format("[{}] {}", step.origin.name, fault_.message);

@@ -25,8 +25,8 @@ class KernelFaults {
   /// INT64_MAX: there is none.
   int64_t position() const { return position_; }
   const std::string& message() const { return message_; }
-  /// True if the first fault is a count above its bound (tessera/ragged.h).
-  bool is_of_bound() const { return is_of_bound_; }
+  /// True if the first fault is a count above the capacity of its dispatch (ops/capacity.h).
+  bool is_of_capacity() const { return is_of_capacity_; }
 
  private:
   void describe(const Step& step);
@@ -36,7 +36,7 @@ class KernelFaults {
   std::vector<const Step*> bound_;
   int64_t steps_ = 0, position_ = INT64_MAX;
   std::string message_;
-  bool is_of_bound_ = false;
+  bool is_of_capacity_ = false;
 };
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include "tessera/session.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "base/fail.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
+#include "compile/program_variants.h"
 #include "cost/cost.h"
 #include "ir/source_ops.h"
 #include "session/cluster_internals.h"
@@ -87,20 +87,6 @@ std::vector<int64_t> RunScalars::with(size_t which, int64_t size) const {
   return next;
 }
 
-/// True if a count of the function may exceed a bound.
-bool has_bounds(const Function& function) {
-  return std::any_of(function.steps.begin(), function.steps.end(), [](const Step& step) {
-    return (step.find<IndexedSpec>() && step.as<IndexedSpec>().bound >= 0) ||
-           std::any_of(step.body.begin(), step.body.end(), has_bounds);
-  });
-}
-
-uint64_t hash_of(const std::vector<Program>& programs) {
-  uint64_t all = 0;
-  for (const Program& program : programs) all = all * 0x9e3779b97f4a7c15ull ^ hash(program);
-  return all;
-}
-
 }  // namespace
 
 struct Session::State {
@@ -115,25 +101,22 @@ struct Session::State {
   std::shared_ptr<const std::map<std::string, std::string>> sources;  ///< if there are guards
   DeviceChoice device;
   int threads = 1;
-  /// With larger and larger bounds of counted rows (tessera/ragged.h). They differ in nothing else,
-  /// and so have the same ports and scalars.
-  std::vector<Program> programs;
-  size_t bound = 0;  ///< the number of the one that runs
+  ProgramVariants variants;
   RunScalars scalars;
   PortTable ports;
   std::unique_ptr<LocalRanks> all_ranks;
   std::unique_ptr<PortSlices> all_slices;
-  std::vector<std::string> raised;  ///< what was done about counts above their bound
+  std::vector<std::string> raised;  ///< what was done about counts above their capacity
   int last_function = -1;
   bool skips_non_finite = false;  ///< else it is an error
   std::string skipped;
 
-  const Program& program() const { return programs[bound]; }
+  const Program& program() const { return variants.program(); }
   LocalRanks& ranks() const { return *all_ranks; }
   PortSlices& slices() const { return *all_slices; }
   void begin(int f);
   void run(int f);
-  void raise_bound();
+  void raise_capacity();
   std::string non_finite(int f, Executor& executor) const;
   std::string why_waits(int f) const;
   /// The size of the dim `name` of a tensor that is fed, stored or fetched, or 0.
@@ -143,26 +126,17 @@ struct Session::State {
   }
 
  private:
-  std::vector<Program> lower_for(const Graph& graph, const CompileOptions& options);
+  ProgramVariants lower_for(const Graph& graph, const CompileOptions& options);
   std::unique_ptr<LocalRanks> make_ranks();
 };
 
-/// The last Program has no bounds that larger LowerOptions::row_bounds raise.
-std::vector<Program> Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
+ProgramVariants Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
   if (device.cuda) lower_for_gpu(lowering);
   lowering.workspace_bytes = [this](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
-  lowering.row_parts = row_parts(graph, lowering);  // the same with larger bounds
-  std::vector<Program> all = {lower(graph, lowering)};
-  while (std::any_of(all.back().functions.begin(), all.back().functions.end(), has_bounds)) {
-    lowering.row_bounds *= kRowBoundFactor;
-    Program next = lower(graph, lowering);
-    if (hash(next) == hash(all.back())) break;  // what is left are the model's own bounds
-    all.push_back(std::move(next));
-  }
-  return all;
+  return {graph, std::move(lowering)};
 }
 
 Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& options)
@@ -175,13 +149,13 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       sources(options.guards.empty() ? nullptr : sources_of(graph)),
       device(choose_device(options, c)),
       threads(threads_for(options.threads_per_rank, c)),
-      programs(lower_for(graph, options)),
-      scalars(size_ties_of(graph, programs[0])),
-      ports(programs[0], graph, scalars.ties.names, options.guards),
+      variants(lower_for(graph, options)),
+      scalars(size_ties_of(graph, program())),
+      ports(program(), graph, scalars.ties.names, options.guards),
       skips_non_finite(options.skip_non_finite) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
   cluster.require_same(
-      {{"the compiled Program", fmt::format("hash {:016x}", hash_of(programs))},
+      {{"the compiled Program", fmt::format("hash {:016x}", variants.hash())},
        {"CompileOptions::seed", fmt::format("{}", options.seed)},
        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
   all_ranks = make_ranks();
@@ -205,14 +179,13 @@ std::unique_ptr<LocalRanks> Session::State::make_ranks() {
 }
 
 /// Goes on with the next Program. Takes the parameters, state and inputs along. Collective.
-void Session::State::raise_bound() {
-  TESSERA_CHECK(bound + 1 < programs.size(), "a count exceeds the largest bound");
-  ++bound;
+void Session::State::raise_capacity() {
+  variants.next();
   std::unique_ptr<LocalRanks> old_ranks;
   try {
     old_ranks = std::exchange(all_ranks, make_ranks());
   } catch (...) {
-    --bound;
+    variants.back();
     throw;
   }
   const std::unique_ptr<PortSlices> old_slices =
@@ -229,10 +202,10 @@ void Session::State::raise_bound() {
     }
     slices().write(p);
   }
-  raised.push_back(
-      fmt::format("step {}: more rows went from one rank to another than row_bound of the experts "
-                  "has places for; the step is repeated with {:g} times as many places",
-                  scalars.values[0], std::pow(kRowBoundFactor, bound)));
+  raised.push_back(fmt::format(
+      "step {}: more rows went from one rank to another than dispatch_capacity of the experts "
+      "has places for; the step is repeated with {:g} times as many places",
+      scalars.values[0], variants.growth()));
 }
 
 /// Throws if function `f` cannot run now.
@@ -254,8 +227,8 @@ void Session::State::run(int f) {
     return ranks().stopped();
   };
   Executor::Stopped stopped = attempt();
-  while (stopped.by == Executor::Stopped::By::bound && bound + 1 < programs.size()) {
-    raise_bound();
+  while (stopped.by == Executor::Stopped::By::capacity) {
+    raise_capacity();
     stopped = attempt();
   }
   if (stopped.by == Executor::Stopped::By::nothing) return;
@@ -300,8 +273,9 @@ std::string Session::State::why_waits(int f) const {
                        program().ports[ports.guards(f)[0]].name);
   if (profiles || trace != nullptr)
     return fmt::format("{} of every step is taken", profiles ? "a profile" : "a trace");
-  if (has_bounds(program().functions[static_cast<size_t>(f)]))
-    return "rows that travel are counted, and repeated with a larger bound if there are too many";
+  if (has_capacities(program().functions[static_cast<size_t>(f)]))
+    return "rows that travel are counted, and repeated with a larger capacity if there are too "
+           "many";
   return ranks()[0].why_waits(f);
 }
 

@@ -173,7 +173,7 @@ TEST_CASE("a folder is explained, planned and verified", "[cli]") {
   expect_success(run_cli_in(f, "explain job.toml"));
 }
 
-TEST_CASE("a folder with experts has places for rows as row_bound says", "[cli][ragged]") {
+TEST_CASE("a folder with experts has places for rows as dispatch_capacity says", "[cli][ragged]") {
   const Folder f;
   const std::string explain = "explain " + kModels + "mixtral --mesh x:4 --layout " +
                               "\"batch,experts:x\" --json a.json --set batch=32 length=32 ";
@@ -182,16 +182,18 @@ TEST_CASE("a folder with experts has places for rows as row_bound says", "[cli][
     return json_of(f, "a.json")["memory"]["transient"].get<int64_t>();
   };
   const int64_t usual = transient("");
-  CHECK(transient("row_bound=2") == usual);
-  CHECK(transient("row_bound=1.5") < usual);
-  CHECK(transient("row_bound=0") > usual);
-  expect_failure(run_cli_in(f, explain + "row_bound=0.5"), 1,
-                 {"[transformer] row_bound 0.5 is a bound below the mean: with 2 of 3 experts for "
-                  "each token",
-                  "give at least 1"});
-  expect_failure(run_cli_in(f, explain + "row_bound=-1"), 1, {"key 'model.row_bound' is -1"});
-  expect_failure(run_cli_in(f, "explain " + kModels + "llama --set row_bound=2"), 1,
-                 {"'row_bound'"});
+  CHECK(transient("dispatch_capacity=2") == usual);
+  CHECK(transient("dispatch_capacity=1.5") < usual);
+  CHECK(transient("dispatch_capacity=0") > usual);
+  expect_failure(
+      run_cli_in(f, explain + "dispatch_capacity=0.5"), 1,
+      {"[transformer] dispatch_capacity 0.5 is a bound below the mean: with 2 of 3 experts for "
+       "each token",
+       "give at least 1"});
+  expect_failure(run_cli_in(f, explain + "dispatch_capacity=-1"), 1,
+                 {"key 'model.dispatch_capacity' is -1"});
+  expect_failure(run_cli_in(f, "explain " + kModels + "llama --set dispatch_capacity=2"), 1,
+                 {"'dispatch_capacity'"});
 }
 
 TEST_CASE("random weights are asked for, and other folders and models refused", "[cli][errors]") {

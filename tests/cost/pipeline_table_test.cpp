@@ -42,8 +42,8 @@ TEST_CASE("schedules as pictures", "[pipeline]") {
 TEST_CASE("in every schedule a stage runs each work once, after that whose result it takes",
           "[pipeline]") {
   for (const ScheduleRow& row : schedule_rows()) {
-    for (int64_t chunks = row.what.least_chunks; chunks <= std::min<int64_t>(4, row.what.most_chunks);
-         ++chunks) {
+    for (int64_t chunks = row.what.least_chunks;
+         chunks <= std::min<int64_t>(4, row.what.most_chunks); ++chunks) {
       for (const int64_t stages : {2, 3, 4, 8}) {
         for (int64_t m = 1; m <= 17; ++m) {
           INFO(row.what.name << ", " << stages << " stages, " << chunks << " chunks, " << m);
@@ -57,16 +57,19 @@ TEST_CASE("in every schedule a stage runs each work once, after that whose resul
               CHECK(tick < table.ticks());
               CHECK(taken.insert(tick).second);  // one at a time
               const auto source = table.source(work.pass, s);
-              if (source) CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
-              if (work.microbatch > 0) CHECK(table.tick_of({work.pass, work.microbatch - 1}, s) < tick);
+              if (source)
+                CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
+              if (work.microbatch > 0)
+                CHECK(table.tick_of({work.pass, work.microbatch - 1}, s) < tick);
             }
             CHECK(std::ssize(taken) == std::ssize(table.passes()) * m);
             kept = std::max(kept, static_cast<double>(table.most_kept(s)));
           }
           if (m % stages == 0)
-            CHECK(kept / static_cast<double>(chunks) <=
-                  row.kept(static_cast<double>(stages), static_cast<double>(m),
-                           static_cast<double>(chunks)) + 1e-9);
+            CHECK(kept / static_cast<double>(chunks) <= row.kept(static_cast<double>(stages),
+                                                                 static_cast<double>(m),
+                                                                 static_cast<double>(chunks)) +
+                                                            1e-9);
         }
       }
     }

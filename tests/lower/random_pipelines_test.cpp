@@ -178,8 +178,7 @@ void try_one(uint64_t seed) {
                           "@params model:data",
                           "batch:data;@grads layers:data"};
   if (axis > 0) layout += fmt::format(";{}", others[random() % std::size(others)]);
-  const std::string schedule = chunks == 1 && random() % 2 ? "gpipe"
-                                                    : "1f1b";
+  const std::string schedule = chunks == 1 && random() % 2 ? "gpipe" : "1f1b";
   INFO("seed " << seed << ": " << text_of(recipe) << ", " << mesh << " " << layout << ", schedule "
                << schedule);
   const Values one = run(recipe, 1, "a:1", "", schedule);

@@ -497,8 +497,9 @@ TEST_CASE("options of a transformer that do not go together", "[transformer][err
   });
   refused({"a token takes 5 of 4 experts", "at most all"},
           [](auto& o) { o.spans[0].mlp = nn::MlpLayerOptions{.experts = 4, .choices = 5}; });
-  refused({"row_bound 0.9 is a bound below the mean: with 2 of 4 experts", "at least 1, or 0"},
-          [](auto& o) { o.mlp.experts = 4, o.mlp.row_bound = 0.9; });
+  refused(
+      {"dispatch_capacity 0.9 is a bound below the mean: with 2 of 4 experts", "at least 1, or 0"},
+      [](auto& o) { o.mlp.experts = 4, o.mlp.dispatch_capacity = 0.9; });
   refused({"shared_ff 8 beside 0 experts", "only beside others"},
           [](auto& o) { o.mlp.shared_ff = 8; });
   refused({"latent attention of rank 8", "64 rotated ones of 64", "d_rotary is less than d_head"},

@@ -279,6 +279,10 @@ TEST_CASE("norm and attention errors", "[errors]") {
   Tensor scale = m.g.input("scale", {kC}, DType::float32);
   expect_usage({"[layer_norm] the scale is [c=3]; it must have the one dim 'b'", kHere},
                [&] { layer_norm(m.x, "b", scale, scale); });
+  expect_usage({"[batch_norm] scale [c=3] and bias [c=3] of x [a=4, b=6]; they have its dims but "
+                "those normalized, [b=6]",
+                kHere},
+               [&] { batch_normed(m.x, scale, scale, "a"); });
   expect_usage({"[attention]", "query dim 'length' is not in", kHere},
                [&] { attention(m.x, m.x, m.x); });
   const Dim length("length", 4), memory("memory_length", 6), d_head("d_head", 2);

@@ -404,7 +404,8 @@ TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are rai
   Cluster single = Cluster::threads(1), ranks = Cluster::threads(4);
   Session whole(one.g, single, one.options("x:1", ""));
   Session split(many.g, ranks, many.options("x:4", "batch,experts:x"));
-  const int64_t bound = 2 * 256 / 4;  // the usual row_bound: twice the mean from a rank to another
+  const int64_t bound =
+      2 * 256 / 4;  // the usual dispatch_capacity: twice the mean from a rank to another
   const int64_t before = split.program().transient_bytes();
   const Array x = wave(rows);
   whole.feed("x", x);
@@ -425,9 +426,10 @@ TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are rai
   REQUIRE(exceeded > 0);
   CHECK(
       split.fallbacks()[0] ==
-      fmt::format("step {}: more rows went from one rank to another than row_bound of the experts "
-                  "has places for; the step is repeated with 4 times as many places",
-                  exceeded));
+      fmt::format(
+          "step {}: more rows went from one rank to another than dispatch_capacity of the experts "
+          "has places for; the step is repeated with 4 times as many places",
+          exceeded));
   CHECK(split.step() == steps);
   CHECK(split.program().transient_bytes() > before);
   for (const std::string& name : whole.program().stored_names()) {
@@ -437,7 +439,7 @@ TEST_CASE("1,000 steps of skewed routing: nothing is dropped, and bounds are rai
   }
 }
 
-TEST_CASE("row_bound says how many rows have places, and changes no result", "[ragged]") {
+TEST_CASE("dispatch_capacity says how many rows have places, and changes no result", "[ragged]") {
   const int64_t experts = 6, rows = 32, mean = 16 * rows * 2 / 4 / 4, all = 4 * mean;
   const Choices choices(experts, rows, 4, 0.3, 1);
   REQUIRE(choices.most > 2 * mean);
@@ -776,13 +778,15 @@ TEST_CASE("routers say what is wrong with their options") {
     });
   };
   layer({"[moe] experts with biases", "dropless to false"}, {.expert = {.dense = {.bias = true}}});
-  layer({"[moe] row_bound 0.5 is a bound below the mean: 16 rows for 8 experts are 2 for each, "
+  layer({"[moe] dispatch_capacity 0.5 is a bound below the mean: 16 rows for 8 experts are 2 for "
+         "each, "
          "of which 1 would have places; give at least 1, or 0 for places for all rows",
          "moe_test.cpp:"},
-        {.row_bound = 0.5});
-  layer({"[moe] row_bound -2 is a bound below the mean", "of which 0 would have places"},
-        {.row_bound = -2});
-  layer({"[moe] row_bound nan is a bound below the mean"}, {.row_bound = std::nan("")});
+        {.dispatch_capacity = 0.5});
+  layer({"[moe] dispatch_capacity -2 is a bound below the mean", "of which 0 would have places"},
+        {.dispatch_capacity = -2});
+  layer({"[moe] dispatch_capacity nan is a bound below the mean"},
+        {.dispatch_capacity = std::nan("")});
   layer({"[moe] bias_step 0.1 with a capacity"}, {.dropless = false, .bias_step = 0.1});
   layer({"[moe] the shared expert and the others have the hidden dim 'ff'; give the shared one "
          "another name"},

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "nn/batch_norm.h"
 #include "ops/op_cases.h"
 #include "tessera/nn_attention.h"
 #include "tessera/nn_linear_cross_entropy.h"
@@ -106,16 +105,15 @@ void add_norms(std::vector<OpCase>& rows) {
   first.splits = {"a", "n"};
   rows.push_back(first);
   OpCase batch{"batch_norm", in, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {
-                 return {nn::batch_normed(x[0], x[1], x[2], {"a", "c"}, 1e-3, Loc::current()).y};
+                 return {batch_normed(x[0], x[1], x[2], {"a", "c"}).y};
                }};
   batch.expect = [](const Wholes& x) { return batch_norm_of(x, {"a", "c"}, 1e-3); };
   rows.push_back(batch);
-  OpCase vectors{"batch_norm_vectors",
-                 {real("x", {a, n}, 1, 4), in[1], in[2]},
-                 {"a", "n"},
-                 [](Graph&, const Tensors& x) -> Tensors {
-                   return {nn::batch_normed(x[0], x[1], x[2], "a", 1e-3, Loc::current()).y};
-                 }};
+  OpCase vectors{
+      "batch_norm_vectors",
+      {real("x", {a, n}, 1, 4), in[1], in[2]},
+      {"a", "n"},
+      [](Graph&, const Tensors& x) -> Tensors { return {batch_normed(x[0], x[1], x[2], "a").y}; }};
   vectors.expect = [](const Wholes& x) { return batch_norm_of(x, {"a"}, 1e-3); };
   rows.push_back(vectors);
   OpCase rms{"rms_norm", {in[0], in[1]}, {"a", "c", "n"}, [](Graph&, const Tensors& x) -> Tensors {

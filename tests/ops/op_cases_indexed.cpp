@@ -1,5 +1,6 @@
 // Rows of the indexed ops.
 #include "ops/op_cases.h"
+#include "tessera/experts.h"
 #include "tessera/ragged.h"
 
 namespace tessera::test {
@@ -75,6 +76,26 @@ void add_grouped(std::vector<OpCase>& rows) {
                   }});
 }
 
+/// Tokens, each with two of n experts; under some layouts their rows are dispatched. The second row
+/// has places for all rows, so that no run is repeated.
+void add_experts(std::vector<OpCase>& rows) {
+  const Dim f("f", 4), k("k", 2);
+  for (const Shape& tokens : {Shape{a}, Shape{a, c}}) {
+    const bool two = tokens.rank() > 1;
+    const Shape choices = tokens.united(Shape{k});
+    rows.push_back(
+        {two ? "experts_of_batches" : "experts",
+         {real("x", tokens.united(Shape{b})), integers("i", choices, -1, 7), real("gates", choices),
+          parameter(real("up", {n, b, f})), real("other", {n, b, f}), real("down", {n, f, b})},
+         {"a", "b", "c", "f", "k", "n"},
+         [two](Graph&, const Tensors& x) -> Tensors {
+           Experts weights{{x[3], x[4]}, {"silu", "linear"}, x[5], "n", "k"};
+           if (two) weights.dispatch_capacity = 0;
+           return {experts(x[0], x[1], x[2], weights)};
+         }});
+  }
+}
+
 /// Blocks [n, b] of rows along c, of which k are there; under some layouts they are exchanged.
 OpCase counted_rows() {
   const Dim from("from", 4), to("to", 4);
@@ -143,6 +164,7 @@ std::vector<OpCase> indexed_cases() {
                     return {scatter(exp(x[0]), x[1], sin(x[2]), "n")};
                   }});
   add_grouped(rows);
+  add_experts(rows);
   rows.push_back(one_hots("one_hot", integers("i", {a, b}, 0, 6), 1, 0, DType::float32));
   rows.push_back(one_hots("one_hot_on_off", integers("i", {a, b}, -2, 8, DType::int64), 0.9, -0.1,
                           DType::float64));

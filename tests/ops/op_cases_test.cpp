@@ -134,7 +134,7 @@ std::vector<MeshLayout> balanced(const BuiltCase& built, const std::vector<MeshL
   const auto& nodes = built.graph().nodes();
   std::vector<MeshLayout> result;
   if (std::none_of(nodes.begin(), nodes.end(),
-                   [](const Node& n) { return n.op->body && n.op->by_slices; }))
+                   [](const Node& n) { return n.op->body && n.op->sharded_body; }))
     return result;
   for (const MeshLayout& at : layouts) {
     MeshLayout& same = result.emplace_back(MeshLayout{at.mesh, ""});

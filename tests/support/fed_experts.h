@@ -13,7 +13,7 @@ namespace tessera::test {
 
 /// Experts of choices that are fed, and their training: y of x, and the loss.
 struct FedExperts {
-  FedExperts(int64_t experts, int64_t rows, double row_bound = 2) {
+  FedExperts(int64_t experts, int64_t rows, double dispatch_capacity = 2) {
     const Dim batch("batch", 16), length("length", rows), model("d_model", 8), ff("ff", 6);
     const Dim expert("experts", experts), choices("choices", 2);
     Tensor x = g.input("x", {batch, length, model}, DType::float64);
@@ -21,7 +21,7 @@ struct FedExperts {
     Tensor gates = sigmoid(g.parameter("gate", {choices}, nn::ones(), DType::float64));
     nn::Experts weights;
     weights.activations = {"silu", "linear"};
-    weights.row_bound = row_bound;
+    weights.dispatch_capacity = dispatch_capacity;
     for (const char* name : {"up0", "up1"})
       weights.up.push_back(g.parameter(name, {expert, model, ff}, nn::normal(0.3), DType::float64));
     weights.down = g.parameter("down", {expert, ff, model}, nn::normal(0.3), DType::float64);

@@ -95,8 +95,7 @@ int FlowBuilder::move(int value, const TensorLayout& to, const Origin& origin,
 int FlowBuilder::counts_for(int value, const Move& m, const Origin& origin, Resharder& resharder) {
   const FlowValue v = flow_.values[value];
   if (m.kind != FlowKind::all_to_all || v.counts.value < 0) return -1;
-  int ranks = 1;
-  for (int axis : m.axes) ranks *= rule_layouts_.mesh().axes()[axis].size;
+  const int64_t ranks = rule_layouts_.slices_of(m.axes);
   const Shape& counts = flow_.values[v.counts.value].shape;
   const int rows = v.shape.find(v.counts.dim);
   if (!counts.has(v.shape[m.from].name) || !counts.has(v.shape[m.to].name)) return -1;

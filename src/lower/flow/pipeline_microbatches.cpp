@@ -60,8 +60,8 @@ class MicrobatchPipeline {
     FlowLoop loop;
     Results stacks, sums;
     std::set<int> read = {};
-    StageWork work = StageWork::none;  ///< none: all stages run it together
-    size_t pass = 0;                   ///< of the table; if together: the one behind it
+    StageWork work = StageWork::none;              ///< none: all stages run it together
+    size_t pass = 0;                               ///< of the table; if together: the one behind it
     std::vector<std::vector<int64_t>> ticks = {};  ///< by stage and microbatch
     bool sends = false;    ///< only sends to all stages what the last layers made
     bool is_late = false;  ///< takes what the part before sends
@@ -73,8 +73,7 @@ class MicrobatchPipeline {
   void divide() {
     add_part(StageWork::none);
     for (const FlowNode& node : loop_.body) {
-      if (has_stages(node))
-        add_part(node.loop->reverse ? StageWork::backward : StageWork::forward);
+      if (has_stages(node)) add_part(node.loop->reverse ? StageWork::backward : StageWork::forward);
       if (is_source(node)) {
         for (int v : node.out) sources_[v] = &node;
       } else {
@@ -158,8 +157,8 @@ class MicrobatchPipeline {
         layers.chunks <= what.most_chunks,
         "layout rule '{}': {} chunks of layers a stage need pipeline_schedule={}, which "
         "interleaves them; {} has at most {}: write the rule with no more ({})",
-        layers.stage_rule, layers.chunks, pipeline_schedules()[0].name, what.name,
-        what.most_chunks, source);
+        layers.stage_rule, layers.chunks, pipeline_schedules()[0].name, what.name, what.most_chunks,
+        source);
   }
 
   /// Two microbatches show the distance between their ticks.
@@ -394,8 +393,7 @@ class MicrobatchPipeline {
     // What all stages compute comes before layers, which overwrite what they have made before.
     const auto behind = std::stable_partition(
         shares.begin(), shares.end(), [](const FlowNode& n) { return n.loop->share->axis < 0; });
-    if (transfers_)
-      shares.insert(behind, transfers_->taking.begin(), transfers_->taking.end());
+    if (transfers_) shares.insert(behind, transfers_->taking.begin(), transfers_->taking.end());
     all.push_back(pipeline_of(std::move(transfers), std::move(shares)));
     return all;
   }
@@ -456,7 +454,7 @@ class MicrobatchPipeline {
   PipelineShape shape_;
   int axis_ = -1;  ///< of the stages
   std::unique_ptr<PipelineTable> table_;
-  std::vector<TickDistances> distances_;  ///< by pass; none if any pass has none
+  std::vector<TickDistances> distances_;       ///< by pass; none if any pass has none
   std::unique_ptr<StageTransfers> transfers_;  ///< without distances
   std::vector<Part> parts_;
   std::map<int, size_t> part_of_;           ///< by value: the part that computes it

@@ -37,7 +37,7 @@ void each_dim(const OpSite& site, const std::function<void(const TensorLayout&, 
 
 bool can_split(const OpSite& site, const RuleLayouts& rule_layouts, int factor) {
   const Role role = site.space.factors[factor].role;
-  if (role == Role::whole || role == Role::inside || role == Role::related) return false;
+  if (role == Role::whole || is_inside(role) || role == Role::related) return false;
   bool ok = true;
   each_dim(site, [&](const TensorLayout&, const Dim& dim, int, const std::vector<int>& factors) {
     if (std::find(factors.begin(), factors.end(), factor) == factors.end()) return;

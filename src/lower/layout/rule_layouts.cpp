@@ -23,7 +23,7 @@ namespace {
 /// True if the op has a form with equal work where `dim` is split, alone or with another dim.
 bool balances_work(const OpCall& call, const std::string& dim, int64_t slices) {
   const auto has_form = [&](const std::string& own, const std::string& like) {
-    return !body_by_slices(call, own, like, slices).out.empty();
+    return can_be_sharded(call, own, like, slices);
   };
   const Shape& first = call.in[0].shape;
   if (first.has(dim)) return has_form(dim, dim);
@@ -100,31 +100,29 @@ void RuleLayouts::resolve(const Graph& graph, const Layout& layout) {
     }
     rules_.push_back(std::move(rule));
   }
-  add_rules_of_rows(graph);
+  add_rules_of_sources(graph);
 }
 
-/// Rows that travel to the owners of experts have two dims on the axes of the experts: the ranks
-/// that they come from, called like the experts with "/rows" behind, and the owners
-/// (nn/row_exchange.h).
-void RuleLayouts::add_rules_of_rows(const Graph& graph) {
-  std::set<std::string> owners;
+/// Rows that are dispatched have two dims on the axes of the groups: their sources and the owners
+/// of their groups. Of the latter, called like the groups, the rules speak.
+void RuleLayouts::add_rules_of_sources(const Graph& graph) {
+  std::set<std::string> groups;
   for (const Node& node : graph.nodes()) {
-    if (node.attrs.has("row_bound")) owners.insert(node.attrs.get<std::string>("dim"));
+    if (node.op->routing) groups.insert(node.op->routing(node.attrs).groups);
   }
   for (size_t i = 0, n = rules_.size(); i < n; ++i) {
-    if (!owners.count(rules_[i].source.dim) || rules_[i].source.purpose != Purpose::none) continue;
-    Rule rows = rules_[i];
-    rows.source.dim += "/rows";
-    rows.source.intervals = 1;
-    rules_.push_back(std::move(rows));
+    if (!groups.count(rules_[i].source.dim) || rules_[i].source.purpose != Purpose::none) continue;
+    Rule sources = rules_[i];
+    sources.source.dim = sources_of(sources.source.dim);
+    sources.source.intervals = 1;
+    rules_.push_back(std::move(sources));
   }
 }
 
 void RuleLayouts::require_growing_work(const Graph& graph, const Rule& rule) const {
-  int64_t slices = 1;
-  for (int axis : rule.axes) slices *= mesh_.axes()[axis].size;
+  const int64_t slices = slices_of(rule.axes);
   const auto needs_it = [&](const Node& node) {
-    if (!node.op->body || !node.op->by_slices) return false;
+    if (!node.op->body || !node.op->sharded_body) return false;
     const CallTypes types = call_types(graph, node);
     return balances_work({*node.op, types.in, types.out, node.attrs}, rule.source.dim, slices);
   };
@@ -213,11 +211,7 @@ void RuleLayouts::tie_sizes(const Graph& graph) {
       if (rule.source.dim == key.first) axes[find(key)].insert(rule.axes.begin(), rule.axes.end());
     }
   }
-  for (const auto& [key, up] : std::map(parent)) {
-    int64_t product = 1;
-    for (int axis : axes[find(key)]) product *= mesh_.axes()[axis].size;
-    multiple_[key] = product;
-  }
+  for (const auto& [key, up] : std::map(parent)) multiple_[key] = slices_of(axes[find(key)]);
 }
 
 int64_t RuleLayouts::padded(const Dim& dim) const {
@@ -232,7 +226,7 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
       if (own.dim == dim.name && own.purpose == Purpose::none && own.scope.empty())
         axes.insert(rule.axes.begin(), rule.axes.end());
     }
-    for (int axis : axes) multiple *= mesh_.axes()[axis].size;
+    multiple = slices_of(axes);
   }
   return (dim.size + multiple - 1) / multiple * multiple;
 }

@@ -45,6 +45,19 @@ class RuleLayouts {
   int64_t local_elements(const Shape& shape, const TensorLayout& layout) const;
 
   const Mesh& mesh() const { return mesh_; }
+  /// The number of ranks along the axes.
+  template <class Axes>
+  int64_t slices_of(const Axes& axes) const {
+    int64_t slices = 1;
+    for (const int axis : axes) slices *= mesh_.axes()[axis].size;
+    return slices;
+  }
+  /// False if further axes split the dim in other tensors.
+  bool is_split_once(const std::string& dim, int64_t slices) const {
+    return padded(Dim(dim, slices)) == slices;
+  }
+  /// The dim of the ranks that rows come from which are routed to `groups`: it has their rules.
+  static std::string sources_of(const std::string& groups) { return groups + "/sources"; }
   /// True if a rule asks for equal work (`dim:axes*2`) where the dim is split over these axes.
   bool balances(const std::string& dim, const std::vector<int>& axes) const;
   /// The chunks of layers that a stage works on, where ranks along `axis` are stages of `layers`:
@@ -66,7 +79,7 @@ class RuleLayouts {
   };
   using DimKey = std::pair<std::string, int64_t>;
   void resolve(const Graph& graph, const Layout& layout);
-  void add_rules_of_rows(const Graph& graph);
+  void add_rules_of_sources(const Graph& graph);
   void require_growing_work(const Graph& graph, const Rule& rule) const;
   void check_intervals(const Graph& graph) const;
   void tie_sizes(const Graph& graph);

@@ -130,7 +130,7 @@ bool LayoutChooser::splits_inside(const OpCall& call, const std::vector<TensorLa
   for (size_t i = 0; i < layouts.size(); ++i) {
     for (size_t d = 0; d < layouts[i].dims.size(); ++d) {
       const Role role = space.factors[space.in[i][d][0]].role;
-      if (role == Role::inside && !layouts[i].dims[d].empty()) return true;
+      if (is_inside(role) && !layouts[i].dims[d].empty()) return true;
     }
   }
   return false;
@@ -140,7 +140,7 @@ bool LayoutChooser::splits_inside(const OpCall& call, const std::vector<TensorLa
 std::optional<LayoutChooser::ConsumerLayout> LayoutChooser::read_by(const Frame& frame,
                                                                     const Node& node, int value,
                                                                     const TensorLayout& at) {
-  if (node.op == &kLoop || node.loop != frame.loop || node.op->by_slices) return std::nullopt;
+  if (node.op == &kLoop || node.loop != frame.loop || may_be_sharded(*node.op)) return std::nullopt;
   if (node.op->body && !rule_layouts_.depends_on_names()) return std::nullopt;
   const CallTypes types = call_types(frame.graph, node);
   const OpCall call{*node.op, types.in, types.out, node.attrs};

@@ -61,7 +61,7 @@ class Partitioner {
         layouts_(rule_layouts, options, build_),
         emit_(graph, build_, layouts_),
         loops_(rule_layouts, emit_, layouts_, [this](Frame& frame) { walk(frame); }),
-        composites_(rule_layouts, kernels, options.row_bounds, options.row_parts, emit_, layouts_,
+        composites_(rule_layouts, kernels, options.variant, emit_, layouts_,
                     [this](Frame& frame) { walk(frame); }) {}
 
   void run(const FunctionSpec& spec) {

@@ -8,15 +8,15 @@
 
 #include "lower/flow/flow.h"
 #include "lower/layout/rule_layouts.h"
+#include "lower/partition/program_variant.h"
 
 namespace tessera {
 
 struct PartitionOptions {
   bool init = true;  ///< begin with the function "init", if the graph has stored tensors
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
-  double row_bounds = 0;                                          ///< see LowerOptions
   bool reads_counts = true;                                       ///< see LowerOptions
-  int row_parts = 1;                                              ///< see LowerOptions
+  ProgramVariant variant = {};
 };
 
 /// Partitions the functions of a graph. A composite stays one op if `kernels` has it and the dims

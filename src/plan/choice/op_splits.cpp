@@ -53,7 +53,7 @@ std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call, size_t& al
         if (operands[i][d].empty()) continue;
         const auto f = static_cast<size_t>(operands[i][d][0]);
         const std::string& name = types[i].shape[static_cast<int>(d)].name;
-        if (space.factors[f].role == Role::whole && !call.op.by_slices) continue;
+        if (space.factors[f].role == Role::whole && !call.op.sharded_body) continue;
         if (std::find(of_factor[f].begin(), of_factor[f].end(), name) == of_factor[f].end())
           of_factor[f].push_back(name);
       }
@@ -69,14 +69,14 @@ std::vector<OpSplits::Names> OpSplits::splittable(const OpCall& call, size_t& al
   };
   for (const Names& names : of_factor) add(names);
   alone = all.size();
-  if (!call.op.by_slices) return all;
+  if (!may_be_sharded(call.op)) return all;
   for (size_t f = 0; f < space.factors.size(); ++f) {  // blockwise: a dim of each of two operands
-    if (space.factors[f].role != Role::inside) continue;
+    if (!is_inside(space.factors[f].role)) continue;
     for (size_t g = 0; g < space.factors.size(); ++g) {
       if (g == f || of_factor[f].empty() || of_factor[g].empty()) continue;
       const bool meets =
           call.in[0].shape.has(of_factor[g][0]) && !call.in[0].shape.has(of_factor[f][0]);
-      if (!meets || body_by_slices(call, of_factor[f][0], of_factor[g][0], 2).out.empty()) continue;
+      if (!meets || !can_be_sharded(call, of_factor[f][0], of_factor[g][0], 2)) continue;
       Names both = of_factor[f];
       both.insert(both.end(), of_factor[g].begin(), of_factor[g].end());
       add(std::move(both));

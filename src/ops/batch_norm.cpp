@@ -8,13 +8,10 @@
 //     dx = r scale (g - mean(g) - c r^2 mean(g c)).
 // So ranks exchange the two sums of backward together. Step by step the gradient of the mean would
 // also need the sum of c, which is 0, after those two.
-#include "nn/batch_norm.h"
+#include "ops/infer.h"
+#include "ops/precision.h"
 
-#include "base/fail.h"
-#include "nn/stored.h"
-#include "tessera/op.h"
-
-namespace tessera::nn {
+namespace tessera {
 
 namespace {
 
@@ -27,6 +24,15 @@ std::vector<std::string> normalized_axes(const Attrs& attrs) {
 std::vector<ValueType> infer_batch_norm(const OpCall& call) {
   const ValueType &x = call.in[0], &scale = call.in[1];
   TESSERA_REQUIRE(is_floating(x.dtype), "x is {}; it must be floating", to_string(x.dtype));
+  require_dims(x.shape, normalized_axes(call.attrs), "normalized");
+  const Shape rest = x.shape.without(normalized_axes(call.attrs));
+  for (const Shape& own : {scale.shape, call.in[2].shape}) {
+    TESSERA_REQUIRE(own.rank() == rest.rank() && rest.without(own.names()).rank() == 0,
+                    "scale {} and bias {} of x {}; they have its dims but those normalized, {}",
+                    scale.shape.to_string(), call.in[2].shape.to_string(), x.shape.to_string(),
+                    rest.to_string());
+  }
+  require_same_sizes(call);
   return {x, scale, scale};
 }
 
@@ -38,9 +44,9 @@ Tensor moments_of_samples(Tensor x, const std::vector<std::string>& axes) {
   Tensor mean = x, variance;
   if (!places.empty()) {
     mean = reduce_mean(x, places);
-    variance = read_as(reduce_mean(square(x - mean), places), DType::float64);
+    variance = narrow(reduce_mean(square(x - mean), places), DType::float64);
   }
-  mean = read_as(mean, DType::float64);
+  mean = narrow(mean, DType::float64);
   const Tensor of_squares = variance.empty() ? square(mean) : square(mean) + variance,
                is_mean = equal(iota(x.graph(), Dim(moments_dim(axes), 2)), 0);
   return where(is_mean, mean, of_squares).uniquely_named("moments");
@@ -50,10 +56,10 @@ Tensors batch_norm_body(const Tensors& in, const Attrs& attrs) {
   const std::vector<std::string> axes = normalized_axes(attrs);
   const DType dtype = in[1].dtype();
   const Tensors moments = unstack(reduce_mean(in[3], axes[0]), moments_dim(axes));
-  const Tensor x = read_as(in[0], dtype), mean = read_as(moments[0], dtype),
-               variance = read_as(relu(moments[1] - square(moments[0])), dtype),
+  const Tensor x = narrow(in[0], dtype), mean = narrow(moments[0], dtype),
+               variance = narrow(relu(moments[1] - square(moments[0])), dtype),
                factor = rsqrt(variance + attrs.get<double>("eps")) * in[1];
-  return {read_as((x - mean) * factor + in[2], in[0].dtype()), mean, variance};
+  return {narrow((x - mean) * factor + in[2], in[0].dtype()), mean, variance};
 }
 
 /// How many elements of x a statistic is of.
@@ -75,28 +81,30 @@ Tensors batch_norm_gradient(const GradCall& c) {
   TESSERA_CHECK(c.grads[1].empty() && c.grads[2].empty(),
                 "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
-  const Tensor x = read_as(c.in[0], c.in[1].dtype()), g = read_as(c.grads[0], c.in[1].dtype()),
+  const Tensor x = narrow(c.in[0], c.in[1].dtype()), g = narrow(c.grads[0], c.in[1].dtype()),
                centered = x - c.out[1], both = g * centered,
                r = rsqrt(c.out[2] + c.attrs.get<double>("eps"));
   const Tensor sum = reduce_sum(g, axes), sum_both = reduce_sum(both, axes), factor = r * c.in[1],
                share = factor / elements_of(x, axes);
   const Tensor dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
-  return {read_as(dx, c.in[0].dtype()), sum_both * r, sum, Tensor()};
+  return {narrow(dx, c.in[0].dtype()), sum_both * r, sum, Tensor()};
 }
-
-constinit const Op kBatchNorm = {.name = "batch_norm",
-                                 .infer = infer_batch_norm,
-                                 .gradient = batch_norm_gradient,
-                                 .body = batch_norm_body};
 
 }  // namespace
 
+extern const Op kBatchNorm = {.name = "batch_norm",
+                              .infer = infer_batch_norm,
+                              .gradient = batch_norm_gradient,
+                              .body = batch_norm_body};
+
 BatchNormed batch_normed(Tensor x, Tensor scale, Tensor bias, const Axes& axes, double eps,
                          Loc at) {
-  const Tensor moments = moments_of_samples(read_as(x, scale.dtype(), at), axes.names());
-  const Tensors out = x.graph().add(kBatchNorm, {x, scale, bias, moments},
-                                    {{"axes", axes.names()}, {"eps", eps}}, at);
-  return {out[0], out[1], out[2]};
+  return on_behalf_of("batch_norm", at, [&]() -> BatchNormed {
+    const Tensor moments = moments_of_samples(narrow(x, scale.dtype()), axes.names());
+    const Tensors out = x.graph().add(kBatchNorm, {x, scale, bias, moments},
+                                      {{"axes", axes.names()}, {"eps", eps}}, at);
+    return {out[0], out[1], out[2]};
+  });
 }
 
-}  // namespace tessera::nn
+}  // namespace tessera

@@ -1,4 +1,4 @@
-// Experts whose rows travel in parts of a rank's tokens: one part while another is multiplied.
+// Dispatch of rows in chunks of a rank's tokens: one is sent while another is multiplied.
 #include <fmt/format.h>
 
 #include <map>
