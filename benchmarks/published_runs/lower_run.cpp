@@ -294,7 +294,7 @@ bool is_attention(KernelKind kind) {
 /// as much work on all of them.
 void balance_attention(Function& function) {
   for (Step& step : function.steps) {
-    if (is_attention(step.kernel)) step.attrs.set("visible", 0.5);
+    if (is_attention(step.kernel)) step.as<AttentionSpec>().visible = 0.5;
   }
 }
 

@@ -18,7 +18,8 @@ std::string quoted(const std::string& text) {
 
 std::string name_text(const std::string& name) {
   const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 || std::string("_./-*+'").find(static_cast<char>(c)) != std::string::npos;
+    return std::isalnum(c) != 0 ||
+           std::string("_./-*+'").find(static_cast<char>(c)) != std::string::npos;
   };
   return !name.empty() && std::all_of(name.begin(), name.end(), is_plain) ? name : quoted(name);
 }

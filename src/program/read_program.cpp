@@ -178,7 +178,7 @@ struct FieldReader {
     text.expect("]");
   }
   template <class E>
-    requires std::is_enum_v<E>
+  requires std::is_enum_v<E>
   static void read(Line& text, E& v) {
     const std::string name = text.word(",]");
     const auto names = names_of(E{});
@@ -291,7 +291,8 @@ class Reader {
     if (begin != text.size() || !lines_.back().starts_with("hash "))
       line(lines_.size()).refuse("the text ends without its hash: a part is missing");
     const size_t last = text.rfind("hash ");
-    const std::string found = fmt::format("{:016x}", hash_of(std::string_view(text).substr(0, last)));
+    const std::string found =
+        fmt::format("{:016x}", hash_of(std::string_view(text).substr(0, last)));
     if (lines_.back().substr(5) != found)
       line(lines_.size() - 1).refuse("the hash of the lines above is {}: they were edited", found);
     lines_.pop_back();
@@ -350,15 +351,16 @@ class Reader {
     b.name = l.name(" ~");
     if (l.accept("~")) l.integer();
     l.expect(" ");
-    b.arena = find_named<ArenaKind, static_cast<size_t>(ArenaKind::offloaded) + 1>(
-        l, l.word(" "), "memory");
+    b.arena = find_named<ArenaKind, static_cast<size_t>(ArenaKind::offloaded) + 1>(l, l.word(" "),
+                                                                                   "memory");
     l.expect(" ");
     b.offset = l.integer();
     l.expect("+");
     b.bytes = l.integer();
     b.alternates = l.accept(" twice");
     program_.buffers.push_back(b);
-    const std::string name = BufferNames(program_.buffers).of(static_cast<int>(program_.buffers.size()) - 1);
+    const std::string name =
+        BufferNames(program_.buffers).of(static_cast<int>(program_.buffers.size()) - 1);
     buffers_[name] = static_cast<int>(program_.buffers.size()) - 1;
   }
   void read_port(Line& l) {
@@ -537,14 +539,18 @@ class Reader {
     if (l.accept(" sends ")) p.send_id = static_cast<int>(l.integer());
     if (l.accept(" awaits ")) p.recv_id = static_cast<int>(l.integer());
     l.expect(" [");
-    const size_t columns = axis < 0 ? 1 : static_cast<size_t>(program_.axis_sizes[static_cast<size_t>(axis)]);
+    const size_t columns =
+        axis < 0 ? 1 : static_cast<size_t>(program_.axis_sizes[static_cast<size_t>(axis)]);
     std::vector<int64_t> table(static_cast<size_t>(p.ticks) * columns, -1);
     for (size_t stage = 0; stage < columns; ++stage) {
       if (stage > 0) l.expect("; ");
       while (!l.is_at(";") && !l.is_at("]")) {
-        read_run(l, [&](int tick) -> int64_t& {
-          return table[static_cast<size_t>(tick) * columns + stage];
-        }, static_cast<size_t>(p.ticks));
+        read_run(
+            l,
+            [&](int tick) -> int64_t& {
+              return table[static_cast<size_t>(tick) * columns + stage];
+            },
+            static_cast<size_t>(p.ticks));
         l.accept(" ");
       }
     }

@@ -56,7 +56,9 @@ struct AttrWriter {
   std::string operator()(const std::string& v) const { return quoted(v); }
   template <class T>
   std::string operator()(const std::vector<T>& v) const {
-    constexpr char kLetter = std::is_same_v<T, int64_t> ? 'i' : std::is_same_v<T, double> ? 'd' : 's';
+    constexpr char kLetter = std::is_same_v<T, int64_t>  ? 'i'
+                             : std::is_same_v<T, double> ? 'd'
+                                                         : 's';
     std::string text;
     for (const T& item : v) text += (text.empty() ? "" : ",") + (*this)(item);
     return fmt::format("[{}]{}", text, v.empty() ? std::string(1, kLetter) : "");
@@ -72,9 +74,9 @@ class ProgramWriter {
     text_ = "program 2\nmesh";
     for (size_t i = 0; i < program_.axis_names.size(); ++i)
       text_ += fmt::format(" {}:{}", program_.axis_names[i], program_.axis_sizes[i]);
-    text_ += fmt::format("\narenas persistent={} transient={} offloaded={}\n",
-                         program_.persistent_bytes, program_.transient_bytes,
-                         program_.offloaded_bytes);
+    text_ +=
+        fmt::format("\narenas persistent={} transient={} offloaded={}\n", program_.persistent_bytes,
+                    program_.transient_bytes, program_.offloaded_bytes);
     for (const std::string& name : program_.scalars)
       text_ += fmt::format("scalar {}\n", name_text(name));
     for (size_t b = 0; b < program_.buffers.size(); ++b) {

@@ -7,6 +7,7 @@
 #include "compile/kernel_info.h"
 #include "kernels/cpu/takes_epilogue.h"
 #include "lower/lower.h"
+#include "program/text.h"
 #include "runtime/executor.h"
 #include "session/slices.h"
 
@@ -69,9 +70,28 @@ void require_zero_padding(const Program& program, const Port& port, const Execut
 
 }  // namespace
 
+static void give_functions(const std::vector<Function>& from, std::vector<Function>& to) {
+  for (size_t f = 0; f < from.size(); ++f) {
+    for (size_t s = 0; s < from[f].steps.size(); ++s) {
+      to[f].steps[s].host.function = from[f].steps[s].host.function;
+      give_functions(from[f].steps[s].body, to[f].steps[s].body);
+    }
+  }
+}
+
+Program read_back(const Program& program) {
+  const std::string text = write_program(program);
+  Program read = read_program(text);
+  TESSERA_CHECK(write_program(read) == text, "a Program is another one when it is read:\n{}\n{}",
+                text, write_program(read));
+  TESSERA_CHECK(to_string(read) == to_string(program), "what ranks compare depends on notes");
+  give_functions(program.functions, read.functions);
+  return read;
+}
+
 std::vector<Wholes> run_program(const Program& original, Cluster& cluster,
                                 const std::string& function, const std::vector<Wholes>& rounds) {
-  Program program = original;
+  Program program = read_back(original);
   const Port poison = all_transient(program);
   const Function& f = program.functions[program.function(function)];
   std::vector<int64_t> scalars(program.scalars.size(), 0);

@@ -17,9 +17,13 @@ using Wholes = std::map<std::string, Whole>;
 Program lower_for_cpu(const Graph& graph, const std::string& mesh, const std::string& layout,
                       const std::vector<FunctionSpec>& functions);
 
-/// Runs `function` once for each round, with the inputs and stored tensors of the round (others are
-/// zero) and the memory poisoned again, and returns its outputs and all stored tensors. Throws what
-/// a rank throws.
+/// The Program, written and read: the text must be the same again. Functions of user-defined ops,
+/// which a text cannot have, are those of `program`.
+Program read_back(const Program& program);
+
+/// Reads the Program back and runs `function` once for each round, with the inputs and stored
+/// tensors of the round (others are zero) and the memory poisoned again, and returns its outputs
+/// and all stored tensors. Throws what a rank throws.
 std::vector<Wholes> run_program(const Program& program, Cluster& cluster,
                                 const std::string& function, const std::vector<Wholes>& rounds);
 inline Wholes run_program(const Program& program, Cluster& cluster, const std::string& function,
