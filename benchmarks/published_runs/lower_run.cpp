@@ -556,7 +556,7 @@ Lowered price(const Run& run, const Framework& framework, const Machine& given, 
     return time;
   };
   for (const Function& f : program.functions) {
-    if (f.name == "init") continue;
+    if (f.kind == FunctionKind::init) continue;
     (f.name == "forward" ? result.forward : result.both) = priced(f);
     (f.name == "forward" ? result.launches_forward : result.launches_both) = launches;
     const bool by_op = recompute.kind == Recompute::Kind::per_op;

@@ -95,6 +95,7 @@ struct KernelReport {
 
 struct FunctionReport {
   std::string name;
+  bool is_init = false;   ///< gives stored tensors their first values
   int64_t flops = 0;  ///< per rank
   int64_t bytes = 0;  ///< sent by each rank
   int steps = 0;

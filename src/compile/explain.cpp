@@ -66,6 +66,7 @@ void report_steps(const Program& program, const Function& f, int64_t times,
 FunctionReport report_function(const Program& program, const Function& f) {
   FunctionReport report;
   report.name = f.name;
+  report.is_init = f.kind == FunctionKind::init;
   report_steps(program, f, 1, report);
   for (const StageCount& c : count_stages(program, f))
     report.pipelines.push_back({program.axis_names[static_cast<size_t>(c.axis)], c.stages,

@@ -115,7 +115,7 @@ void add_to(KernelReport& sum, const KernelReport& k) {
 std::string kernel_table(const Explanation& e) {
   std::string text;
   for (const FunctionReport& f : e.functions) {
-    if (f.kernels.empty() || f.name == "init") continue;
+    if (f.kernels.empty() || f.is_init) continue;
     KernelReport sum, others;
     for (const KernelReport& k : f.kernels) add_to(sum, k);
     text += fmt::format(

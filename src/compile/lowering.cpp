@@ -29,7 +29,7 @@ std::function<double(const Program&)> seconds_of(const Machine& machine, const M
   return [costs](const Program& program) {
     double seconds = 0;
     for (const Function& f : program.functions)
-      seconds += f.name == "init" ? 0 : total_time(f, *costs).seconds;
+      seconds += f.kind == FunctionKind::init ? 0 : total_time(f, *costs).seconds;
     return seconds;
   };
 }

@@ -226,7 +226,7 @@ PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
   p.build = build;
   const Costs costs(machine_, mesh);
   for (const Function& f : program.functions) {
-    if (f.name == "init") continue;
+    if (f.kind == FunctionKind::init) continue;
     add_function(program, f, costs, p);
     add_transfers(program, f, 1, p.transfers);
   }

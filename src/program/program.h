@@ -182,7 +182,6 @@ struct Step {
   CollectiveKind collective = CollectiveKind::exchange;
   std::vector<View> in, out;
   StepSpec spec = {};
-  Attrs attrs;
   std::vector<IntExpr> exprs;
   PointwiseProgram pointwise;
   HostStep host;
@@ -234,6 +233,10 @@ struct Port {
   std::vector<std::vector<int>> axes;  ///< per dim: mesh axes, major to minor
 };
 
+/// user: one that the model asked for. init: gives stored tensors their first values. body: of a
+/// loop.
+enum class FunctionKind : uint8_t { user, init, body };
+
 struct Function {
   std::string name;
   std::vector<Step> steps;
@@ -247,6 +250,7 @@ struct Function {
   /// next iteration.
   bool overlaps = false;
   int early = 0, late = 0;
+  FunctionKind kind = FunctionKind::user;
 };
 
 /// All functions and loop bodies. A body comes before the function that contains it.
@@ -271,7 +275,8 @@ struct Program {
   int function(const std::string& name) const;
 };
 
-/// The whole Program as text, one line per step. Golden tests, diffs and the hash use it.
+/// The Program as text, one line per step: what ranks agree on. Diffs and the hash use it; see
+/// program/text.h.
 std::string to_string(const Program& program);
 std::string to_string(const Program& program, const Step& step);
 /// 64-bit FNV-1a of to_string(program). Runs are refused unless it is equal on all ranks.

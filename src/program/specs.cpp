@@ -13,7 +13,7 @@ std::string text_of(int64_t value) { return fmt::format("{}", value); }
 std::string text_of(bool value) { return value ? "1" : "0"; }
 std::string text_of(double value) { return fmt::format("{:.17g}", value); }
 std::string text_of(const ReslicingSpec::Interval& i) {
-  return fmt::format("[{}, {}, {}, {}]", i.dim, i.size, i.extent, text_of(i.wraps));
+  return fmt::format("[{},{},{},{}]", i.dim, i.size, i.extent, text_of(i.wraps));
 }
 template <class E>
 requires std::is_enum_v<E> std::string text_of(E value) {
@@ -23,11 +23,11 @@ std::string text_of(int axis) { return text_of(int64_t{axis}); }
 template <class T>
 std::string text_of(const std::vector<T>& list) {
   std::string text;
-  for (const T& item : list) text += (text.empty() ? "" : ", ") + text_of(item);
+  for (const T& item : list) text += (text.empty() ? "" : ",") + text_of(item);
   return "[" + text + "]";
 }
 
-struct Writer {
+struct FieldWriter {
   std::string text = {};
 
   template <class T>
@@ -43,7 +43,7 @@ struct Writer {
 }  // namespace
 
 std::string to_string(const StepSpec& spec) {
-  Writer writer;
+  FieldWriter writer;
   std::visit(
       [&](const auto& s) {
         if constexpr (!std::is_same_v<std::decay_t<decltype(s)>, std::monostate>)

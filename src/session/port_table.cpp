@@ -99,7 +99,7 @@ int PortTable::readable(const std::string& name, int last) const {
   const std::vector<int>& now = last < 0 ? readable_.back() : readable_[last];
   auto is_called = [&](int p) { return program_.ports[p].name == name; };
   if (std::none_of(now.begin(), now.end(), is_called)) {
-    const bool none = last < 0 || program_.functions[last].name == "init";
+    const bool none = last < 0 || program_.functions[last].kind == FunctionKind::init;
     for (const Function& f : program_.functions) {
       if (std::none_of(f.outputs.begin(), f.outputs.end(), is_called)) continue;
       const std::string ran =

@@ -70,7 +70,7 @@ std::string differences(const Wholes& x, const Wholes& y) {
 /// The executor's contract: before first_update nothing is stored.
 bool stores_at_the_end(const Program& program) {
   for (const Function& f : program.functions) {
-    if (f.name == "init") continue;
+    if (f.kind == FunctionKind::init) continue;
     for (int s = 0; s < f.first_update; ++s) {
       for (const View& v : f.steps[s].out) {
         if (program.buffers[v.buffer].arena == ArenaKind::persistent) return false;

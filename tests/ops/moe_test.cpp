@@ -132,7 +132,7 @@ std::map<std::string, int> collectives(const MoeOptions& moe, const std::string&
   if (!backward) options.functions = {{"forward", {layer.loss}, false}};
   std::map<std::string, int> count;
   for (const FunctionReport& f : explain(layer.graph, options).functions) {
-    if (f.name == "init") continue;
+    if (f.kind == FunctionKind::init) continue;
     for (const CollectiveReport& c : f.collectives) {
       const bool of_parameter =
           c.kind == "all_gather" && (c.tensor == "moe.router.w" || c.bytes < 64);

@@ -37,7 +37,9 @@ class Localizer {
   int ranks_of(int axis) { return build_.program().axis_sizes[axis]; }
 
   void add_function(const FlowFunction& f) {
-    Function function{f.name, {}, {}, {}, f.name != "init" && !f.updates.empty(), 0};
+    const bool is_init = f.name == "init";
+    Function function{f.name, {}, {}, {}, !is_init && !f.updates.empty(), 0};
+    if (is_init) function.kind = FunctionKind::init;
     build_.set_function(&function);
     add_nodes(f.nodes);
     for (const auto& [name, id] : f.outputs) {

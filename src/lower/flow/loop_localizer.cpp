@@ -146,6 +146,7 @@ void LoopLocalizer::find_direct_sums(const FlowNode& node) {
 Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   Function body{loop.name, {}, {}, {}, true, 0};
+  body.kind = FunctionKind::body;
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Function* outside = build_.set_function(&body);
   const std::map<int, View> places = build_.places();
@@ -360,6 +361,7 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
                       tick_of(loop), stages,
                       std::make_shared<const std::vector<int64_t>>(std::move(table))};
   Function tick{loop.name + ".tick", {}, {}, {}, true, 0};
+  tick.kind = FunctionKind::body;
   Function* outside = build_.set_function(&tick);
   for (size_t i = 0; i < loop.carries.size(); ++i) {
     const FlowNode& move = loop.to_next[i];
@@ -389,6 +391,7 @@ void LoopLocalizer::add_pipeline(const FlowNode& node) {
   }
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Function tick{loop.name + ".tick", {}, {}, {}, true, 0};
+  tick.kind = FunctionKind::body;
   Function* outside = build_.set_function(&tick);
   for (const FlowNode& share : loop.body) add_share(share, loop);
   add_ticks(node, tick, loop.iterations, buffers, outside);
@@ -502,6 +505,7 @@ void LoopLocalizer::enter(const FlowLoop& layers, const FlowLoop::Carry& carry,
                           const Origin& origin) {
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Function body{layers.name + ".entry", {}, {}, {}, true, 0};
+  body.kind = FunctionKind::body;
   Function* outside = build_.set_function(&body);
   build_.add_copy(build_.view(carry.init), build_.view(carry.value), origin);
   build_.set_function(outside);

@@ -299,7 +299,7 @@ void fuse_pointwise(Program& program, int64_t longest_row) {
     store_in_place(program, *f);
   }
   for (Function& f : program.functions) {
-    if (f.name == "init") initialize_in_place(program, f);
+    if (f.kind == FunctionKind::init) initialize_in_place(program, f);
   }
   drop_unused_buffers(program);
 }

@@ -1,0 +1,29 @@
+// Names in the text of a Program.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "program/program.h"
+
+namespace tessera {
+
+/// In quotes, with \" \\ and \n.
+std::string quoted(const std::string& text);
+/// The name as it is, or quoted if it has other characters than letters, digits and _ . / - * + '.
+std::string name_text(const std::string& name);
+
+/// A text for each buffer: its name, with "~2" for the second buffer of a name.
+class BufferNames {
+ public:
+  explicit BufferNames(const std::vector<Buffer>& buffers);
+  std::string of(int buffer) const {
+    return buffer < 0 ? "?" : texts_[static_cast<size_t>(buffer)];
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+}  // namespace tessera

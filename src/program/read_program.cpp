@@ -1,0 +1,721 @@
+// A line is read from left to right; lists of "key=value" are collected first and then given to the
+// fields of what they describe. Bodies belong to the step above them, by indentation.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+#include <optional>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "program/buffer_names.h"
+#include "program/spec_names.h"
+#include "program/text.h"
+
+namespace tessera {
+
+namespace {
+
+/// One line, or a part of it. Every function that reads fails with the line's number.
+class Line {
+ public:
+  Line(std::string_view text, int number) : text_(text), number_(number) {}
+
+  template <class... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
+    fail(ErrorKind::io, "line {} of a Program: {}", number_,
+         fmt::format(what, std::forward<Args>(args)...));
+  }
+  bool at_end() const { return at_ == text_.size(); }
+  bool accept(std::string_view token) {
+    if (!is_at(token)) return false;
+    at_ += token.size();
+    return true;
+  }
+  bool is_at(std::string_view token) const { return text_.substr(at_, token.size()) == token; }
+  void expect(std::string_view token) {
+    if (!accept(token)) refuse("'{}' is expected at '{}'", token, rest());
+  }
+  std::string_view rest() const { return text_.substr(at_, 40); }
+  int number() const { return number_; }
+
+  template <class T>
+  T value() {
+    T result{};
+    const char* const begin = text_.data() + at_;
+    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), result);
+    if (error != std::errc{}) refuse("a number is expected at '{}'", rest());
+    at_ += static_cast<size_t>(end - begin);
+    return result;
+  }
+  int64_t integer() { return value<int64_t>(); }
+  /// An index below `end`.
+  int index(size_t end, const char* what) {
+    const auto i = value<int64_t>();
+    if (i < 0 || i >= static_cast<int64_t>(end)) refuse("{} {} of {}", what, i, end);
+    return static_cast<int>(i);
+  }
+  /// Up to one of the characters, or to the end.
+  std::string word(std::string_view ends) {
+    const size_t begin = at_;
+    at_ = std::min(text_.find_first_of(ends, at_), text_.size());
+    return std::string(text_.substr(begin, at_ - begin));
+  }
+  /// A quoted text, or a word.
+  std::string name(std::string_view ends) {
+    if (!accept("\"")) {
+      std::string plain = word(ends);
+      if (plain.empty()) refuse("a name is expected at '{}'", rest());
+      return plain;
+    }
+    std::string result;
+    while (!accept("\"")) {
+      if (at_end()) refuse("a quoted name does not end");
+      const bool escaped = accept("\\");
+      if (at_end()) refuse("a quoted name does not end");
+      result += escaped && text_[at_] == 'n' ? '\n' : text_[at_];
+      ++at_;
+    }
+    return result;
+  }
+  /// "[a,b]"
+  template <class Read>
+  void list(const Read& read) {
+    expect("[");
+    if (accept("]")) return;
+    do read();
+    while (accept(","));
+    expect("]");
+  }
+
+ private:
+  std::string_view text_;
+  int number_;
+  size_t at_ = 0;
+};
+
+// ------------------------------------------------------------------------------------- expressions
+
+IntExpr read_expr(Line& line) {
+  IntExpr e;
+  if (line.accept("[")) {
+    std::vector<int64_t> table;
+    do table.push_back(line.integer());
+    while (line.accept(" "));
+    line.expect("][");
+    e = read_expr(line);
+    line.expect("]");
+    e.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
+    return e;
+  }
+  if (line.accept("clamp(")) {
+    e = read_expr(line);
+    line.expect(",");
+    e.lo = line.integer();
+    line.expect(",");
+    e.hi = line.integer();
+    line.expect(")");
+    return e;
+  }
+  if (line.accept("(")) {
+    e = read_expr(line);
+    line.expect(")");
+    int64_t& number = line.accept("/") ? e.divisor : (line.expect("%"), e.modulus);
+    number = line.integer();
+    if (number == 0) line.refuse("a division by 0");
+    return e;
+  }
+  e.constant = line.integer();
+  while (line.accept("+")) {
+    const int64_t factor = line.integer();
+    if (line.accept("*c")) {
+      e.axis_terms.emplace_back(static_cast<int>(line.integer()), factor);
+    } else {
+      line.expect("*s");
+      e.scalar = static_cast<int>(line.integer());
+      e.scalar_factor = factor;
+    }
+  }
+  return e;
+}
+
+// ------------------------------------------------------------------------------------------- specs
+
+/// "key=value" by key; each is taken once.
+using Values = std::map<std::string, std::string>;
+
+struct FieldReader {
+  Values& values;
+  const Line& line;
+
+  template <class T>
+  void operator()(const char* name, T& member) {
+    const auto found = values.find(name);
+    if (found == values.end()) line.refuse("'{}' is missing", name);
+    Line text(found->second, line.number());
+    read(text, member);
+    if (!text.at_end()) text.refuse("'{}' is too much in '{}'", text.rest(), name);
+    values.erase(found);
+  }
+  template <class T>
+  void operator()(const char* name, T& member, const std::type_identity_t<T>& absent) {
+    member = absent;
+    if (values.contains(name)) (*this)(name, member);
+  }
+
+ private:
+  static void read(Line& text, int64_t& v) { v = text.integer(); }
+  static void read(Line& text, int& v) { v = static_cast<int>(text.integer()); }
+  static void read(Line& text, double& v) { v = text.value<double>(); }
+  static void read(Line& text, bool& v) { v = text.index(2, "flag") == 1; }
+  static void read(Line& text, ReslicingSpec::Interval& v) {
+    text.expect("[");
+    for (int64_t* n : {&v.dim, &v.size, &v.extent}) {
+      *n = text.integer();
+      text.expect(",");
+    }
+    read(text, v.wraps);
+    text.expect("]");
+  }
+  template <class E>
+    requires std::is_enum_v<E>
+  static void read(Line& text, E& v) {
+    const std::string name = text.word(",]");
+    const auto names = names_of(E{});
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (name == names[i]) {
+        v = static_cast<E>(i);
+        return;
+      }
+    }
+    text.refuse("'{}' is none of {}", name, fmt::join(names, ", "));
+  }
+  template <class T>
+  static void read(Line& text, std::vector<T>& v) {
+    v.clear();
+    text.list([&] { read(text, v.emplace_back()); });
+  }
+};
+
+/// An empty spec of the type that the step has.
+StepSpec empty_spec(const Step& step, const Values& values) {
+  if (step.kind == StepKind::collective) {
+    switch (step.collective) {
+      case CollectiveKind::all_reduce:
+        return AllReduceSpec{};
+      case CollectiveKind::all_gather:
+      case CollectiveKind::reduce_scatter:
+        return BlocksSpec{};
+      case CollectiveKind::all_to_all:
+        return AllToAllSpec{};
+      case CollectiveKind::exchange:
+        if (values.contains("to_extents")) return RenumberingSpec{};
+        return ReslicingSpec{};
+      default:
+        return {};
+    }
+  }
+  switch (step.kernel) {
+    case KernelKind::contract:
+      return ContractSpec{};
+    case KernelKind::pointwise:
+      if (values.contains("tensors")) return TensorGroup{};
+      if (values.contains("column_sums")) return ColumnSums{};
+      return {};
+    case KernelKind::fill:
+      return FillSpec{};
+    case KernelKind::gather:
+    case KernelKind::scatter_add:
+      return IndexedSpec{};
+    case KernelKind::grouped_dot:
+    case KernelKind::grouped_outer:
+      return GroupedSpec{};
+    case KernelKind::cumsum:
+      return CumsumSpec{};
+    case KernelKind::arg_reduce:
+    case KernelKind::top_k:
+      return ArgReduceSpec{};
+    case KernelKind::window:
+    case KernelKind::fold:
+      return WindowSpec{};
+    case KernelKind::conv:
+      return ConvSpec{};
+    case KernelKind::attention:
+    case KernelKind::attention_grad:
+    case KernelKind::attention_part:
+      return AttentionSpec{};
+    default:
+      return {};
+  }
+}
+
+// ----------------------------------------------------------------------------------------- Program
+
+std::optional<Code> find_code(std::string_view name) {
+  for (size_t i = 0; i < std::size(kInstructions); ++i) {
+    if (name == kInstructions[i].name) return static_cast<Code>(i);
+  }
+  return {};
+}
+
+template <class E, size_t kCount>
+E find_named(Line& line, const std::string& name, const char* what) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (name == to_string(static_cast<E>(i))) return static_cast<E>(i);
+  }
+  line.refuse("'{}' is no {}", name, what);
+}
+DType read_dtype(Line& line) {
+  const std::string name = line.word("[=");
+  try {
+    return parse_dtype(name.c_str());
+  } catch (const Error&) {
+    line.refuse("'{}' is no dtype", name);
+  }
+}
+Combiner read_combiner(Line& line, std::string_view ends) {
+  return find_named<Combiner, static_cast<size_t>(Combiner::all) + 1>(line, line.word(ends),
+                                                                      "combiner");
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& text) {
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      lines_.emplace_back(std::string_view(text).substr(begin, end - begin));
+    if (lines_.empty() || !lines_[0].starts_with("program "))
+      line(0).refuse("it begins with no 'program'");
+    if (lines_[0] != "program 2")
+      line(0).refuse("'{}' is of another version; this one reads 'program 2'", lines_[0]);
+    if (begin != text.size() || !lines_.back().starts_with("hash "))
+      line(lines_.size()).refuse("the text ends without its hash: a part is missing");
+    const size_t last = text.rfind("hash ");
+    const std::string found = fmt::format("{:016x}", hash_of(std::string_view(text).substr(0, last)));
+    if (lines_.back().substr(5) != found)
+      line(lines_.size() - 1).refuse("the hash of the lines above is {}: they were edited", found);
+    lines_.pop_back();
+  }
+
+  Program program() {
+    for (at_ = 1; at_ < lines_.size();) {
+      Line l = line(at_);
+      if (l.accept("mesh")) {
+        read_mesh(l);
+      } else if (l.accept("arenas ")) {
+        read_arenas(l);
+      } else if (l.accept("scalar ")) {
+        program_.scalars.push_back(l.name(""));
+      } else if (l.accept("buffer ")) {
+        read_buffer(l);
+      } else if (l.accept("port ")) {
+        read_port(l);
+      } else if (l.accept("stored ")) {
+        program_.stored.push_back(l.index(program_.ports.size(), "port"));
+      } else {
+        program_.functions.push_back(function(0));
+        continue;
+      }
+      end_of(l);
+      ++at_;
+    }
+    return std::move(program_);
+  }
+
+ private:
+  Line line(size_t at) const {
+    return {at < lines_.size() ? lines_[at] : std::string_view(), static_cast<int>(at) + 1};
+  }
+  static void end_of(const Line& l) {
+    if (!l.at_end()) l.refuse("'{}' is too much", l.rest());
+  }
+
+  void read_mesh(Line& l) {
+    while (l.accept(" ")) {
+      program_.axis_names.push_back(l.word(":"));
+      l.expect(":");
+      program_.axis_sizes.push_back(static_cast<int>(l.integer()));
+    }
+  }
+  void read_arenas(Line& l) {
+    l.expect("persistent=");
+    program_.persistent_bytes = l.integer();
+    l.expect(" transient=");
+    program_.transient_bytes = l.integer();
+    l.expect(" offloaded=");
+    program_.offloaded_bytes = l.integer();
+  }
+  void read_buffer(Line& l) {
+    Buffer b;
+    b.name = l.name(" ~");
+    if (l.accept("~")) l.integer();
+    l.expect(" ");
+    b.arena = find_named<ArenaKind, static_cast<size_t>(ArenaKind::offloaded) + 1>(
+        l, l.word(" "), "memory");
+    l.expect(" ");
+    b.offset = l.integer();
+    l.expect("+");
+    b.bytes = l.integer();
+    b.alternates = l.accept(" twice");
+    program_.buffers.push_back(b);
+    const std::string name = BufferNames(program_.buffers).of(static_cast<int>(program_.buffers.size()) - 1);
+    buffers_[name] = static_cast<int>(program_.buffers.size()) - 1;
+  }
+  void read_port(Line& l) {
+    Port p;
+    p.name = l.name(" ");
+    l.expect(" ");
+    p.view = view(l);
+    while (l.accept(" ")) {
+      p.dims.push_back(l.name("="));
+      l.expect("=");
+      p.sizes.push_back(l.integer());
+      p.scalars.push_back(l.accept("<s") ? l.index(program_.scalars.size(), "scalar") : -1);
+      p.axes.emplace_back();
+      while (l.accept("@")) p.axes.back().push_back(axis(l, "@ "));
+    }
+    program_.ports.push_back(std::move(p));
+  }
+
+  int axis(Line& l, std::string_view ends) {
+    const std::string name = l.word(ends);
+    for (size_t a = 0; a < program_.axis_names.size(); ++a) {
+      if (program_.axis_names[a] == name) return static_cast<int>(a);
+    }
+    l.refuse("'{}' is no axis of the mesh", name);
+  }
+
+  int buffer(Line& l) {
+    if (l.accept("?")) return -1;
+    std::string text = name_text(l.name(":~ "));
+    if (l.accept("~")) text += fmt::format("~{}", l.integer());
+    const auto found = buffers_.find(text);
+    if (found == buffers_.end()) l.refuse("there is no buffer {}", text);
+    return found->second;
+  }
+  View view(Line& l) {
+    View v;
+    v.buffer = buffer(l);
+    l.expect(":");
+    v.dtype = read_dtype(l);
+    l.list([&] { v.sizes.push_back(l.integer()); });
+    l.expect("/");
+    l.list([&] { v.strides.push_back(l.integer()); });
+    if (v.sizes.size() != v.strides.size())
+      l.refuse("{} sizes and {} strides", v.sizes.size(), v.strides.size());
+    while (l.accept("+")) {
+      if (l.accept("{")) {
+        v.shift = read_expr(l);
+        l.expect("}");
+      } else {
+        v.offset = l.integer();
+      }
+    }
+    return v;
+  }
+  std::vector<View> views(Line& l, std::string_view end) {
+    std::vector<View> list;
+    if (l.accept(end)) return list;
+    do list.push_back(view(l));
+    while (l.accept(", "));
+    l.expect(end);
+    return list;
+  }
+
+  Function function(size_t indent) {
+    Line l = line(at_);
+    l.expect(std::string(indent, ' '));
+    Function f;
+    f.kind = l.accept("function ") ? FunctionKind::user
+             : l.accept("init ")   ? FunctionKind::init
+                                   : (l.expect("body "), FunctionKind::body);
+    f.name = l.name(" ");
+    const auto numbers = [&](const char* key, std::vector<int>& values, size_t end,
+                             const char* what) {
+      if (l.accept(key)) l.list([&] { values.push_back(l.index(end, what)); });
+    };
+    const auto number = [&](const char* key, int& value) {
+      if (l.accept(key)) value = static_cast<int>(l.integer());
+    };
+    numbers(" inputs=", f.inputs, program_.ports.size(), "port");
+    numbers(" outputs=", f.outputs, program_.ports.size(), "port");
+    f.updates = l.accept(" updates");
+    number(" first_update=", f.first_update);
+    numbers(" outer=", f.outer, program_.buffers.size(), "buffer");
+    f.overlaps = l.accept(" overlaps");
+    number(" early=", f.early);
+    number(" late=", f.late);
+    end_of(l);
+    const std::string inside(indent + 2, ' ');
+    for (++at_; at_ < lines_.size() && lines_[at_].starts_with(inside);) {
+      if (lines_[at_].substr(indent + 2).starts_with("  ")) {
+        if (f.steps.empty()) line(at_).refuse("a body without its loop");
+        f.steps.back().body.push_back(function(indent + 4));
+        continue;
+      }
+      Line text = line(at_);
+      text.expect(inside);
+      f.steps.push_back(step(text));
+      end_of(text);
+      ++at_;
+    }
+    return f;
+  }
+
+  Step step(Line& l) {
+    Step s;
+    if (l.accept("wait #")) {
+      s.kind = StepKind::wait;
+      s.number = static_cast<int>(l.integer());
+    } else {
+      s.out = views(l, " = ");
+      read_name(l, s);
+      l.expect("(");
+      s.in = views(l, ")");
+      if (l.accept(" {")) s.pointwise = pointwise(l, s);
+      read_values(l, s);
+    }
+    if (l.accept("  #")) read_notes(l, s);
+    return s;
+  }
+
+  void read_name(Line& l, Step& s) {
+    const std::string name = l.word(" (");
+    if (const auto collective = find_collective(name)) {
+      s.kind = StepKind::collective;
+      s.collective = *collective;
+      l.expect(" #");
+      s.number = static_cast<int>(l.integer());
+      l.expect(" over ");
+      do s.axes.push_back(axis(l, " ("));
+      while (l.accept(" ") && !at_combiner(l, s));
+      return;
+    }
+    s.kernel = find_kernel(name).value_or(KernelKind::none);
+    if (s.kernel == KernelKind::loop) return read_loop(l, s);
+    if (s.kernel == KernelKind::none) s.host.op = name;
+    if (s.kernel == KernelKind::host) read_host(l, s);
+    if (info_of(s.kernel).combines) {
+      l.expect(" ");
+      s.combiner = read_combiner(l, "(");
+    }
+  }
+  bool at_combiner(Line& l, Step& s) {
+    Line ahead = l;
+    const std::string name = ahead.word(" (");
+    if (!ahead.accept("(")) return false;
+    s.combiner = read_combiner(l, "(");
+    return true;
+  }
+
+  void read_loop(Line& l, Step& s) {
+    l.expect(" ");
+    s.loop.iterations = l.integer();
+    l.expect(" iterations, s");
+    s.loop.counter = l.index(program_.scalars.size(), "scalar");
+    s.loop.reverse = l.accept(" down") || (l.expect(" up"), false);
+    while (l.accept(" while ")) s.loop.condition.push_back(view(l));
+    if (l.accept(" from ")) {
+      s.loop.first = read_expr(l);
+      l.expect(" below ");
+      s.loop.end = l.integer();
+    }
+    if (l.accept(" of stages along ")) s.loop.stage_axis = axis(l, " (");
+    const bool is_each = l.accept(" each");
+    if (is_each || l.accept(" along ")) s.loop.share = share(l, is_each ? -1 : axis(l, " "));
+  }
+  PipelineShare share(Line& l, int axis) {
+    PipelineShare p;
+    p.axis = axis;
+    l.expect(" ");
+    p.work = find_named<StageWork, static_cast<size_t>(StageWork::weights) + 1>(l, l.word(" "),
+                                                                                "work of a stage");
+    l.expect(" in ");
+    p.ticks = l.integer();
+    l.expect(" ticks s");
+    p.tick = l.index(program_.scalars.size(), "scalar");
+    if (l.accept(" sends ")) p.send_id = static_cast<int>(l.integer());
+    if (l.accept(" awaits ")) p.recv_id = static_cast<int>(l.integer());
+    l.expect(" [");
+    const size_t columns = axis < 0 ? 1 : static_cast<size_t>(program_.axis_sizes[static_cast<size_t>(axis)]);
+    std::vector<int64_t> table(static_cast<size_t>(p.ticks) * columns, -1);
+    for (size_t stage = 0; stage < columns; ++stage) {
+      if (stage > 0) l.expect("; ");
+      while (!l.is_at(";") && !l.is_at("]")) {
+        read_run(l, [&](int tick) -> int64_t& {
+          return table[static_cast<size_t>(tick) * columns + stage];
+        }, static_cast<size_t>(p.ticks));
+        l.accept(" ");
+      }
+    }
+    l.expect("]");
+    p.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
+    return p;
+  }
+  /// "4+3@2/1": iterations 4, 5, 6 in ticks 2, 3, 4.
+  template <class At>
+  static void read_run(Line& l, const At& at, size_t ticks) {
+    const int64_t first = l.integer();
+    l.expect("+");
+    const int64_t count = l.integer();
+    l.expect("@");
+    const int64_t tick = l.integer();
+    l.expect("/");
+    const int64_t stride = l.integer();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t t = tick + i * stride;
+      if (t < 0 || t >= static_cast<int64_t>(ticks)) l.refuse("tick {} of {}", t, ticks);
+      at(static_cast<int>(t)) = first + i;
+    }
+  }
+
+  static void read_host(Line& l, Step& s) {
+    l.expect(" ");
+    s.host.op = l.word("[");
+    l.expect("[");
+    if (l.accept("]")) return;
+    do {
+      std::string name = l.word("=");
+      l.expect("=");
+      s.host.dims.emplace_back(std::move(name), l.integer());
+    } while (l.accept(","));
+    l.expect("]");
+  }
+
+  /// "{r0:float32=load(#0); r1:float32=neg(r0) -> r1}", behind the brace.
+  PointwiseProgram pointwise(Line& l, const Step& s) {
+    PointwiseProgram p;
+    const auto reg = [&] { return l.index(p.code.size(), "register"); };
+    do {
+      Instr instr;
+      l.expect(fmt::format("r{}:", p.code.size()));
+      instr.dtype = read_dtype(l);
+      l.expect("=");
+      const std::string name = l.word("(");
+      const std::optional<Code> code = find_code(name);
+      if (!code) l.refuse("'{}' is no instruction", name);
+      instr.code = *code;
+      l.expect("(");
+      int* const operands[] = {&instr.a, &instr.b, &instr.c};
+      size_t n = 0;
+      while (!l.accept(")")) {
+        if (l.accept("r")) {
+          if (n == std::size(operands)) l.refuse("'{}' has more than {} operands", name, n);
+          *operands[n++] = reg();
+        } else if (l.accept("#")) {
+          instr.slot = static_cast<int>(l.integer());
+          if (instr.code == Code::load && instr.slot >= std::ssize(s.in))
+            l.refuse("operand {} of {}", instr.slot, s.in.size());
+        } else if (l.accept("e")) {
+          instr.expr = static_cast<int>(l.integer());
+        } else {
+          instr.imm = l.value<double>();
+        }
+        l.accept(",");
+      }
+      p.code.push_back(instr);
+    } while (l.accept("; "));
+    l.expect(" -> ");
+    do {
+      l.expect("r");
+      p.outputs.push_back(reg());
+    } while (l.accept(","));
+    l.expect("}");
+    return p;
+  }
+
+  /// " kinds=[row,sum] alpha:0.5 e0=0+2*c1 workspace=x~2"
+  void read_values(Line& l, Step& s) {
+    Values values;
+    while (!l.is_at("  #") && l.accept(" ")) {
+      if (l.accept("workspace=")) {
+        s.workspace = buffer(l);
+        continue;
+      }
+      const std::string key = l.name("=: ");
+      if (l.accept(":")) {
+        s.host.attrs.set(key, attr(l));
+        continue;
+      }
+      l.expect("=");
+      if (key == "max_bytes") {
+        s.max_bytes = l.integer();
+      } else if (key == fmt::format("e{}", s.exprs.size())) {
+        s.exprs.push_back(read_expr(l));
+      } else if (!values.emplace(key, l.word(" ")).second) {
+        l.refuse("'{}' is there twice", key);
+      }
+    }
+    s.spec = empty_spec(s, values);
+    std::visit(
+        [&](auto& spec) {
+          if constexpr (!std::is_same_v<std::decay_t<decltype(spec)>, std::monostate>)
+            spec.fields(spec, FieldReader{values, l});
+        },
+        s.spec);
+    if (!values.empty()) l.refuse("{} has no '{}'", name_of(s), values.begin()->first);
+    for (const Instr& instr : s.pointwise.code) {
+      if (instr.expr >= std::ssize(s.exprs))
+        l.refuse("expression {} of {}", instr.expr, s.exprs.size());
+    }
+  }
+
+  static Attrs::Value attr(Line& l) {
+    if (!l.is_at("[")) return item(l, " ");
+    std::vector<Attrs::Value> items;
+    Line ahead = l;
+    ahead.expect("[");
+    if (ahead.accept("]")) {
+      l.expect("[]");
+      if (l.accept("i")) return std::vector<int64_t>{};
+      if (l.accept("d")) return std::vector<double>{};
+      l.expect("s");
+      return std::vector<std::string>{};
+    }
+    l.list([&] { items.push_back(item(l, ",]")); });
+    return std::visit(
+        [&](const auto& first) -> Attrs::Value {
+          using T = std::decay_t<decltype(first)>;
+          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
+                        std::is_same_v<T, std::string>) {
+            std::vector<T> list;
+            for (const Attrs::Value& v : items) {
+              if (!std::holds_alternative<T>(v)) l.refuse("a list of several types");
+              list.push_back(std::get<T>(v));
+            }
+            return list;
+          } else {
+            l.refuse("a list of lists");
+          }
+        },
+        items[0]);
+  }
+  static Attrs::Value item(Line& l, std::string_view ends) {
+    if (l.is_at("\"")) return l.name("");
+    const std::string text = l.word(ends);
+    Line number(text, l.number());
+    const bool is_whole = text.find_first_not_of("-0123456789") == std::string::npos;
+    return is_whole ? Attrs::Value(number.integer()) : Attrs::Value(number.value<double>());
+  }
+
+  static void read_notes(Line& l, Step& s) {
+    if (l.accept(" flops=")) s.flops = l.integer();
+    if (l.accept(" bytes=")) s.bytes = l.integer();
+    if (l.accept(" unused=")) l.list([&] { s.unused.push_back(static_cast<int>(l.integer())); });
+    for (std::string* text : {&s.origin.name, &s.origin.source, &s.origin.reason}) {
+      l.expect(" | ");
+      *text = l.name("");
+    }
+  }
+
+  std::vector<std::string_view> lines_;
+  size_t at_ = 0;
+  Program program_;
+  std::map<std::string, int> buffers_;
+};
+
+}  // namespace
+
+Program read_program(const std::string& text) { return Reader(text).program(); }
+
+}  // namespace tessera
