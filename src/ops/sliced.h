@@ -1,4 +1,4 @@
-// A dim divided into slices, for the by_slices functions of ops that need a dim whole.
+// A dim divided into slices, for the sharded bodies of ops that need a dim whole.
 #pragma once
 
 #include "ops/bounded.h"

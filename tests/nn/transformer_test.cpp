@@ -339,7 +339,7 @@ TransformerOptions small_ahead(nn::MultiTokenOptions ahead) {
 
 /// The loss of run_ahead() with chained modules, where each computes only the places that have a
 /// token so far ahead.
-Tensor chained_by_slices(Graph& g, const TransformerOptions& o) {
+Tensor chained_in_parts(Graph& g, const TransformerOptions& o) {
   const Dim batch("batch", o.batch), length("length", o.length), model("d_model", o.d_model),
       vocab("vocab", o.vocab), inner("d_ahead", o.d_model);
   Tensor inputs = g.input("inputs", {batch, length}, DType::int32),
@@ -425,7 +425,7 @@ TEST_CASE("modules predict tokens further ahead, under every layout", "[transfor
   TransformerOptions o = small_ahead({2, Kind::chained, 0.7});
   const double got = run_ahead(o, "a:1", "")[0];
   Graph g;
-  Tensor loss = chained_by_slices(g, o).named("loss");
+  Tensor loss = chained_in_parts(g, o).named("loss");
   Cluster one = Cluster::threads(1);
   Session session(g, one, {Mesh::parse("a:1"), {}, {{"f", {loss}, false}}, 3, 1});
   for (const char* name : {"inputs", "targets"}) {
