@@ -4,9 +4,9 @@
     scripts/doc_tables.py            prints each table that differs from the code, and exits 1 if one does
     scripts/doc_tables.py --write    writes them again
 
-A table stands between two marker comments. One of its columns, the purpose of a row, is written by hand and kept; the others
-come from the code. Rooms and their rules are those of scripts/check_includes.py, passes those that src/lower/lower.cpp runs,
-in its order. Each pass also needs a section of its page, in the same order."""
+A table stands between two marker comments. The purpose of a room is written by hand and kept; all else comes from the code:
+rooms and their rules from scripts/check_includes.py, passes from the table of src/lower/lower.cpp. Each pass also needs a
+section of its page, in the same order."""
 
 import itertools
 import pathlib
@@ -18,10 +18,6 @@ import check_includes as includes
 ROOT = includes.ROOT
 ROOMS = ROOT / "docs/explanation/rooms.md"
 PASSES = ROOT / "docs/explanation/how-a-model-becomes-a-program.md"
-# Fields of LowerOptions that decide whether a pass runs, and the only kind of device for which lowering sets them, if one.
-CONDITIONS = {"fuse": "", "overlap": "", "takes_epilogue": "", "reduces_rows_first": "CPU", "fuses_prologues": "GPU",
-              "may_own_dot": "GPU", "groups_tensors": "GPU"}
-
 
 def between(page, name):
     """(text before the table, table, text behind it)."""
@@ -56,39 +52,24 @@ def rooms_table(by_hand):
 
 
 def passes():
-    """(name, device or "") of each pass of lower.cpp. A pass is a name that `after` is told. Its conditions are those of the
-    blocks that it is in, and of the `if` right before its call."""
+    """(name, device or "", purpose) of each row of the table in lower.cpp."""
     text = (ROOT / "src/lower/lower.cpp").read_text()
-    found, blocks = [], []
-    for line in filter(str.strip, text.splitlines()):
-        depth = len(line) - len(line.lstrip())
-        blocks = [(d, c) for d, c in blocks if d < depth]
-        if re.match(r" *if \(.*\{$", line):
-            blocks.append((depth, line))
-        for name in re.findall(r'after\("(\w+)"', line):
-            own = re.findall(rf"if \(([^()]*)\)\s+{name}\w*\(", text)
-            conditions = re.findall(r"options\.(\w+)", " ".join([*own, *(c for _, c in blocks)]))
-            for c in conditions:
-                if c not in CONDITIONS:
-                    sys.exit(f"scripts/doc_tables.py: CONDITIONS does not say for which device options.{c} is set")
-            found.append((name, "".join(sorted({CONDITIONS[c] for c in conditions}))))
-    return found
+    rows = re.findall(r'\{"(\w+)", Target::(\w+), Needs::\w+,\s*"([^"]*)",', text)
+    return [(name, {"any": "", "cpu": "CPU", "gpu": "GPU"}[target], does) for name, target, does in rows]
 
 
-def passes_table(by_hand):
+def passes_table(_):
     rows = [f"`lower` runs these {len(passes())} passes in this order:", "", "| pass | does | runs for |", "|---|---|---|"]
-    for name, device in passes():
-        cell = f"[{name}](#{name})"
-        rows.append(f"| {cell} | {by_hand.get(cell, '')} | {device or 'all'} |")
+    rows += [f"| [{name}](#{name}) | {does} | {device or 'all'} |" for name, device, does in passes()]
     return "\n" + "\n".join(rows) + "\n\n"
 
 
 def sections_that_differ():
     text = PASSES.read_text()
     sections = re.findall(r"^## (\w+)\n\n(?:\*(\w+) only\.\*)?", text, re.M)
-    names = {heading for heading, _ in sections if "_" in heading} | {name for name, _ in passes()}
+    names = {heading for heading, _ in sections if "_" in heading} | {row[0] for row in passes()}
     written = [s for s in sections if s[0] in names]
-    for want, have in itertools.zip_longest(passes(), written):
+    for want, have in itertools.zip_longest((row[:2] for row in passes()), written):
         if want != have:
             shown = ["nothing" if one is None else f"{one[0]} ({one[1] or 'all'})" for one in (have, want)]
             return [f"{PASSES.relative_to(ROOT)}: has a section of {shown[0]} where lower.cpp has {shown[1]}"]

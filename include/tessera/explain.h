@@ -118,6 +118,15 @@ struct Explanation {
   uint64_t program_hash = 0;
 };
 
+/// A pass of the compiler.
+struct PassInfo {
+  const char* name;
+  const char* device;  ///< the only one that it runs for: "cpu", "cuda"; "": all
+  const char* does;    ///< "starts small collectives together"
+};
+/// All passes, in the order in which they run.
+std::vector<PassInfo> passes();
+
 /// Compiles and reports. No ranks are needed, so the mesh may have any size. `after_pass`, if
 /// given, is called after each pass with its name and a function that returns the result as text.
 /// With a machine, times are predicted. Throws the usage errors of Session's constructor, and usage

@@ -48,7 +48,7 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.chunks = options.chunks;
   lowering.variant = {1, options.chunks};
   lowering.takes_epilogue = cpu::takes_epilogue;
-  lowering.reduces_rows_first = true;
+  lowering.target = Target::cpu;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   if (lowering.prices.seconds) lowering.seconds = seconds_of(*options.machine, options.mesh);
@@ -63,12 +63,13 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
 
 void lower_for_gpu(LowerOptions& lowering) {
   lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
-  lowering.reduces_rows_first = false;
+  lowering.target = Target::any;
   lowering.takes_epilogue = {};
-  if (may_fuse_for_gpu()) lowering.takes_epilogue = cuda::takes_epilogue;
-  if (may_fuse_for_gpu()) lowering.may_own_dot = cuda::can_attend;
-  lowering.fuses_prologues = lowering.groups_tensors = may_fuse_for_gpu();
-  if (may_fuse_for_gpu()) lowering.longest_row = cuda::kLongestRow;
+  if (!may_fuse_for_gpu()) return;
+  lowering.target = Target::gpu;
+  lowering.takes_epilogue = cuda::takes_epilogue;
+  lowering.may_own_dot = cuda::can_attend;
+  lowering.longest_row = cuda::kLongestRow;
 }
 
 }  // namespace tessera

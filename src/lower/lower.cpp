@@ -1,4 +1,4 @@
-// The list of passes.
+// The passes, in the order in which they run.
 #include "lower/lower.h"
 
 #include <algorithm>
@@ -27,6 +27,7 @@
 #include "lower/passes/schedule.h"
 #include "lower/passes/sums_in_products.h"
 #include "lower/passes/sums_in_rows.h"
+#include "tessera/explain.h"
 
 namespace tessera {
 
@@ -66,75 +67,139 @@ void schedule_filled(Program& program, Program filled, const LowerOptions& optio
   if (options.seconds(filled) < kLeastGain * options.seconds(program)) program = std::move(filled);
 }
 
+/// A model on its way through the passes.
+struct Lowering {
+  const Graph& graph;
+  const LowerOptions& options;
+  const RuleLayouts& rule_layouts;
+  Flow flow = {};
+  Program program = {};     ///< from localize on
+  Program unbucketed = {};  ///< before bucket_collectives, if schedule_filled() needs it
+  bool is_program = false;
+
+  std::string text() const {
+    return is_program ? to_string(program) : to_string(flow, options.mesh);
+  }
+};
+
+enum class Needs : uint8_t { nothing, fuse, overlap };  ///< of LowerOptions
+
+struct Pass {
+  const char* name;
+  Target target;
+  Needs needs;
+  const char* does;
+  void (*run)(Lowering& l);
+};
+
+const Pass kPasses[] = {
+    {"partition", Target::any, Needs::nothing,
+     "splits every op, and inserts the resharding (Graph to flow)",
+     [](Lowering& l) {
+       const LowerOptions& o = l.options;
+       l.flow = partition(
+           l.graph, l.rule_layouts, o.functions, o.kernels,
+           {o.init, o.wide_grad_reduce, o.reduce_each_microbatch, o.reads_counts, o.variant});
+     }},
+    {"insert_padding_masks", Target::any, Needs::nothing, "masks padding that an op would count",
+     [](Lowering& l) { insert_padding_masks(l.flow, l.rule_layouts); }},
+    {"deal_layers", Target::any, Needs::nothing, "cuts the layers of pipeline stages into chunks",
+     [](Lowering& l) { deal_layers(l.rule_layouts, l.flow); }},
+    {"pipeline_microbatches", Target::any, Needs::nothing,
+     "cuts the loop over microbatches into the parts of a pipeline",
+     [](Lowering& l) { pipeline_microbatches(l.graph, l.options.pipeline_schedule, l.flow); }},
+    {"localize", Target::any, Needs::nothing,
+     "makes steps and buffers of a rank's slices (flow to Program)",
+     [](Lowering& l) {
+       l.program = localize(l.graph, l.flow, l.rule_layouts);
+       l.is_program = true;
+       if (l.options.offload_state) offload_state(l.graph, l.program);
+     }},
+    {"reduce_rows_first", Target::cpu, Needs::nothing, "reduces large tensors by their rows first",
+     [](Lowering& l) { reduce_rows_first(l.program, l.options.longest_row); }},
+    {"keep_products", Target::any, Needs::fuse, "keeps matmuls of experts for the gradient",
+     [](Lowering& l) { keep_products(l.program); }},
+    {"fuse_pointwise", Target::any, Needs::fuse, "merges pointwise steps",
+     [](Lowering& l) { fuse_pointwise(l.program, l.options.longest_row); }},
+    {"fuse_epilogues", Target::any, Needs::fuse,
+     "moves pointwise instructions into the matmul before them",
+     [](Lowering& l) {
+       if (l.options.takes_epilogue) fuse_epilogues(l.program, l.options.takes_epilogue);
+     }},
+    {"fuse_prologues", Target::gpu, Needs::fuse,
+     "moves pointwise instructions into the reduction after them",
+     [](Lowering& l) { fuse_prologues(l.program); }},
+    {"recompute_rows", Target::gpu, Needs::fuse, "computes a tensor again from one number per row",
+     [](Lowering& l) { recompute_rows(l.program); }},
+    {"dots_in_attention", Target::gpu, Needs::fuse,
+     "leaves a dot product to the gradient of attention",
+     [](Lowering& l) {
+       if (l.options.may_own_dot) dots_in_attention(l.program, l.options.may_own_dot);
+     }},
+    {"bucket_collectives", Target::any, Needs::nothing, "combines collectives",
+     [](Lowering& l) {
+       if (l.options.overlap && l.options.seconds) l.unbucketed = l.program;
+       bucket_collectives(l.program, l.options.bucket_bytes, l.options.prices);
+     }},
+    {"schedule", Target::any, Needs::overlap, "moves collectives apart from their waits",
+     [](Lowering& l) { schedule_filled(l.program, std::move(l.unbucketed), l.options); }},
+    {"collective_matmul", Target::any, Needs::overlap,
+     "cuts a matmul and its collective into chunks",
+     [](Lowering& l) {
+       collective_matmul(l.program, l.options.chunks, l.options.prices, l.options.takes_epilogue);
+     }},
+    {"group_tensors", Target::gpu, Needs::fuse, "updates many tensors in one launch",
+     [](Lowering& l) { group_tensors(l.program); }},
+    {"sums_in_products", Target::gpu, Needs::fuse, "sums the gradient of a bias in a matmul",
+     [](Lowering& l) { sums_in_products(l.program, l.options.takes_epilogue); }},
+    {"merge_reductions", Target::gpu, Needs::fuse, "merges reductions of one operand",
+     [](Lowering& l) { merge_reductions(l.program); }},
+    {"sums_in_rows", Target::gpu, Needs::fuse, "sums over rows where they are walked",
+     [](Lowering& l) { sums_in_rows(l.program); }},
+    {"add_products", Target::gpu, Needs::fuse, "makes one matmul of a sum of matmuls",
+     [](Lowering& l) {
+       const LowerOptions& o = l.options;
+       add_products(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
+     }},
+    {"batch_products", Target::gpu, Needs::fuse, "makes one batched matmul of many",
+     [](Lowering& l) {
+       const LowerOptions& o = l.options;
+       batch_products(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
+     }},
+    {"await_late", Target::any, Needs::overlap,
+     "awaits transfers between stages where their data is read",
+     [](Lowering& l) { await_late(l.program); }},
+    {"plan_memory", Target::any, Needs::nothing, "gives every buffer its place",
+     [](Lowering& l) {
+       add_workspaces(l.program, l.options.workspace_bytes);
+       plan_memory(l.program);
+     }},
+};
+
+bool is_wanted(const Pass& pass, const LowerOptions& options) {
+  return pass.needs == Needs::nothing ||
+         (pass.needs == Needs::fuse ? options.fuse : options.overlap);
+}
+
 }  // namespace
 
+std::vector<PassInfo> passes() {
+  std::vector<PassInfo> list;
+  constexpr const char* kDevices[] = {"", "cpu", "cuda"};
+  for (const Pass& pass : kPasses)
+    list.push_back({pass.name, kDevices[static_cast<size_t>(pass.target)], pass.does});
+  return list;
+}
+
 Program lower(const Graph& graph, const LowerOptions& options) {
-  auto after = [&](const char* pass, const std::function<std::string()>& text) {
-    if (options.after_pass) options.after_pass(pass, text);
-  };
   const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
-  Flow flow = partition(graph, rule_layouts, options.functions, options.kernels,
-                        {options.init, options.wide_grad_reduce, options.reduce_each_microbatch,
-                         options.reads_counts, options.variant});
-  after("partition", [&] { return to_string(flow, options.mesh); });
-  insert_padding_masks(flow, rule_layouts);
-  after("insert_padding_masks", [&] { return to_string(flow, options.mesh); });
-  deal_layers(rule_layouts, flow);
-  after("deal_layers", [&] { return to_string(flow, options.mesh); });
-  pipeline_microbatches(graph, options.pipeline_schedule, flow);
-  after("pipeline_microbatches", [&] { return to_string(flow, options.mesh); });
-  Program program = localize(graph, flow, rule_layouts);
-  if (options.offload_state) offload_state(graph, program);
-  after("localize", [&] { return to_string(program); });
-  if (options.reduces_rows_first) reduce_rows_first(program, options.longest_row);
-  after("reduce_rows_first", [&] { return to_string(program); });
-  if (options.fuse) keep_products(program);
-  after("keep_products", [&] { return to_string(program); });
-  if (options.fuse) fuse_pointwise(program, options.longest_row);
-  after("fuse_pointwise", [&] { return to_string(program); });
-  if (options.fuse && options.takes_epilogue) {
-    fuse_epilogues(program, options.takes_epilogue);
-    after("fuse_epilogues", [&] { return to_string(program); });
+  Lowering l{graph, options, rule_layouts};
+  for (const Pass& pass : kPasses) {
+    if (pass.target != Target::any && pass.target != options.target) continue;
+    if (is_wanted(pass, options)) pass.run(l);
+    if (options.after_pass) options.after_pass(pass.name, [&] { return l.text(); });
   }
-  if (options.fuse && options.fuses_prologues) {
-    fuse_prologues(program);
-    after("fuse_prologues", [&] { return to_string(program); });
-    recompute_rows(program);
-    after("recompute_rows", [&] { return to_string(program); });
-  }
-  if (options.fuse && options.may_own_dot) {
-    dots_in_attention(program, options.may_own_dot);
-    after("dots_in_attention", [&] { return to_string(program); });
-  }
-  Program filled;
-  if (options.overlap && options.seconds) filled = program;
-  bucket_collectives(program, options.bucket_bytes, options.prices);
-  after("bucket_collectives", [&] { return to_string(program); });
-  if (options.overlap) schedule_filled(program, std::move(filled), options);
-  after("schedule", [&] { return to_string(program); });
-  if (options.overlap)
-    collective_matmul(program, options.chunks, options.prices, options.takes_epilogue);
-  after("collective_matmul", [&] { return to_string(program); });
-  if (options.fuse && options.groups_tensors) {
-    group_tensors(program);
-    after("group_tensors", [&] { return to_string(program); });
-    sums_in_products(program, options.takes_epilogue);
-    after("sums_in_products", [&] { return to_string(program); });
-    merge_reductions(program);
-    after("merge_reductions", [&] { return to_string(program); });
-    sums_in_rows(program);
-    after("sums_in_rows", [&] { return to_string(program); });
-    add_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
-    after("add_products", [&] { return to_string(program); });
-    batch_products(program, options.prices, options.takes_epilogue, options.workspace_bytes);
-    after("batch_products", [&] { return to_string(program); });
-  }
-  if (options.overlap) await_late(program);
-  after("await_late", [&] { return to_string(program); });
-  add_workspaces(program, options.workspace_bytes);
-  plan_memory(program);
-  after("plan_memory", [&] { return to_string(program); });
-  return program;
+  return std::move(l.program);
 }
 
 }  // namespace tessera

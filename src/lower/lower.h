@@ -22,6 +22,9 @@
 
 namespace tessera {
 
+/// The device that a Program is for. any: no passes of one kind of device run.
+enum class Target : uint8_t { any, cpu, gpu };
+
 struct LowerOptions {
   Mesh mesh;
   Layout layout;
@@ -49,17 +52,12 @@ struct LowerOptions {
   /// True if the device's matmul can run the pointwise program of a "contract" step as its
   /// epilogue. Empty: no epilogues.
   std::function<bool(const Step&)> takes_epilogue = {};
-  /// True if the device's "reduce" can compute its operand with a pointwise program.
-  bool fuses_prologues = false;
   /// True if the device can compute the dot products that a gradient of attention begins with.
   /// Empty: a step of their own does.
   std::function<bool(const Step&)> may_own_dot = {};
-  /// True if the device runs a pointwise step over several tensors, and matmuls in batches.
-  bool groups_tensors = false;
   /// Elements of the longest row that the device reduces within a fused step.
   int64_t longest_row = 1 << 17;
-  /// True for a device that reduces a whole tensor best by its rows first (a CPU).
-  bool reduces_rows_first = false;
+  Target target = Target::any;
 };
 
 /// Lowers the functions. "init" comes first if the graph has stored tensors. Throws a usage error

@@ -20,7 +20,7 @@ namespace TESSERA_FILE {
 
 Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, bool fuse,
                 const std::string& mesh = "x:1", const std::string& layout = "",
-                bool reduces_rows_first = false) {
+                Target target = Target::any) {
   LowerOptions options{Mesh::parse(mesh),
                        Layout::parse(layout),
                        functions,
@@ -29,7 +29,7 @@ Program lowered(const Graph& graph, const std::vector<FunctionSpec>& functions, 
                        [](const Step& step) { return workspace_bytes(step, 3, 0); },
                        {}};
   options.fuse = fuse;
-  options.reduces_rows_first = reduces_rows_first;
+  options.target = target;
   return lower(graph, options);
 }
 
@@ -436,8 +436,8 @@ TEST_CASE("squares that are summed are not stored, and rows are summed first") {
   for (const std::string layout : {"", "q:a", "r:a"}) {
     INFO(layout);
     const std::vector<FunctionSpec> functions = {{"f", {norm, few}, true}};
-    const Program program = lowered(graph, functions, true, "a:2", layout, true),
-                  unfused = lowered(graph, functions, false, "a:2", layout, true);
+    const Program program = lowered(graph, functions, true, "a:2", layout, Target::cpu),
+                  unfused = lowered(graph, functions, false, "a:2", layout, Target::cpu);
     CHECK(stores_at_the_end(program));
     std::vector<int64_t> reduced;
     for (const Step& step : program.functions.back().steps) {
