@@ -26,7 +26,8 @@ struct SimulateOptions {
 /// What a span of a pipeline's stage is; `program` for a step of a Program. together: what all
 /// stages do at once for a microbatch, as the embedding, the head and the loss. update: what runs
 /// once a step.
-enum class SimulatedPhase : uint8_t { program,
+enum class SimulatedPhase : uint8_t {
+  program,
   forward,
   backward,
   weights,

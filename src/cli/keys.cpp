@@ -92,8 +92,7 @@ std::vector<ConfigKey> common_keys() {
        "When gradients are reduced across ranks: once a step, and whole until then; or after every "
        "microbatch, so that a rank keeps only its shard.",
        KeyRange::one_of({"step", "microbatch"})},
-      {"train.pipeline_schedule", "1f1b",
-       schedule_help(), KeyRange::one_of(schedule_names())},
+      {"train.pipeline_schedule", "1f1b", schedule_help(), KeyRange::one_of(schedule_names())},
       {"train.matmul_precision", "float32",
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
        KeyRange::one_of({"float32", "tf32"})},

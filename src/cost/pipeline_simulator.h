@@ -45,8 +45,8 @@ struct PipelineTime {
   double bubble() const;
 };
 
-/// Throws a usage error unless `stages` divides the number of chunks and, of several chunks, that of
-/// microbatches, and for a schedule that does not take so many chunks.
+/// Throws a usage error unless `stages` divides the number of chunks and, of several chunks, that
+/// of microbatches, and for a schedule that does not take so many chunks.
 PipelineTime simulate(const Pipeline& pipeline);
 
 /// The times of chunks with `layers` layers each. `before` is added to the first chunk, `behind` to

@@ -80,8 +80,7 @@ void StagePlayer::play_turn(int64_t turn) {
 
 /// True if a stage runs the share in this turn. Sets its counter.
 bool StagePlayer::runs(const Step& share, int stage) {
-  const auto [begin, end] =
-      counters_of(share.loop, messages_.coordinates(stage), scalars_.data());
+  const auto [begin, end] = counters_of(share.loop, messages_.coordinates(stage), scalars_.data());
   if (begin == end) return false;
   scalars_[static_cast<size_t>(share.loop.counter)] = share.loop.reverse ? end - 1 : begin;
   return true;

@@ -15,7 +15,7 @@ struct Candidate {
   size_t assignment = 0;  ///< Candidates::assignment()
   Storage storage = {};
   size_t recompute_option = 0, microbatch_option = 0;
-  std::string scoped = {};  ///< scoped rules, as a layout string
+  std::string scoped = {};        ///< scoped rules, as a layout string
   std::string schedule = "1f1b";  ///< of stages
   int64_t chunks = 1;             ///< of a stage's layers
 };

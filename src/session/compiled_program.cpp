@@ -20,7 +20,8 @@ int64_t flops_of(const std::vector<Step>& steps, int64_t times) {
   int64_t total = 0;
   for (const Step& step : steps) {
     if (step.body.empty()) total += times * step.flops;
-    for (const Function& body : step.body) total += flops_of(body.steps, body_runs(step.loop, times));
+    for (const Function& body : step.body)
+      total += flops_of(body.steps, body_runs(step.loop, times));
   }
   return total;
 }

@@ -30,20 +30,20 @@ PipelineTable table_of(const std::string& name, int64_t stages, int64_t chunks,
 TEST_CASE("schedules as pictures", "[pipeline]") {
   CHECK(to_string(table_of("1f1b", 2, 1, 4)) ==
         "F0  .   F1  B0  F2  B1  F3  B2  .   B3\n"
-        ".   F0  B0  F1  B1  F2  B2  F3  B3\n");
+        ".   F0  B0  F1  B1  F2  B2  F3  B3  .\n");
   CHECK(to_string(table_of("gpipe", 2, 1, 2)) ==
         "F0  F1  .   .   B0  B1\n"
-        ".   F0  F1  B0  B1\n");
+        ".   F0  F1  B0  B1  .\n");
   CHECK(to_string(table_of("1f1b", 2, 2, 2)) ==
-        "F0a F1a F0b F1b .   B0b B1b B0a B1a\n"
-        ".   F0a F1a F0b F1b B0b B1b B0a B1a\n");
+        "F0a F1a F0b F1b .   .   B0b B1b B0a B1a\n"
+        ".   F0a F1a F0b F1b B0b B1b B0a B1a .\n");
 }
 
 TEST_CASE("in every schedule a stage runs each work once, after that whose result it takes",
           "[pipeline]") {
   for (const ScheduleRow& row : schedule_rows()) {
-    for (int64_t chunks = row.what.least_chunks; chunks <= std::min<int64_t>(4, row.what.most_chunks);
-         ++chunks) {
+    for (int64_t chunks = row.what.least_chunks;
+         chunks <= std::min<int64_t>(4, row.what.most_chunks); ++chunks) {
       for (const int64_t stages : {2, 3, 4, 8}) {
         for (int64_t m = 1; m <= 17; ++m) {
           INFO(row.what.name << ", " << stages << " stages, " << chunks << " chunks, " << m);
@@ -57,16 +57,19 @@ TEST_CASE("in every schedule a stage runs each work once, after that whose resul
               CHECK(tick < table.ticks());
               CHECK(taken.insert(tick).second);  // one at a time
               const auto source = table.source(work.pass, s);
-              if (source) CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
-              if (work.microbatch > 0) CHECK(table.tick_of({work.pass, work.microbatch - 1}, s) < tick);
+              if (source)
+                CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
+              if (work.microbatch > 0)
+                CHECK(table.tick_of({work.pass, work.microbatch - 1}, s) < tick);
             }
             CHECK(std::ssize(taken) == std::ssize(table.passes()) * m);
             kept = std::max(kept, static_cast<double>(table.most_kept(s)));
           }
           if (m % stages == 0)
-            CHECK(kept / static_cast<double>(chunks) <=
-                  row.kept(static_cast<double>(stages), static_cast<double>(m),
-                           static_cast<double>(chunks)) + 1e-9);
+            CHECK(kept / static_cast<double>(chunks) <= row.kept(static_cast<double>(stages),
+                                                                 static_cast<double>(m),
+                                                                 static_cast<double>(chunks)) +
+                                                            1e-9);
         }
       }
     }

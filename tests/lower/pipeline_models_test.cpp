@@ -128,6 +128,9 @@ Build transformer(nn::TransformerOptions o) {
 TEST_CASE("Llama's blocks train in stages as on one rank", "[pipeline]") {
   check([](int64_t layers) { return transformer(llama_block(layers)); },
         {{4, 4, "pipe:2", "layers:pipe"},
+         {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+         {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe", "zb_h1"},
+         {4, 3, "pipe:3;model:2", "layers:pipe;ff:model", "zb_h1"},
          {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe"},
          {4, 3, "pipe:3;model:3", "layers:pipe;heads,ff:model", kGpipe},
          {4, 4, "pipe:2", "layers:pipe*2"},
@@ -141,6 +144,8 @@ TEST_CASE("experts with losses of their routers train in stages as on one rank",
     return [layers](Graph& g, int64_t batch) { return experts(g, layers, batch); };
   };
   check(model, {{4, 4, "pipe:2", "layers:pipe"},
+                {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+                {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;experts:data", "zb_h1"},
                 {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;experts:data", kGpipe},
                 {4, 3, "pipe:3;data:2", "layers:pipe;batch:data;@state d_model:data"},
                 {4, 4, "pipe:2", "layers:pipe*2"},
@@ -152,6 +157,9 @@ TEST_CASE("experts with losses of their routers train in stages as on one rank",
 TEST_CASE("an encoder beside a decoder trains in stages as on one rank", "[pipeline]") {
   check([](int64_t layers) { return transformer(t5(layers)); },
         {{4, 4, "pipe:2", "layers:pipe"},
+         {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+         {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe", "zb_h1"},
+         {4, 3, "pipe:3;model:2", "layers:pipe;ff:model", "zb_h1"},
          {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe"},
          {4, 3, "pipe:3;model:2", "layers:pipe;heads,ff:model", kGpipe},
          {4, 4, "pipe:2", "layers:pipe*2"},

@@ -77,8 +77,8 @@ std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches, int64_
   return out;
 }
 
-constexpr const char* kSchedules[] = {"gpipe",
-                                           "1f1b"};
+constexpr const char* kSchedules[] = {"gpipe", "1f1b"};
+constexpr const char* kAllSchedules[] = {"gpipe", "1f1b", "zb_h1"};  ///< with one chunk a stage
 
 /// Two steps, and what they make.
 Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
@@ -187,9 +187,11 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
        {std::pair<int64_t, int64_t>{4, 6}, {5, 3}, {2, 1}, {6, 2}}) {
     const Values plain = trained(layers, microbatches, "a:1", "");
     for (const auto& [mesh, layout] : layouts) {
-      INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);
-      for (const char* schedule : kSchedules)
+      for (const char* schedule : kAllSchedules) {
+        INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout
+                    << ", " << schedule);
         check_equal(plain, trained(layers, microbatches, mesh, layout, schedule));
+      }
     }
   }
 }
@@ -214,8 +216,7 @@ TEST_CASE("stages of several chunks train as on one rank, with any number of mic
     INFO(c.encoder << " and " << c.layers << " layers, " << c.microbatches << " microbatches, "
                    << c.mesh << " " << c.layout);
     const auto values = [&](const char* mesh, const char* layout) {
-      return trained(c.layers, c.microbatches, mesh, layout,
-                     "1f1b", c.encoder);
+      return trained(c.layers, c.microbatches, mesh, layout, "1f1b", c.encoder);
     };
     check_equal(values("a:1", ""), values(c.mesh, c.layout));
   }
@@ -301,13 +302,14 @@ std::pair<int64_t, int64_t> sent_between_stages(int stages, int64_t microbatches
 
 TEST_CASE("between stages go the activations of a microbatch", "[pipeline]") {
   const int64_t activations = 3 * 6 * 12 * 4;
-  
+
   for (const int64_t m : {3, 8}) {
     for (const char* schedule : kSchedules) {
       const auto [next, last] = sent_between_stages(4, m, schedule);
       CHECK(last == 2 * m * activations * 3 / 4);  // the mean over the ranks
       // Of 4 ranks 3 receive: in m + 2 turns; or one of them in m turns and two in m + 1.
-      CHECK(next == 2 * activations * (schedule == std::string("gpipe") ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
+      CHECK(next == 2 * activations *
+                        (schedule == std::string("gpipe") ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
     }
     CHECK(sent_between_stages(2, m, "1f1b").first == 2 * m * activations / 2);
   }
@@ -330,9 +332,7 @@ TEST_CASE("with one forward and one backward, memory is that of as many microbat
 
 TEST_CASE("with chunks, memory does not grow with microbatches either", "[pipeline]") {
   const auto bytes = [&](int64_t microbatches) {
-    return explain_gpt("pipe:2", "layers:pipe*2", microbatches,
-                       "1f1b", 2)
-        .memory.transient;
+    return explain_gpt("pipe:2", "layers:pipe*2", microbatches, "1f1b", 2).memory.transient;
   };
   CHECK(bytes(8) == bytes(16));
   CHECK(bytes(16) == bytes(32));
@@ -341,8 +341,7 @@ TEST_CASE("with chunks, memory does not grow with microbatches either", "[pipeli
 TEST_CASE("between chunks go the activations of a microbatch, once each way", "[pipeline]") {
   const int64_t activations = 3 * 6 * 12 * 4;
   for (const int64_t m : {4, 6, 8}) {
-    const auto [next, last] =
-        sent_between_stages(2, m, "1f1b", "layers:pipe*2");
+    const auto [next, last] = sent_between_stages(2, m, "1f1b", "layers:pipe*2");
     CHECK(last == 2 * m * activations / 2);
     // 3 transfers a microbatch to 2 ranks; the mean of a turn is rounded up.
     const int64_t sent = 2 * m * activations * 3 / 2, turns = 2 * (4 * m + 2 + 1);
@@ -362,8 +361,7 @@ TEST_CASE("a transfer between stages takes as long as the stage that sends most"
   const double activations = 3 * 6 * 12 * 4;
   for (const int stages : {2, 4}) {
     const Explanation e =
-        explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", 8,
-                    "1f1b", 3, false, &machine);
+        explain_gpt("pipe:" + std::to_string(stages), "layers:pipe", 8, "1f1b", 3, false, &machine);
     double last = 0;
     for (const CollectiveReport& c : e.functions.back().collectives)
       last += c.rule == "layers:pipe: from the last stage" ? c.seconds : 0;
@@ -375,10 +373,7 @@ TEST_CASE("stages that wait for each other take the longer pass in each turn", "
   Machine machine = slow_link();
   machine.links[0].bandwidth = 1e15;
   const auto time = [&](const char* layout) {
-    return explain_gpt("pipe:4", layout, 8, "1f1b", 3, false,
-                       &machine)
-        .functions.back()
-        .time;
+    return explain_gpt("pipe:4", layout, 8, "1f1b", 3, false, &machine).functions.back().time;
   };
   const TimeReport free = time("layers:pipe"), in_step = time("layers:pipe;vocab:pipe");
   CHECK(in_step.compute < free.compute);
@@ -393,8 +388,7 @@ TEST_CASE("a stage with chunks awaits only what it runs next", "[pipeline]") {
   Machine machine = slow_link();
   machine.links[0].bandwidth = 1e15;
   const auto bubble = [&](const char* layout, int64_t microbatches) {
-    return explain_gpt("pipe:8", layout, microbatches, "1f1b",
-                       3, false, &machine, 16)
+    return explain_gpt("pipe:8", layout, microbatches, "1f1b", 3, false, &machine, 16)
         .functions.back()
         .time.bubble;
   };
@@ -420,8 +414,7 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
   CHECK(std::count(few.begin(), few.end(),
                    "dim 'layers' of 4 is padded to 6: 33 % of its memory and work is wasted; give "
                    "it fewer ranks") == 1);
-  const auto chunks =
-      explain_gpt("pipe:2", "layers:pipe*2", 8, "1f1b").notes;
+  const auto chunks = explain_gpt("pipe:2", "layers:pipe*2", 8, "1f1b").notes;
   REQUIRE(chunks.size() == 1);
   CHECK(chunks[0].find("8 microbatches pass through 2 stages along 'pipe' in 34 turns: a stage is "
                        "idle in 6 %") == 0);

@@ -74,8 +74,7 @@ std::string print_node(const Flow& flow, const FlowNode& node, const Mesh& mesh,
     text += fmt::format("{}  %{} is a slice of %{}\n", indent, s.value, s.whole);
   if (node.loop->pipeline_axis >= 0) {
     for (const FlowNode& share : node.loop->body) {
-      text +=
-          fmt::format("{}  {}:{}\n", indent, share.loop->name, share.loop->share->to_string());
+      text += fmt::format("{}  {}:{}\n", indent, share.loop->name, share.loop->share->to_string());
     }
   }
   for (const auto* moves : {&node.loop->begin_to_next, &node.loop->begin_to_all}) {

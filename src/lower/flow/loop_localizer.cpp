@@ -253,8 +253,7 @@ void LoopLocalizer::make_results(const FlowNode& node) {
       if (loop.carries[i].init >= 0) enter(loop, loop.carries[i], node.origin);
       continue;
     }
-    if (loop.share && !made_.insert(node.out[i]).second)
-      continue;
+    if (loop.share && !made_.insert(node.out[i]).second) continue;
     const View view = build_.view(node.out[i]) =
         build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
     if (carries) {
@@ -481,8 +480,8 @@ void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int 
 }
 
 /// Adds the loop over ticks whose body is `tick` to the function `outside`.
-void LoopLocalizer::add_ticks(const FlowNode& node, Function& tick, int64_t ticks,
-                              int first_buffer, Function* outside) {
+void LoopLocalizer::add_ticks(const FlowNode& node, Function& tick, int64_t ticks, int first_buffer,
+                              Function* outside) {
   const FlowLoop& loop = *node.loop;
   Step step;
   step.kernel = KernelKind::loop;

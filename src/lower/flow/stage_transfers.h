@@ -24,11 +24,7 @@ class StageTransfers {
   /// `axis`: its ranks are the stages. Numbers of shares that send are from `next_id` on. Keeps
   /// references.
   StageTransfers(Flow& flow, const PipelineTable& table, int axis, int next_id)
-      : flow_(flow),
-        table_(table),
-        axis_(axis),
-        stages_(table.stages()),
-        next_id_(next_id) {}
+      : flow_(flow), table_(table), axis_(axis), stages_(table.stages()), next_id_(next_id) {}
 
   /// For a pass at fixed distances: a stage uses what arrives in the tick in which it arrives.
   std::vector<FlowNode> to_next(const FlowNode& layers, const TickDistances& distances) const;

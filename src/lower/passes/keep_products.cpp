@@ -21,8 +21,8 @@ bool is_again(const Step& step) { return step.origin.name.find(".again") != std:
 
 /// A loop whose iterations all run, one after the other.
 bool is_plain_loop(const Step& step) {
-  return step.kernel == KernelKind::loop && step.body.size() == 1 && !step.loop.share && step.loop.end < 0 &&
-         step.loop.condition.empty() && step.loop.iterations > 1;
+  return step.kernel == KernelKind::loop && step.body.size() == 1 && !step.loop.share &&
+         step.loop.end < 0 && step.loop.condition.empty() && step.loop.iterations > 1;
 }
 
 /// The body of a loop, with the step that writes each buffer of an iteration.

@@ -25,6 +25,7 @@ struct ScheduleRow {
 ScheduleRow one_forward_one_backward();
 ScheduleRow gpipe();
 ScheduleRow interleaved();
+ScheduleRow zb_h1();
 
 const std::vector<ScheduleRow>& schedule_rows();
 /// Throws a usage error with the nearest name.
