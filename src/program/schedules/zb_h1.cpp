@@ -2,8 +2,9 @@
 // parameters behind. Stage s has s microbatches of them left over at any time, so that no stage has
 // more than P microbatches between forward and these gradients. What is left over fills the time in
 // which the last gradients of inputs go back over the stages. Idle: (P - 1)(F + B - W), with the
-// times of a forward, of a gradient of inputs and of one of parameters.
-#include <algorithm>
+// times of a forward, of a gradient of inputs and of one of parameters; a V-th of that with V
+// chunks, in the interleaved order.
+#include <limits>
 
 #include "program/schedules/alternating_order.h"
 #include "program/schedules/schedules.h"
@@ -31,19 +32,16 @@ PipelineTable zb_h1_table(const PipelineShape& shape) {
   return run_lists(shape, lists);
 }
 
-double zb_h1_kept(double stages, double microbatches, double) {
-  return std::min(microbatches, stages);
-}
-
 }  // namespace
 
 ScheduleRow zb_h1() {
   return {.what = {.name = "zb_h1",
                    .description = "1f1b that computes gradients of parameters later, where stages "
                                   "would be idle (ZB-H1)",
+                   .most_chunks = std::numeric_limits<int64_t>::max(),
                    .splits_backward = true},
           .table = zb_h1_table,
-          .kept = zb_h1_kept,
+          .kept = one_forward_one_backward().kept,
           .least_idle = 0};
 }
 
