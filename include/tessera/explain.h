@@ -62,12 +62,12 @@ struct TimeReport {
   double bubble = 0;    ///< of a pipeline: a stage is idle while others work
 };
 
-/// Microbatches that pass through the stages of a pipeline. A turn is a forward or a backward of a
+/// Microbatches that pass through the stages of a pipeline. A tick is a forward or a backward of a
 /// microbatch on a stage.
 struct PipelineReport {
   std::string axis;
   int64_t stages = 1, microbatches = 1;
-  int64_t turns = 0;  ///< in which any stage works
+  int64_t ticks = 0;  ///< in which any stage works
   int64_t busy = 0;   ///< of them, those in which one stage works
 };
 

@@ -25,15 +25,15 @@ struct SimulateOptions {
 
 /// What a span of a pipeline's stage is; `program` for a step of a Program. together: what all
 /// stages do at once for a microbatch, as the embedding, the head and the loss. update: what runs
-/// once a step.
+/// once a step. weights: gradients of parameters, where a schedule has them apart from backward.
 enum class SimulatedPhase : uint8_t {
   program,
   forward,
   backward,
-  weights,
   hand_over,
   update,
-  together
+  together,
+  weights
 };
 
 /// One simulated step of the Program.
@@ -49,9 +49,9 @@ struct SimulatedStep {
   SimulatedPhase phase = SimulatedPhase::program;
 };
 
-/// A stage in a turn of a pipeline that a layout's rule makes. microbatch: -1 for what all stages
+/// A stage in a tick of a pipeline that a layout's rule makes. microbatch: -1 for what all stages
 /// do.
-struct StageTurn {
+struct StageTick {
   int64_t stage = 0, microbatch = 0;
   SimulatedPhase phase = SimulatedPhase::forward;
   double begin = 0, seconds = 0;
@@ -80,8 +80,8 @@ struct Simulation {
   double bubble = 0;                                 ///< seconds in which a stage is idle
   double transfer = 0;  ///< seconds to send a microbatch to the next stage
   int64_t handed = 0;   ///< bytes of that transfer, per rank
-  /// Of a Program whose layers are divided: what its stages do, and their turns.
-  std::vector<StageTurn> stage_turns;
+  /// Of a Program whose layers are divided: what its stages do, and their ticks.
+  std::vector<StageTick> stage_ticks;
   std::vector<PipelineReport> pipelines;
 };
 

@@ -89,7 +89,7 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
                 {"names", names.list()},
                 {"rects", rects}};
   std::string about;
-  if (!s.stage_turns.empty()) about = "Of a pipeline the first stage is shown. ";
+  if (!s.stage_ticks.empty()) about = "Of a pipeline the first stage is shown. ";
   if (s.steps.size() > kMostSpans)
     about += fmt::format("The {} longest of {} steps.", kMostSpans, s.steps.size());
   if (!about.empty()) chart["about"] = about;
@@ -97,39 +97,44 @@ pages::Json time_line_chart(const std::string& title, const Simulation& s) {
 }
 
 pages::Json stages_chart(const Simulation& s) {
-  if (s.stage_turns.empty()) return nullptr;
+  if (s.stage_ticks.empty()) return nullptr;
   const PipelineReport& p = s.pipelines[0];
   Json lanes = Json::array(), rects = Json::array(), texts = Json::array();
   Names names;
+  bool has_weights = false;
   for (int64_t stage = 0; stage < p.stages; ++stage)
     lanes.push_back(fmt::format("stage {}", stage));
-  for (const StageTurn& t : s.stage_turns) {
+  for (const StageTick& t : s.stage_ticks) {
     if (rects.size() == kMostSpans) break;
-    const bool is_turn = t.microbatch >= 0;
+    const bool is_layers = t.microbatch >= 0;
     const size_t name = names.add(
-        is_turn ? fmt::format("stage {}, microbatch {}", t.stage, t.microbatch) : "all stages");
-    if (name == texts.size()) texts.push_back(is_turn ? std::to_string(t.microbatch) : "");
+        is_layers ? fmt::format("stage {}, microbatch {}", t.stage, t.microbatch) : "all stages");
+    if (name == texts.size()) texts.push_back(is_layers ? std::to_string(t.microbatch) : "");
     const int kind = t.phase == SimulatedPhase::forward    ? 0
                      : t.phase == SimulatedPhase::backward ? 1
                      : t.phase == SimulatedPhase::together ? 2
-                                                           : 3;
+                     : t.phase == SimulatedPhase::update   ? 3
+                                                           : 4;
+    has_weights = has_weights || kind == 4;
     rects.push_back(
         {rounded(t.begin), rounded(t.begin + t.seconds), t.stage, t.stage + 1, kind, name});
   }
   std::string about = fmt::format(
-      "A turn is a forward or a backward of a microbatch on a stage, where and as long as that "
-      "stage is predicted to run it. A stage works in {} of {} turns; what it waits for others is "
-      "the bubble, {} of {}. Between turns all stages compute the head and the loss. Else a stage "
+      "A tick is a forward or a backward of a microbatch on a stage, where and as long as that "
+      "stage is predicted to run it. A stage works in {} of {} ticks; what it waits for others is "
+      "the bubble, {} of {}. Between ticks all stages compute the head and the loss. Else a stage "
       "waits for what was sent.",
-      p.busy, p.turns, pages::with_unit(s.bubble, "s"), pages::with_unit(s.seconds, "s"));
-  if (s.stage_turns.size() > kMostSpans)
-    about += fmt::format(" The first {} of {} boxes.", kMostSpans, s.stage_turns.size());
+      p.busy, p.ticks, pages::with_unit(s.bubble, "s"), pages::with_unit(s.seconds, "s"));
+  if (s.stage_ticks.size() > kMostSpans)
+    about += fmt::format(" The first {} of {} boxes.", kMostSpans, s.stage_ticks.size());
+  Json classes = {"forward", "backward", "all stages: head, loss, hand over", "once a step"};
+  if (has_weights) classes.push_back("gradients of parameters");
   return {{"kind", "rects"},
           {"title", "microbatches in the stages"},
           {"about", about},
           {"x", {{"label", "time"}, {"unit", "s"}, {"to", rounded(s.seconds)}}},
           {"y", {{"labels", lanes}}},
-          {"classes", {"forward", "backward", "all stages: head, loss, hand over", "once a step"}},
+          {"classes", classes},
           {"names", names.list()},
           {"texts", texts},
           {"rects", rects}};

@@ -45,7 +45,7 @@ nlohmann::json to_json(const Explanation& e) {
       function["pipelines"].push_back({{"axis", p.axis},
                                        {"stages", p.stages},
                                        {"microbatches", p.microbatches},
-                                       {"turns", p.turns},
+                                       {"ticks", p.ticks},
                                        {"busy", p.busy}});
     }
     for (const BucketReport& x : f.buckets) {

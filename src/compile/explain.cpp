@@ -186,12 +186,12 @@ std::vector<PaddingReport> padding_of(const Program& program) {
 void note_idle_stages(const FunctionReport& f, const std::string& machine,
                       std::vector<std::string>& notes) {
   for (const PipelineReport& p : f.pipelines) {
-    const double idle = 1 - static_cast<double>(p.busy) / static_cast<double>(p.turns);
+    const double idle = 1 - static_cast<double>(p.busy) / static_cast<double>(p.ticks);
     std::string note = fmt::format(
-        "{} microbatch{} pass{} through {} stages along '{}' in {} turns: a stage is idle in "
+        "{} microbatch{} pass{} through {} stages along '{}' in {} ticks: a stage is idle in "
         "{:.0f} % of them",
         p.microbatches, p.microbatches == 1 ? "" : "es", p.microbatches == 1 ? "es" : "", p.stages,
-        p.axis, p.turns, 100 * idle);
+        p.axis, p.ticks, 100 * idle);
     note += machine.empty()
                 ? "; more microbatches make that less, but each of them has smaller matmuls: only "
                   "times, of a machine's profile, say which is faster"

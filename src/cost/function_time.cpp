@@ -1,6 +1,6 @@
 #include "cost/function_time.h"
 
-#include "cost/rank_player.h"
+#include "cost/rank_simulator.h"
 
 namespace tessera {
 
@@ -30,17 +30,17 @@ int steps_inside(const Step& loop) {
 }
 
 FunctionTime time_of(const Function& function, const Costs& costs, bool spans) {
-  RankPlayer player(costs, false);
-  player.play(function.steps, 0);
-  player.wait_all();
-  return player.finish(spans);
+  RankSimulator simulator(costs, false);
+  simulator.simulate(function.steps, 0);
+  simulator.wait_all();
+  return simulator.finish(spans);
 }
 
 FunctionTime total_time(const Function& function, const Costs& costs) {
-  RankPlayer player(costs, true);
-  player.play(function.steps, 0);
-  player.wait_all();
-  FunctionTime time = player.finish(false);
+  RankSimulator simulator(costs, true);
+  simulator.simulate(function.steps, 0);
+  simulator.wait_all();
+  FunctionTime time = simulator.finish(false);
   time.collectives.clear();
   return time;
 }

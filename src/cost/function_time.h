@@ -4,8 +4,8 @@
 // axes. A collective enters its lane where the Program starts it; a lane works in order of entry; a
 // wait blocks the compute lane until its bucket is complete. While both kinds of lanes are busy
 // each is slowed down by Machine::overlap. All ranks do the same, so one rank is simulated; but the
-// loop over the turns of a pipeline, in which stages do different things, is simulated for a rank
-// of each stage (cost/stage_player.h). Times of that loop are means over the stages.
+// loop over the ticks of a pipeline, in which stages do different things, is simulated for a rank
+// of each stage (cost/stage_simulator.h). Times of that loop are means over the stages.
 #pragma once
 
 #include <vector>
@@ -35,7 +35,7 @@ struct CollectiveTime {
 };
 
 /// An interval in which a lane was busy. Lane 0 computes; each set of axes has its own lane. In the
-/// turns of a pipeline: of the first stage.
+/// ticks of a pipeline: of the first stage.
 struct TimeSpan {
   int step = 0;  ///< in all_steps()
   int lane = 0;
@@ -49,12 +49,12 @@ struct AxisTime {
   double seconds = 0, exposed = 0;
 };
 
-/// A stage of a pipeline computes in a share of the loop over turns, for a microbatch.
-struct TurnSpan {
+/// A stage of a pipeline computes in a share of the loop over ticks, for a microbatch.
+struct TickSpan {
   int step = 0;  ///< the share, in all_steps()
-  int loop = 0;  ///< the loop over turns, in all_steps()
+  int loop = 0;  ///< the loop over ticks, in all_steps()
   int stage = 0;
-  int64_t turn = 0;
+  int64_t tick = 0;
   double begin = 0, seconds = 0;
 };
 
@@ -68,7 +68,7 @@ struct FunctionTime {
   std::vector<CollectiveTime> collectives;  ///< in order of start
   std::vector<AxisTime> by_axes;            ///< in order of first start
   std::vector<TimeSpan> spans;              ///< only if asked for
-  std::vector<TurnSpan> turns;              ///< only if asked for, in the order of the Program
+  std::vector<TickSpan> ticks;              ///< only if asked for, in the order of the Program
 };
 
 /// Simulates a function with all iterations of its loops (with a condition: the most there can be).

@@ -20,12 +20,10 @@ PipelineTable table_of(const Pipeline& p) {
   const ScheduleRow& schedule = schedule_row(p.schedule);
   const int64_t chunks = chunks_of_stage(p);
   PipelineShape shape{{}, p.stages, p.microbatches, chunks > 1};
-  for (int64_t c = 0; c < chunks; ++c)
-    shape.passes.push_back({StageWork::forward, !schedule.returns || c % 2 == 0});
-  for (int64_t c = chunks; c-- > 0;) {
-    const bool ascends = !shape.passes[static_cast<size_t>(c)].ascends;
-    shape.passes.push_back({StageWork::backward, ascends});
-    if (schedule.what.splits_backward) shape.passes.push_back({StageWork::weights, ascends});
+  for (int64_t c = 0; c < chunks; ++c) shape.passes.push_back({StageWork::forward, true});
+  for (int64_t c = 0; c < chunks; ++c) {
+    shape.passes.push_back({StageWork::backward, false});
+    if (schedule.what.splits_backward) shape.passes.push_back({StageWork::weights, false});
   }
   return schedule.table(shape);
 }
@@ -73,13 +71,6 @@ class Simulator {
                                      work.microbatch)];
   }
 
-  /// The chunk of the model with which a stage runs a pass.
-  int chunk_of(size_t pass, int stage) const {
-    const bool goes_back =
-        table_.passes()[pass].ascends != (table_.passes()[pass].work == StageWork::forward);
-    return chunks_[pass] * p_.stages + (goes_back ? p_.stages - 1 - stage : stage);
-  }
-
   double seconds_of(size_t pass, int chunk) const {
     const ChunkTime& time = p_.chunks[static_cast<size_t>(chunk)];
     const bool is_split =
@@ -103,7 +94,7 @@ class Simulator {
     const bool receives = from && from->stage != stage, sends = to && to->stage != stage;
     double& free = time_.stage_end[static_cast<size_t>(stage)];
     const double begin = std::max(free, ready + (receives ? p_.transfer : 0));
-    const int chunk = chunk_of(work.pass, stage);
+    const int chunk = chunks_[work.pass] * p_.stages + stage;  // of the model
     const double seconds = seconds_of(work.pass, chunk);
     end_of(work, stage) = begin + seconds;
     free = begin + seconds + (sends && p_.blocking ? p_.transfer : 0);

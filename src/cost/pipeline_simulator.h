@@ -17,8 +17,7 @@ struct ChunkTime {
 };
 
 /// `stages` groups of devices. Stage s has the chunks s, s + stages, s + 2 stages, ... of the
-/// model: one, or several. (If the schedule returns, every other one is dealt to the stages in
-/// descending order.) A chunk sends its result to the next chunk.
+/// model: one, or several. A chunk sends its result to the next chunk.
 struct Pipeline {
   std::string schedule = "1f1b";  ///< PipelineSchedule::name
   int stages = 1;

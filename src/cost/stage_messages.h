@@ -29,7 +29,7 @@ class StageMessages {
   /// True if this is an exchange of slices between stages, and between no other ranks.
   bool are_sent_in(const Step& step) const;
   /// The messages of a bucket of such exchanges, in the order in which stages send them. `scalars`:
-  /// the counters of loops, for exchanges of which each turn has another plan.
+  /// the counters of loops, for exchanges of which each tick has another plan.
   std::vector<StageMessage> of(std::span<const Step> bucket, const int64_t* scalars);
 
  private:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cost/rank_player.h"
+#include "cost/rank_simulator.h"
 #include "program/loop_runs.h"
 
 namespace tessera {
@@ -41,11 +41,13 @@ void add_windows(std::span<const Step> steps, std::span<const int> coordinates,
   }
 }
 
-/// Plays steps one after the other and notes what lies between transfers of stages.
+/// Simulates steps one after the other and notes what lies between transfers of stages.
 class OpList {
  public:
   OpList(const Costs& costs, bool shorten, int axis, const std::set<int>& between, int stage)
-      : axis_(axis), between_(between), player_(costs, shorten, coordinates(costs, axis, stage)) {}
+      : axis_(axis),
+        between_(between),
+        simulator_(costs, shorten, coordinates(costs, axis, stage)) {}
 
   void add(std::span<const Step> steps, int number) {
     for (size_t s = 0; s < steps.size();) {
@@ -62,22 +64,24 @@ class OpList {
         if (!step.body.empty() && has_collective_along(step.body[0], axis_))
           push({.kind = StageOp::Kind::meet});
         while (end < steps.size() && is_work(steps[end])) ++end;
-        work([&](RankPlayer& player) { player.play(steps.subspan(s, end - s), number); });
+        work([&](RankSimulator& simulator) {
+          simulator.simulate(steps.subspan(s, end - s), number);
+        });
       }
       for (; s < end; ++s) number += 1 + steps_inside(steps[s]);
     }
   }
-  template <class Play>
-  void work(const Play& play) {
-    const double seconds = player_.seconds(), compute = player_.computed();
+  template <class Run>
+  void work(const Run& run) {
+    const double seconds = simulator_.seconds(), compute = simulator_.computed();
     push({});
-    play(player_);
-    ops_.ops.back().seconds = player_.seconds() - seconds;
-    ops_.ops.back().compute = player_.computed() - compute;
+    run(simulator_);
+    ops_.ops.back().seconds = simulator_.seconds() - seconds;
+    ops_.ops.back().compute = simulator_.computed() - compute;
   }
   PricedOps finish() {
-    work([](RankPlayer& player) { player.wait_all(); });
-    ops_.time = player_.finish(true);
+    work([](RankSimulator& simulator) { simulator.wait_all(); });
+    ops_.time = simulator_.finish(true);
     return std::move(ops_);
   }
 
@@ -94,13 +98,13 @@ class OpList {
   }
   void push(const StageOp& op) {
     ops_.ops.push_back(op);
-    ops_.spans_before.push_back(player_.spans());
-    ops_.begins.push_back(player_.now());
+    ops_.spans_before.push_back(simulator_.spans());
+    ops_.begins.push_back(simulator_.now());
   }
 
   const int axis_;
   const std::set<int>& between_;
-  RankPlayer player_;
+  RankSimulator simulator_;
   PricedOps ops_;
 };
 
@@ -133,7 +137,8 @@ PricedOps StageOps::priced(std::span<const Step> steps, int number, int stage) c
   } else if (iterations_of(steps[0].loop) == 1) {
     list.add(steps[0].body[0].steps, number + 1);
   } else {  // all layers of a stage
-    list.work([&](RankPlayer& player) { player.play_iterations(steps[0], number + 1); });
+    list.work(
+        [&](RankSimulator& simulator) { simulator.simulate_iterations(steps[0], number + 1); });
   }
   return list.finish();
 }

@@ -1,4 +1,4 @@
-// What a stage of a pipeline does in a turn, as a list of ops, and what that costs.
+// What a stage of a pipeline does in a tick, as a list of ops, and what that costs.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cost/function_time.h"
-#include "cost/stage_player.h"
+#include "cost/stage_simulator.h"
 
 namespace tessera {
 
@@ -19,16 +19,16 @@ struct PricedOps {
   std::vector<size_t> spans_before;  ///< of each op: how many of time.spans come before it
   std::vector<double> begins;        ///< of each op, if transfers between stages take no time
   FunctionTime time;                 ///< with spans, in the order in which they end
-  int64_t runs = 0;                  ///< counted by who plays them
+  int64_t runs = 0;                  ///< counted by who simulates them
 };
 
-/// Prices what each stage runs once: a run costs the same in every turn.
+/// Prices what each stage runs once: a run costs the same in every tick.
 class StageOps {
  public:
-  /// `loop`: over turns, along the mesh axis `axis`. Keeps references.
+  /// `loop`: over ticks, along the mesh axis `axis`. Keeps references.
   StageOps(const Costs& costs, bool shorten, const Step& loop, int axis);
 
-  /// For StagePlayer::OpsOf.
+  /// For StageSimulator::OpsOf.
   PricedOps& of(std::span<const Step> steps, int number, int stage);
   /// All that were asked for.
   const std::vector<std::unique_ptr<PricedOps>>& all() const { return all_; }

@@ -1,6 +1,7 @@
 #include "plan/bounds.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "plan/choice/least_step.h"
@@ -24,12 +25,15 @@ double Bounds::of_assignment(size_t assignment, size_t recompute_option) const {
   const Assignment& a = candidates_.assignment(assignment);
   const Estimates& estimates = candidates_.estimates(recompute_option);
   if (!candidates_.has_stages(assignment)) return estimates.least(a, {candidates_.microbatches(0)});
-  int64_t chunks = 1;  // with more microbatches and chunks stages wait less
+  // With more microbatches and chunks stages wait less.
+  double least = std::numeric_limits<double>::infinity();
   for (const std::string& schedule : candidates_.model().schedules) {
-    for (const int64_t option : candidates_.chunk_options(assignment, schedule))
-      chunks = std::max(chunks, option);
+    const std::vector<int64_t> chunks = candidates_.chunk_options(assignment, schedule);
+    if (chunks.empty()) continue;
+    least = std::min(
+        least, estimates.least_of(a, candidates_.model().microbatches, schedule, chunks.back()));
   }
-  return estimates.least_of(a, candidates_.model().microbatches, chunks);
+  return least;
 }
 
 double Bounds::key_of_assignment(size_t assignment) const {

@@ -63,7 +63,8 @@ double Estimates::runs(const Work& w, const Assignment& a, const Microbatching& 
   const bool repeats = microbatch_dim_ >= 0 && ((w.in | w.out) >> microbatch_dim_ & 1);
   const auto times = static_cast<double>(repeats ? by.microbatches : 1);
   const auto others = static_cast<double>(stages(a) - 1);
-  const double filled = 1 + others / static_cast<double>(by.microbatches * by.chunks);
+  const double idle = others > 0 ? others * schedule_row(by.schedule).least_idle : 0;
+  const double filled = 1 + idle / static_cast<double>(by.microbatches * by.chunks);
   return times * (w.count - w.in_layers + w.in_layers * of_stage(a) * filled);
 }
 
@@ -121,13 +122,14 @@ double Estimates::least(const Assignment& a, const Microbatching& by) const {
 /// Without samples, the machine's rate for a product is no better for a part of it. So the whole
 /// step takes no longer than several microbatches, and of these most fill the stages best.
 double Estimates::least_of(const Assignment& a, const std::vector<int64_t>& microbatches,
-                           int64_t chunks) const {
+                           const std::string& schedule, int64_t chunks) const {
   if (machine_.samples.empty()) {
     const int64_t filling = microbatches.back() * chunks;
-    return least(a, {1, "1f1b", filling});
+    return least(a, {1, schedule, filling});
   }
   double least = 1e300;
-  for (const int64_t m : microbatches) least = std::min(least, this->least(a, {m, "1f1b", chunks}));
+  for (const int64_t m : microbatches)
+    least = std::min(least, this->least(a, {m, schedule, chunks}));
   return least;
 }
 
@@ -146,8 +148,7 @@ double Estimates::collective(CollectiveKind kind, double bytes, const std::vecto
 }
 
 namespace {
-/// True if one axis splits both dims of a pair; the op is then computed blockwise
-/// (Op::sharded_body).
+/// True if one axis splits both dims of a pair; the op is then computed blockwise (Op::by_slices).
 bool is_together(const Assignment& a, const Work& w) {
   return std::any_of(w.together.begin(), w.together.end(), [&](DimSet pair) {
     return std::any_of(a.picks.begin(), a.picks.end(),

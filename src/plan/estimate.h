@@ -65,7 +65,7 @@ class Estimates {
   double least(const Assignment& a, const Microbatching& by) const;
   /// The least of that with any of these numbers of microbatches, ascending, and up to `chunks`.
   double least_of(const Assignment& a, const std::vector<int64_t>& microbatches,
-                  int64_t chunks) const;
+                  const std::string& schedule, int64_t chunks) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
     double held_up = 0;  ///< of activations: partial sums and gathered operands

@@ -63,22 +63,22 @@ void add_stages(const Program& program, const Function& f, const FunctionTime& t
   const std::vector<const Step*> steps = all_steps(f);
   const auto add_all = [&](SimulatedPhase phase, double begin, double end) {
     for (int64_t stage = 0; stage < result.pipelines[0].stages && end > begin; ++stage)
-      result.stage_turns.push_back({stage, -1, phase, begin, end - begin});
+      result.stage_ticks.push_back({stage, -1, phase, begin, end - begin});
   };
   double end = 0;
-  for (size_t t = 0; t < time.turns.size();) {
-    const int loop = time.turns[t].loop;
-    double begin = time.turns[t].begin, last = end;
-    const size_t first = result.stage_turns.size();
-    for (; t < time.turns.size() && time.turns[t].loop == loop; ++t) {
-      const TurnSpan& span = time.turns[t];
+  for (size_t t = 0; t < time.ticks.size();) {
+    const int loop = time.ticks[t].loop;
+    double begin = time.ticks[t].begin, last = end;
+    const size_t first = result.stage_ticks.size();
+    for (; t < time.ticks.size() && time.ticks[t].loop == loop; ++t) {
+      const TickSpan& span = time.ticks[t];
       const LoopStep& share = steps[static_cast<size_t>(span.step)]->loop;
       begin = std::min(begin, span.begin);
       last = std::max(last, span.begin + span.seconds);
       const StageWork work = share.share->work;
-      result.stage_turns.push_back(
+      result.stage_ticks.push_back(
           {span.stage,
-           work == StageWork::none ? -1 : microbatch_in_tick(share, span.turn, span.stage),
+           work == StageWork::none ? -1 : microbatch_in_tick(share, span.tick, span.stage),
            phase_of(work), span.begin, span.seconds});
     }
     add_all(first == 0 ? SimulatedPhase::update : SimulatedPhase::together, end, begin);

@@ -579,7 +579,7 @@ TEST_CASE("explain and diff show the code of the model", "[cli]") {
   CHECK(contains(f.read("explain.html"), "\"links\":[\"node\",\"node\"]"));
 }
 
-TEST_CASE("pages of a pipeline: one picture of its turns, one count, a cause for the idle ones",
+TEST_CASE("pages of a pipeline: one picture of its ticks, one count, a cause for the idle ones",
           "[cli]") {
   const Folder f;
   const std::string job =
@@ -590,14 +590,14 @@ TEST_CASE("pages of a pipeline: one picture of its turns, one count, a cause for
   expect_success(explained);
   expect_success(planned);
   CHECK(contains(explained.out,
-                 "4 microbatches pass through 2 stages along 'pipe' in 10 turns: a "
+                 "4 microbatches pass through 2 stages along 'pipe' in 10 ticks: a "
                  "stage is idle in 20 % of them, "));
   for (const std::string& text : {explained.out, planned.out, f.read("explain.html")})
     CHECK(contains(text, "idle: pipeline bubble"));
   for (const char* name : {"explain.html", "plan.html"}) {
     INFO(name);
     const std::string page = f.read(name);
-    for (const char* part : {"stage 1, microbatch 3", "works in 8 of 10 turns",
+    for (const char* part : {"stage 1, microbatch 3", "works in 8 of 10 ticks",
                              "[\"idle: pipeline bubble\",", "all stages: head, loss, hand over"})
       CHECK(contains(page, part));
   }
@@ -662,7 +662,7 @@ TEST_CASE("every page in a browser: texts, contrast, tables, hover, zoom", "[slo
                             "--set layers=4 scan=true microbatches=4 --html pipeline.html"));
   expect_success(run_cli_in(f,
                             "explain gpt --mesh pipe:2 --machine h100 --layout layers:pipe "
-                            "--set layers=4 scan=true microbatches=4 --html turns.html"));
+                            "--set layers=4 scan=true microbatches=4 --html ticks.html"));
   CHECK(!contains(f.read("plan.html"), "microbatches in the stages"));
   CHECK(f.read("plan.html").find("tessera train gpt --data PATH --set layers=2 batch=8 --mesh ") !=
         std::string::npos);

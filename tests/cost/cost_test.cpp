@@ -53,7 +53,7 @@ Step wait(int number) {
 /// 150 bytes 2 + 0.5 + 1.5 = 4 s.
 const Mesh kMesh = Mesh::parse("a:2;b:4");
 
-FunctionTime play(const Machine& machine, std::vector<Step> steps, bool spans = false) {
+FunctionTime simulate(const Machine& machine, std::vector<Step> steps, bool spans = false) {
   Function f;
   f.steps = std::move(steps);
   const Costs costs(machine, kMesh);
@@ -137,11 +137,11 @@ TEST_CASE("measured collectives prevail and are interpolated", "[cost]") {
 
 TEST_CASE("the lanes overlap as the waits let them", "[cost]") {
   Machine m = toy();
-  FunctionTime t = play(m, {compute(10), start(0, 100, {0}), wait(0), compute(1)});
+  FunctionTime t = simulate(m, {compute(10), start(0, 100, {0}), wait(0), compute(1)});
   CHECK(t.seconds == Approx(10 + 18 + 1));
   CHECK(t.exposed == Approx(18));
 
-  t = play(m, {start(0, 100, {0}), compute(10), wait(0), compute(1)});
+  t = simulate(m, {start(0, 100, {0}), compute(10), wait(0), compute(1)});
   CHECK(t.seconds == Approx(18 + 1));
   CHECK(t.compute == Approx(11));
   REQUIRE(t.collectives.size() == 1);
@@ -149,19 +149,19 @@ TEST_CASE("the lanes overlap as the waits let them", "[cost]") {
   CHECK(t.collectives[0].hidden() == Approx(10));
 
   // Two axes have a lane each, one axis has one.
-  t = play(m, {start(0, 100, {0}), start(1, 150, {1}), wait(1), wait(0)});
+  t = simulate(m, {start(0, 100, {0}), start(1, 150, {1}), wait(1), wait(0)});
   CHECK(t.seconds == Approx(18));
   REQUIRE(t.by_axes.size() == 2);
   CHECK(t.by_axes[1].exposed == Approx(4));
-  t = play(m, {start(0, 100, {0}), start(1, 100, {0}), wait(1), wait(0)});
+  t = simulate(m, {start(0, 100, {0}), start(1, 100, {0}), wait(1), wait(0)});
   CHECK(t.seconds == Approx(36));
   CHECK(t.by_axes[0].exposed == Approx(36));
 
   // Nobody waits: the function ends when all is done.
-  CHECK(play(m, {start(0, 100, {0}), compute(1)}).seconds == Approx(18));
+  CHECK(simulate(m, {start(0, 100, {0}), compute(1)}).seconds == Approx(18));
 
   // Neighbours of one number start once.
-  t = play(m, {start(0, 100, {0}), start(0, 100, {0}), wait(0)});
+  t = simulate(m, {start(0, 100, {0}), start(0, 100, {0}), wait(0)});
   CHECK(t.collectives.size() == 1);
   CHECK(t.seconds == Approx(5 + 3 + 20));
 }
@@ -169,7 +169,7 @@ TEST_CASE("the lanes overlap as the waits let them", "[cost]") {
 TEST_CASE("lanes that are busy at once slow each other down", "[cost]") {
   Machine m = toy();
   m.overlap = {true, 2, 1.5};
-  FunctionTime t = play(m, {start(0, 150, {1}), compute(10), wait(0)}, true);
+  FunctionTime t = simulate(m, {start(0, 150, {1}), compute(10), wait(0)}, true);
   // 4 s of transfer take 6 s, in which 3 s of compute are done; 7 are left.
   CHECK(t.seconds == Approx(6 + 7));
   CHECK(t.slowed == Approx(3));
@@ -179,7 +179,7 @@ TEST_CASE("lanes that are busy at once slow each other down", "[cost]") {
   CHECK(t.spans[0].seconds == Approx(6));
   CHECK(t.spans[1].seconds == Approx(13));
   m.overlap.possible = false;
-  t = play(m, {start(0, 150, {1}), compute(10), wait(0)});
+  t = simulate(m, {start(0, 150, {1}), compute(10), wait(0)});
   CHECK(t.seconds == Approx(14));
   CHECK(t.exposed == Approx(4));
   CHECK(t.seconds == Approx(t.compute + t.slowed + t.exposed));
@@ -188,19 +188,19 @@ TEST_CASE("lanes that are busy at once slow each other down", "[cost]") {
 TEST_CASE("who posts an exchange's messages holds up computing at least so long", "[cost]") {
   Machine m = toy();
   m.overlap.posting = 2;
-  FunctionTime t = play(m, {start(0, 150, {1}), compute(10), wait(0)});
+  FunctionTime t = simulate(m, {start(0, 150, {1}), compute(10), wait(0)});
   CHECK(t.exposed == Approx(2));  // hidden otherwise
   CHECK(t.seconds == Approx(12));
-  t = play(m, {start(0, 150, {1}), compute(3), wait(0)});
+  t = simulate(m, {start(0, 150, {1}), compute(3), wait(0)});
   CHECK(t.exposed == Approx(2));  // the second that is left is part of it
-  t = play(m, {start(0, 150, {1}), wait(0)});
+  t = simulate(m, {start(0, 150, {1}), wait(0)});
   CHECK(t.exposed == Approx(4));
   m.overlap.posting = 9;
-  t = play(m, {start(0, 150, {1}), compute(10), wait(0)});
+  t = simulate(m, {start(0, 150, {1}), compute(10), wait(0)});
   CHECK(t.exposed == Approx(4));  // it takes no longer itself
 }
 
-TEST_CASE("a loop is played with all its iterations", "[cost]") {
+TEST_CASE("a loop is simulated with all its iterations", "[cost]") {
   const Machine m = toy();
   Step loop;
   loop.kernel = KernelKind::loop;
@@ -208,7 +208,7 @@ TEST_CASE("a loop is played with all its iterations", "[cost]") {
   Function body;
   body.steps = {start(1, 150, {1}), compute(1), wait(1)};
   loop.body = {body};
-  const FunctionTime t = play(m, {compute(2), loop, start(2, 100, {0}), wait(2)}, true);
+  const FunctionTime t = simulate(m, {compute(2), loop, start(2, 100, {0}), wait(2)}, true);
   CHECK(t.seconds == Approx(2 + 3 * 4 + 18));
   REQUIRE(t.collectives.size() == 4);
   CHECK(t.collectives[2].step == 2);

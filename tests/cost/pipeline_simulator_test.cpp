@@ -41,6 +41,31 @@ TEST_CASE("interleaved stages have a bubble as many times smaller", "[pipeline]"
   }
 }
 
+TEST_CASE(
+    "ZB-H1: a bubble of (P - 1)(F + B - W) beside (P - 1)(F + B + W), with the memory of 1F1B",
+    "[pipeline]") {
+  for (const auto& [backward, weights] : {std::pair{1.0, 1.0}, {1.2, 0.8}, {1.1, 0.9}}) {
+    for (const int stages : {2, 3, 4, 8}) {
+      for (const int chunks : {1, 2, 4}) {
+        for (const int64_t m : {2 * stages, 4 * stages}) {
+          INFO(stages << " stages, " << chunks << " chunks, " << m << " microbatches");
+          Pipeline p = equal(stages, chunks, m);
+          for (ChunkTime& chunk : p.chunks)
+            chunk = {1.0 / chunks, (backward + weights) / chunks, weights / chunks};
+          const double work = static_cast<double>(m) * (1 + backward + weights);
+          CHECK(simulate(p).seconds - work ==
+                Approx((stages - 1) * (1 + backward + weights) / chunks));
+          const double kept = microbatches_kept(p, 0);
+          p.schedule = "zb_h1";
+          CHECK(simulate(p).seconds - work ==
+                Approx((stages - 1) * (1 + backward - weights) / chunks));
+          for (int s = 0; s < stages; ++s) CHECK(microbatches_kept(p, s) <= kept);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("no stage holds more microbatches than there are stages behind it", "[pipeline]") {
   const PipelineTime t = simulate(equal(4, 1, 12));
   std::vector<std::pair<double, int>> change;  // of stage 1
@@ -77,6 +102,9 @@ TEST_CASE("pipelines that cannot be are refused", "[pipeline][errors]") {
   Pipeline p = equal(3, 1, 2);
   p.chunks.pop_back();
   expect_usage({"2 chunks", "3 stages"}, [&] { simulate(p); });
+  p = equal(2, 2, 4);
+  p.schedule = "gpipe";
+  expect_usage({"schedule gpipe does not take 2 chunks"}, [&] { simulate(p); });
   p.stages = 0;
   expect_usage({"a pipeline of 0 stages"}, [&] { simulate(p); });
 }

@@ -128,9 +128,13 @@ Build transformer(nn::TransformerOptions o) {
 TEST_CASE("Llama's blocks train in stages as on one rank", "[pipeline]") {
   check([](int64_t layers) { return transformer(llama_block(layers)); },
         {{4, 4, "pipe:2", "layers:pipe"},
+         {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+         {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe", "zb_h1"},
+         {4, 3, "pipe:3;model:2", "layers:pipe;ff:model", "zb_h1"},
          {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe"},
          {4, 3, "pipe:3;model:3", "layers:pipe;heads,ff:model", kGpipe},
          {4, 4, "pipe:2", "layers:pipe*2"},
+         {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
          {4, 3, "pipe:2;data:2;model:3", "layers:pipe*2;batch:data;heads,ff,vocab:model"},
          {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data;vocab:pipe"},
          {8, 6, "pipe:4;model:2", "layers:pipe*2;ff,vocab:model;@/*norm*/ length:model"}});
@@ -141,9 +145,13 @@ TEST_CASE("experts with losses of their routers train in stages as on one rank",
     return [layers](Graph& g, int64_t batch) { return experts(g, layers, batch); };
   };
   check(model, {{4, 4, "pipe:2", "layers:pipe"},
+                {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+                {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;experts:data", "zb_h1"},
                 {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;experts:data", kGpipe},
                 {4, 3, "pipe:3;data:2", "layers:pipe;batch:data;@state d_model:data"},
                 {4, 4, "pipe:2", "layers:pipe*2"},
+                {4, 3, "pipe:2;data:2", "layers:pipe*2;batch:data", "zb_h1"},
+                {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
                 {4, 3, "pipe:2;data:2", "layers:pipe*2;batch:data;experts:data"},
                 {6, 4, "pipe:3;model:2", "layers:pipe*2;ff:model"},
                 {8, 2, "pipe:4;model:2", "layers:pipe*2;experts:model;vocab:pipe"}});
@@ -152,9 +160,13 @@ TEST_CASE("experts with losses of their routers train in stages as on one rank",
 TEST_CASE("an encoder beside a decoder trains in stages as on one rank", "[pipeline]") {
   check([](int64_t layers) { return transformer(t5(layers)); },
         {{4, 4, "pipe:2", "layers:pipe"},
+         {4, 4, "pipe:2", "layers:pipe", "zb_h1"},
+         {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe", "zb_h1"},
+         {4, 3, "pipe:3;model:2", "layers:pipe;ff:model", "zb_h1"},
          {4, 3, "pipe:4;data:2", "layers:pipe;batch:data;vocab:pipe"},
          {4, 3, "pipe:3;model:2", "layers:pipe;heads,ff:model", kGpipe},
          {4, 4, "pipe:2", "layers:pipe*2"},
+         {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
          {4, 3, "pipe:2;data:2;model:3", "layers:pipe*2;batch:data;heads,ff,vocab:model"},
          {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data"},
          {8, 6, "pipe:4;model:2", "layers:pipe*2;ff:model"}});

@@ -78,6 +78,7 @@ std::vector<Tensor> train(Graph& g, int64_t layers, int64_t microbatches, int64_
 }
 
 constexpr const char* kSchedules[] = {"gpipe", "1f1b"};
+constexpr const char* kAllSchedules[] = {"gpipe", "1f1b", "zb_h1"};  ///< with one chunk a stage
 
 /// Two steps, and what they make.
 Values trained(int64_t layers, int64_t microbatches, const std::string& mesh,
@@ -186,9 +187,11 @@ TEST_CASE("layers in stages train as on one rank, with any number of microbatche
        {std::pair<int64_t, int64_t>{4, 6}, {5, 3}, {2, 1}, {6, 2}}) {
     const Values plain = trained(layers, microbatches, "a:1", "");
     for (const auto& [mesh, layout] : layouts) {
-      INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout);
-      for (const char* schedule : kSchedules)
+      for (const char* schedule : kAllSchedules) {
+        INFO(layers << " layers, " << microbatches << " microbatches, " << mesh << " " << layout
+                    << ", " << schedule);
         check_equal(plain, trained(layers, microbatches, mesh, layout, schedule));
+      }
     }
   }
 }
@@ -212,10 +215,12 @@ TEST_CASE("stages of several chunks train as on one rank, with any number of mic
   for (const Case& c : cases) {
     INFO(c.encoder << " and " << c.layers << " layers, " << c.microbatches << " microbatches, "
                    << c.mesh << " " << c.layout);
-    const auto values = [&](const char* mesh, const char* layout) {
-      return trained(c.layers, c.microbatches, mesh, layout, "1f1b", c.encoder);
+    const auto values = [&](const char* mesh, const char* layout, const char* schedule) {
+      return trained(c.layers, c.microbatches, mesh, layout, schedule, c.encoder);
     };
-    check_equal(values("a:1", ""), values(c.mesh, c.layout));
+    const Values plain = values("a:1", "", "1f1b");
+    for (const char* schedule : {"1f1b", "zb_h1"})
+      check_equal(plain, values(c.mesh, c.layout, schedule));
   }
 }
 
@@ -304,7 +309,7 @@ TEST_CASE("between stages go the activations of a microbatch", "[pipeline]") {
     for (const char* schedule : kSchedules) {
       const auto [next, last] = sent_between_stages(4, m, schedule);
       CHECK(last == 2 * m * activations * 3 / 4);  // the mean over the ranks
-      // Of 4 ranks 3 receive: in m + 2 turns; or one of them in m turns and two in m + 1.
+      // Of 4 ranks 3 receive: in m + 2 ticks; or one of them in m ticks and two in m + 1.
       CHECK(next == 2 * activations *
                         (schedule == std::string("gpipe") ? (m + 2) * 3 : m + 2 * (m + 1)) / 4);
     }
@@ -340,10 +345,10 @@ TEST_CASE("between chunks go the activations of a microbatch, once each way", "[
   for (const int64_t m : {4, 6, 8}) {
     const auto [next, last] = sent_between_stages(2, m, "1f1b", "layers:pipe*2");
     CHECK(last == 2 * m * activations / 2);
-    // 3 transfers a microbatch to 2 ranks; the mean of a turn is rounded up.
-    const int64_t sent = 2 * m * activations * 3 / 2, turns = 2 * (4 * m + 2 + 1);
+    // 3 transfers a microbatch to 2 ranks; the mean of a tick is rounded up.
+    const int64_t sent = 2 * m * activations * 3 / 2, ticks = 2 * (4 * m + 2 + 1);
     CHECK(next >= sent);
-    CHECK(next < sent + turns);
+    CHECK(next < sent + ticks);
   }
 }
 
@@ -366,7 +371,7 @@ TEST_CASE("a transfer between stages takes as long as the stage that sends most"
   }
 }
 
-TEST_CASE("stages that wait for each other take the longer pass in each turn", "[pipeline]") {
+TEST_CASE("stages that wait for each other take the longer pass in each tick", "[pipeline]") {
   Machine machine = slow_link();
   machine.links[0].bandwidth = 1e15;
   const auto time = [&](const char* layout) {
@@ -374,7 +379,7 @@ TEST_CASE("stages that wait for each other take the longer pass in each turn", "
   };
   const TimeReport free = time("layers:pipe"), in_step = time("layers:pipe;vocab:pipe");
   CHECK(in_step.compute < free.compute);
-  // A backward has twice the products of a forward. 18 of 22 turns have one on some stage, 4 have
+  // A backward has twice the products of a forward. 18 of 22 ticks have one on some stage, 4 have
   // only forwards, and a stage runs 8 of each: 18 * 2 + 4 - 8 * 3 are waited for, 9 if it is free.
   const double forward = free.bubble / 9;
   CHECK(in_step.bubble > 15 * forward);
@@ -398,13 +403,13 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
   };
   REQUIRE(notes(8).size() == 1);  // one for forward and backward
   CHECK(notes(8)[0] ==
-        "8 microbatches pass through 4 stages along 'pipe' in 22 turns: a stage is idle in 27 % of "
+        "8 microbatches pass through 4 stages along 'pipe' in 22 ticks: a stage is idle in 27 % of "
         "them; more microbatches make that less, but each of them has smaller matmuls: only times, "
         "of a machine's profile, say which is faster");
   CHECK(
-      notes(2)[0].find("2 microbatches pass through 4 stages along 'pipe' in 10 turns: a stage is "
+      notes(2)[0].find("2 microbatches pass through 4 stages along 'pipe' in 10 ticks: a stage is "
                        "idle in 60 %") == 0);
-  CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 8 turns: a stage is "
+  CHECK(notes(1)[0].find("1 microbatch passes through 4 stages along 'pipe' in 8 ticks: a stage is "
                          "idle in 75 %") == 0);
   const auto both = notes(8, "1f1b");
   const auto few = explain_gpt("pipe:6", "layers:pipe", 8, "gpipe").notes;
@@ -413,10 +418,10 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
                    "it fewer ranks") == 1);
   const auto chunks = explain_gpt("pipe:2", "layers:pipe*2", 8, "1f1b").notes;
   REQUIRE(chunks.size() == 1);
-  CHECK(chunks[0].find("8 microbatches pass through 2 stages along 'pipe' in 34 turns: a stage is "
+  CHECK(chunks[0].find("8 microbatches pass through 2 stages along 'pipe' in 34 ticks: a stage is "
                        "idle in 6 %") == 0);
   REQUIRE(both.size() == 1);
-  CHECK(both[0].find("8 microbatches pass through 4 stages along 'pipe' in 22 turns: a stage is "
+  CHECK(both[0].find("8 microbatches pass through 4 stages along 'pipe' in 22 ticks: a stage is "
                      "idle in 27 %") == 0);
 }
 

@@ -11,15 +11,20 @@
 // waits for what follows the last layers. So these are two parts. In the first one what the layers
 // made is on its way to all stages; the second one takes it so many ticks later that the slowest
 // stage has sent it, also if forward takes no time. With P stages, these are P / 2 ticks.
+//
+// If the schedule splits backward, the gradients of parameters are parts of their own, and one more
+// part, which all stages run together, has what depends on them.
 #include "lower/flow/pipeline_microbatches.h"
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <map>
 #include <utility>
 
 #include "base/fail.h"
 #include "ir/loop.h"
+#include "lower/flow/split_backward.h"
 #include "lower/flow/stage_transfers.h"
 #include "program/schedules/schedules.h"
 
@@ -38,11 +43,7 @@ class MicrobatchPipeline {
  public:
   MicrobatchPipeline(const Graph& graph, const ScheduleRow& schedule, Flow& flow,
                      const FlowNode& node)
-      : flow_(flow),
-        node_(node),
-        loop_(*node.loop),
-        over_(loops_of(graph)[static_cast<size_t>(loop_.number)].over),
-        schedule_(schedule) {}
+      : flow_(flow), node_(node), loop_(*node.loop), loops_(loops_of(graph)), schedule_(schedule) {}
 
   std::vector<FlowNode> run() {
     divide();
@@ -65,6 +66,7 @@ class MicrobatchPipeline {
     std::vector<std::vector<int64_t>> ticks = {};  ///< by stage and microbatch
     bool sends = false;    ///< only sends to all stages what the last layers made
     bool is_late = false;  ///< takes what the part before sends
+    bool is_behind_weights = false;
 
     FlowNode& layers() { return loop.body.back(); }
   };
@@ -72,22 +74,38 @@ class MicrobatchPipeline {
   /// One part for each loop over layers, one for what stands before, between and behind them.
   void divide() {
     add_part(StageWork::none);
-    for (const FlowNode& node : loop_.body) {
-      if (has_stages(node)) add_part(node.loop->reverse ? StageWork::backward : StageWork::forward);
+    std::vector<Part> weights;
+    Part behind_weights;
+    behind_weights.is_behind_weights = true;
+    for (size_t i = 0; i < loop_.body.size(); ++i) {
+      const FlowNode& node = loop_.body[i];
       if (is_source(node)) {
         for (int v : node.out) sources_[v] = &node;
+      } else if (!has_stages(node)) {
+        const bool is_behind = reads_weights(node);
+        if (is_behind) of_weights_.insert(node.out.begin(), node.out.end());
+        is_behind ? behind_weights.loop.body.push_back(node) : add_node(node);
+      } else if (!node.loop->reverse) {
+        add_layers(node, StageWork::forward);
+      } else if (!schedule_.what.splits_backward) {
+        add_layers(node, StageWork::backward);
       } else {
-        add_node(node);
+        const FlowLoop& layers = *node.loop;
+        const Dim& over = loops_[static_cast<size_t>(layers.number)].over;
+        SplitBackward split = split_backward(flow_, node, over, read_by_layers_behind(i));
+        of_weights_.insert(split.weights.out.begin(), split.weights.out.end());
+        weights.push_back(add_layers(split.inputs, StageWork::backward));
+        weights.back().loop.body.push_back(std::move(split.weights));
       }
-      if (!has_stages(node)) continue;
-      divide_layers(parts_.back().layers());
-      add_part(StageWork::none);
     }
+    if (!schedule_.in_turn && shape_.passes.size() > 1) add_sender();
+    last_ = parts_.size() - 1;
+    for (Part& part : weights) append(std::move(part));
+    if (!weights.empty()) append(std::move(behind_weights));
     for (const FlowLoop::Dealt& dealt : loop_.dealt) {
       size_t& last = part_of_[dealt.value];
       for (int v : dealt.of_chunk) last = std::max(last, part_of_.at(v));
     }
-    if (!schedule_.in_turn && shape_.passes.size() > 1) add_sender();
     for (Part& part : parts_) {
       part.loop.number = loop_.number;
       part.loop.name = loop_.name;
@@ -101,6 +119,67 @@ class MicrobatchPipeline {
     part.work = work;
     part.pass = shape_.passes.size();
     if (work != StageWork::none) shape_.passes.push_back({work, work == StageWork::forward});
+  }
+
+  /// Adds the part of layers, and one for what stands behind them. Returns the part, still empty,
+  /// of their pass `weights`, if the schedule has them.
+  Part add_layers(const FlowNode& node, StageWork work) {
+    add_part(work);
+    add_node(node);
+    Part weights;
+    if (work == StageWork::backward && schedule_.what.splits_backward) {
+      weights.work = StageWork::weights;
+      weights.pass = shape_.passes.size();
+      shape_.passes.push_back({StageWork::weights, shape_.passes.back().ascends});
+    }
+    divide_layers(parts_.back().layers());
+    add_part(StageWork::none);
+    return weights;
+  }
+
+  void append(Part part) {
+    for (const FlowNode& node : part.loop.body) {
+      for (int v : node.out) part_of_[v] = parts_.size();
+    }
+    parts_.push_back(std::move(part));
+  }
+
+  /// True for a node behind layers that reads what a pass `weights` makes, or what depends on it.
+  bool reads_weights(const FlowNode& node) const {
+    if (of_weights_.empty()) return false;
+    std::set<int> read;
+    add_read(node, read);
+    for (const FlowLoop::Dealt& dealt : loop_.dealt) {
+      if (read.contains(dealt.value)) read.insert(dealt.of_chunk.begin(), dealt.of_chunk.end());
+    }
+    return std::any_of(read.begin(), read.end(), [&](int v) { return of_weights_.contains(v); });
+  }
+
+  /// What layers behind node i depend on. Sums that are continued by chunk are not read there.
+  std::set<int> read_by_layers_behind(size_t i) const {
+    std::set<int> read;
+    for (size_t n = loop_.body.size(); n-- > i + 1;) {
+      const FlowNode& node = loop_.body[n];
+      const auto is_read = [&](int v) { return read.contains(v); };
+      if (!has_stages(node) && std::none_of(node.out.begin(), node.out.end(), is_read)) continue;
+      std::set<int> continued;
+      if (has_stages(node)) {
+        const FlowLoop& layers = *node.loop;
+        const auto sums = node.out.end() - std::ssize(layers.sums);
+        for (size_t s = 0; s < layers.sum_inits.size(); ++s) {
+          if (!is_read(sums[static_cast<std::ptrdiff_t>(s)])) continued.insert(layers.sum_inits[s]);
+        }
+      }
+      std::set<int> all;
+      add_read(node, all);
+      for (const int v : all) {
+        if (!continued.contains(v)) read.insert(v);
+      }
+      for (const FlowLoop::Dealt& dealt : loop_.dealt) {
+        if (read.contains(dealt.value)) read.insert(dealt.of_chunk.begin(), dealt.of_chunk.end());
+      }
+    }
+    return read;
   }
 
   void add_node(const FlowNode& node) {
@@ -177,6 +256,8 @@ class MicrobatchPipeline {
     for (Part& part : parts_) {
       if (part.work != StageWork::none) {
         set_ticks_of_pass(part);
+      } else if (part.is_behind_weights) {
+        set_ticks_behind_weights(part);
       } else if (!schedule_.in_turn) {
         set_ticks_together(part);
       } else {
@@ -201,9 +282,23 @@ class MicrobatchPipeline {
   /// What all stages run together: at the start of the tick behind the pass that it reads.
   void set_ticks_together(Part& part) {
     std::vector<int64_t> ticks = table_->ticks_of(0, table_->first_stage(0));
-    if (part.pass > 0) {
-      ticks = table_->ticks_of(part.pass - 1, table_->last_stage(part.pass - 1));
+    size_t before = part.pass;
+    if (before > 0) {
+      while (shape_.passes[--before].work == StageWork::weights) continue;
+      ticks = table_->ticks_of(before, table_->last_stage(before));
       for (int64_t& tick : ticks) tick += 1 + (part.is_late ? shape_.stages / 2 : 0);
+    }
+    part.ticks.assign(static_cast<size_t>(shape_.stages), ticks);
+  }
+
+  /// When all stages have run all passes `weights` of a microbatch.
+  void set_ticks_behind_weights(Part& part) {
+    std::vector<int64_t> ticks(static_cast<size_t>(loop_.iterations), 0);
+    for (size_t p = 0; p < shape_.passes.size(); ++p) {
+      for (int64_t s = 0; s < shape_.stages && shape_.passes[p].work == StageWork::weights; ++s) {
+        for (size_t m = 0; m < ticks.size(); ++m)
+          ticks[m] = std::max(ticks[m], table_->ticks_of(p, s)[m] + 1);
+      }
     }
     part.ticks.assign(static_cast<size_t>(shape_.stages), ticks);
   }
@@ -251,7 +346,7 @@ class MicrobatchPipeline {
 
   size_t part_of_result(int value) const {
     const auto found = part_of_.find(value);
-    return found == part_of_.end() ? parts_.size() - 1 : found->second;
+    return found == part_of_.end() ? last_ : found->second;
   }
 
   void place_results() {
@@ -360,8 +455,9 @@ class MicrobatchPipeline {
   }
 
   FlowValue stacked(int value, int64_t microbatches) const {
-    return with_dim_in_front(flow_.values[static_cast<size_t>(value)],
-                             Dim(over_.name, microbatches));
+    return with_dim_in_front(
+        flow_.values[static_cast<size_t>(value)],
+        Dim(loops_[static_cast<size_t>(loop_.number)].over.name, microbatches));
   }
 
   // ---------------------------------------------------------------------------------------- nodes
@@ -374,7 +470,8 @@ class MicrobatchPipeline {
     }
     for (Part& part : parts_) {
       if (part.loop.body.empty() && part.stacks.empty() && part.sums.empty()) continue;
-      if (part.work != StageWork::none && !distances_.empty()) {
+      const bool hands_on = part.work != StageWork::none && part.work != StageWork::weights;
+      if (hands_on && !distances_.empty()) {
         const StageTransfers neighbours(flow_, *table_, axis_, 0);
         for (FlowNode& node : neighbours.to_next(part.layers(), distances_[part.pass]))
           transfers.push_back(std::move(node));
@@ -449,7 +546,7 @@ class MicrobatchPipeline {
   Flow& flow_;
   const FlowNode& node_;
   const FlowLoop& loop_;
-  const Dim over_;
+  const std::deque<Loop>& loops_;
   const ScheduleRow& schedule_;
   PipelineShape shape_;
   int axis_ = -1;  ///< of the stages
@@ -458,6 +555,8 @@ class MicrobatchPipeline {
   std::unique_ptr<StageTransfers> transfers_;  ///< without distances
   std::vector<Part> parts_;
   std::map<int, size_t> part_of_;           ///< by value: the part that computes it
+  size_t last_ = 0;                         ///< the part behind all layers
+  std::set<int> of_weights_;                ///< what depends on passes `weights`
   std::map<int, const FlowNode*> sources_;  ///< by value
   std::vector<FlowNode> to_all_;            ///< of what layers make
   std::map<int, int> kept_;                 ///< by value: its stack

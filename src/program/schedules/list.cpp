@@ -6,7 +6,8 @@
 namespace tessera {
 
 const std::vector<ScheduleRow>& schedule_rows() {
-  static const std::vector<ScheduleRow> rows = {one_forward_one_backward(), gpipe(), interleaved()};
+  static const std::vector<ScheduleRow> rows = {one_forward_one_backward(), gpipe(), interleaved(),
+                                                zb_h1()};
   return rows;
 }
 

@@ -16,8 +16,6 @@ struct ScheduleRow {
   double (*kept)(double stages, double microbatches, double chunks);
   /// A pass begins when the one before has ended on all stages: each is a loop of its own.
   bool in_turn = false;
-  /// Every other chunk goes back from the last stage to the first.
-  bool returns = false;
   /// The least time that a stage is idle, as a share of that with 1F1B and as many chunks.
   double least_idle = 1;
 };
@@ -25,6 +23,7 @@ struct ScheduleRow {
 ScheduleRow one_forward_one_backward();
 ScheduleRow gpipe();
 ScheduleRow interleaved();
+ScheduleRow zb_h1();
 
 const std::vector<ScheduleRow>& schedule_rows();
 /// Throws a usage error with the nearest name.

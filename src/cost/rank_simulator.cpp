@@ -1,4 +1,4 @@
-#include "cost/rank_player.h"
+#include "cost/rank_simulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kPlayed = 8;  ///< iterations of a loop until the time per iteration is steady
+constexpr int64_t kSimulated = 8;  ///< iterations of a loop until the time per iteration is steady
 
 }  // namespace
 
@@ -31,13 +31,13 @@ void add_times(FunctionTime& to, const FunctionTime& from, double times) {
   }
 }
 
-RankPlayer::RankPlayer(const Costs& costs, bool shorten, std::vector<int> coordinates)
+RankSimulator::RankSimulator(const Costs& costs, bool shorten, std::vector<int> coordinates)
     : costs_(costs),
       shorten_(shorten),
       coordinates_(std::move(coordinates)),
       lanes_(costs.machine().overlap) {}
 
-FunctionTime RankPlayer::finish(bool with_spans) {
+FunctionTime RankSimulator::finish(bool with_spans) {
   const FunctionTime sum = totals();
   for (size_t c = 0; c < transfers_.size(); ++c) {
     if (transfers_[c] != kOfStages) time_.collectives[c].exposed = lanes_.exposed(transfers_[c]);
@@ -51,13 +51,13 @@ FunctionTime RankPlayer::finish(bool with_spans) {
     }
     time_.spans.insert(time_.spans.end(), of_stages_.begin(), of_stages_.end());
   } else {
-    time_.turns.clear();
+    time_.ticks.clear();
   }
   return std::move(time_);
 }
 
 /// The lane of a set of axes, from 0.
-size_t RankPlayer::lane_of(const std::vector<int>& axes) {
+size_t RankSimulator::lane_of(const std::vector<int>& axes) {
   const auto at = std::find_if(time_.by_axes.begin(), time_.by_axes.end(),
                                [&](const AxisTime& a) { return a.axes == axes; });
   const auto lane = static_cast<size_t>(at - time_.by_axes.begin());
@@ -65,13 +65,13 @@ size_t RankPlayer::lane_of(const std::vector<int>& axes) {
   return lane;
 }
 
-double RankPlayer::seconds_of(const Step& step) {
+double RankSimulator::seconds_of(const Step& step) {
   const auto [it, is_new] = seconds_.try_emplace(&step, 0.0);
   if (is_new) it->second = costs_.compute(step);
   return it->second;
 }
 
-void RankPlayer::play(std::span<const Step> steps, int number) {
+void RankSimulator::simulate(std::span<const Step> steps, int number) {
   for (size_t s = 0; s < steps.size(); ++s) {
     const Step& step = steps[s];
     const int mine = number;
@@ -82,7 +82,7 @@ void RankPlayer::play(std::span<const Step> steps, int number) {
       lanes_.wait(started.front());
       started.pop_front();
     } else if (!step.body.empty()) {
-      play_loop(step, mine + 1);
+      simulate_loop(step, mine + 1);
     } else if (step.kind == StepKind::compute) {
       lanes_.compute(seconds_of(step), mine);
     } else {
@@ -97,37 +97,38 @@ void RankPlayer::play(std::span<const Step> steps, int number) {
   }
 }
 
-void RankPlayer::play_loop(const Step& loop, int number) {
+void RankSimulator::simulate_loop(const Step& loop, int number) {
   const int axis = loop.loop.stage_axis;
-  axis < 0 ? play_iterations(loop, number) : play_turns(loop, number, axis);
+  axis < 0 ? simulate_iterations(loop, number) : simulate_ticks(loop, number, axis);
 }
 
-/// Simulates a pipeline's loop over turns.
-void RankPlayer::play_turns(const Step& loop, int number, int axis) {
+/// Simulates a pipeline's loop over ticks.
+void RankSimulator::simulate_ticks(const Step& loop, int number, int axis) {
   StageOps ops(costs_, shorten_, loop, axis);
-  StagePlayer stages(
+  StageSimulator stages(
       costs_, loop, number,
       axis, [&](std::span<const Step> steps, int first, int stage) -> const auto& {
         return ops.of(steps, first, stage).ops;
       });
-  const StagesTime played = stages.play();
+  const StagesTime simulated = stages.simulate();
   const double begin = lanes_.now(),
                share = 1.0 / costs_.mesh().axes()[static_cast<size_t>(axis)].size;
-  add_transfers(played, begin);
-  for (const StageRun& run : played.runs) add_run(run, ops, number - 1, begin, share);
+  add_transfers(simulated, begin);
+  for (const StageRun& run : simulated.runs) add_run(run, ops, number - 1, begin, share);
   for (const auto& priced : ops.all()) {
     FunctionTime time = priced->time;
     time.seconds = 0;
     add_times(moved_, time, share * static_cast<double>(priced->runs));
   }
-  moved_.slowed += played.slowed;
-  moved_.bubble += played.seconds - played.work - played.slowed - played.exposed;
-  moved_.bubble_compute += played.only_compute - played.compute;
-  lanes_.pass(played.seconds);
+  moved_.slowed += simulated.slowed;
+  moved_.bubble += simulated.seconds - simulated.work - simulated.slowed - simulated.exposed;
+  moved_.bubble_compute += simulated.only_compute - simulated.compute;
+  lanes_.pass(simulated.seconds);
 }
 
 /// Adds a run of a stage: rows for its own transfers, and of the first stage the spans.
-void RankPlayer::add_run(const StageRun& run, StageOps& ops, int loop, double begin, double share) {
+void RankSimulator::add_run(const StageRun& run, StageOps& ops, int loop, double begin,
+                            double share) {
   PricedOps& priced = ops.of(run.steps, run.step, run.stage);
   ++priced.runs;
   if (shorten_) return;
@@ -140,8 +141,8 @@ void RankPlayer::add_run(const StageRun& run, StageOps& ops, int loop, double be
   for (size_t op = 0; op < priced.ops.size(); ++op) {
     const double end = op + 1 < run.begins.size() ? run.begins[op + 1] : run.end;
     if (run.steps[0].loop.share && priced.ops[op].seconds > 0)
-      time_.turns.push_back(
-          {run.step, loop, run.stage, run.turn, begin + run.begins[op], end - run.begins[op]});
+      time_.ticks.push_back(
+          {run.step, loop, run.stage, run.tick, begin + run.begins[op], end - run.begins[op]});
   }
   if (run.stage != 0) return;
   size_t op = 0;
@@ -159,8 +160,8 @@ void RankPlayer::add_run(const StageRun& run, StageOps& ops, int loop, double be
 }
 
 /// Adds what passed between stages.
-void RankPlayer::add_transfers(const StagesTime& played, double begin) {
-  for (const StageTransfer& transfer : played.transfers) {
+void RankSimulator::add_transfers(const StagesTime& simulated, double begin) {
+  for (const StageTransfer& transfer : simulated.transfers) {
     const Step& first = transfer.bucket[0];
     CollectiveTime row{transfer.step,    static_cast<int>(transfer.bucket.size()),
                        first.axes,       0,
@@ -180,13 +181,13 @@ void RankPlayer::add_transfers(const StagesTime& played, double begin) {
   }
 }
 
-int64_t RankPlayer::iterations_here(const Step& loop) const {
+int64_t RankSimulator::iterations_here(const Step& loop) const {
   return iterations_on(loop.loop, coordinates_);
 }
 
 /// Simulates a loop in the order of the executor: some buckets start an iteration early, some are
 /// awaited an iteration late.
-void RankPlayer::play_iterations(const Step& loop, int number) {
+void RankSimulator::simulate_iterations(const Step& loop, int number) {
   const Function& body = loop.body[0];
   const std::span<const Step> steps(body.steps);
   const size_t stores = static_cast<size_t>(body.first_update);
@@ -197,15 +198,15 @@ void RankPlayer::play_iterations(const Step& loop, int number) {
     int skipped = 0;
     for (const Step& step : steps.first(first)) skipped += 1 + steps_inside(step);
     odd_ = iteration % 2 != 0;
-    play(steps.subspan(first, last - first), number + skipped);
+    simulate(steps.subspan(first, last - first), number + skipped);
   };
   const int64_t count = iterations_here(loop);
   if (count == 0) return;
   run(0, 0, early);
   FunctionTime before;
   for (int64_t iteration = 0; iteration < count; ++iteration) {
-    if (shorten_ && iteration == kPlayed - 2) before = totals();
-    if (shorten_ && iteration == kPlayed)
+    if (shorten_ && iteration == kSimulated - 2) before = totals();
+    if (shorten_ && iteration == kSimulated)
       iteration += skip_iterations(before, count - 1 - iteration);
     if (iteration + 1 < count) run(iteration + 1, 0, early);
     run(iteration, early, late);
@@ -217,7 +218,7 @@ void RankPlayer::play_iterations(const Step& loop, int number) {
 }
 
 /// The totals so far.
-FunctionTime RankPlayer::totals() const {
+FunctionTime RankSimulator::totals() const {
   FunctionTime sum;
   sum.seconds = lanes_.now();
   sum.compute = lanes_.computed();
@@ -241,7 +242,7 @@ FunctionTime RankPlayer::totals() const {
 
 /// Extrapolates up to `most` iterations, an even number of them, from the last two, which ran since
 /// `before`. Returns how many.
-int64_t RankPlayer::skip_iterations(const FunctionTime& before, int64_t most) {
+int64_t RankSimulator::skip_iterations(const FunctionTime& before, int64_t most) {
   const int64_t iterations = most / 2 * 2;
   FunctionTime two = totals();
   add_times(two, before, -1);
@@ -249,7 +250,7 @@ int64_t RankPlayer::skip_iterations(const FunctionTime& before, int64_t most) {
   return iterations;
 }
 
-void RankPlayer::start(int first, std::span<const Step> members) {
+void RankSimulator::start(int first, std::span<const Step> members) {
   CollectiveTime row{first, static_cast<int>(members.size()), members[0].axes,
                      0,     costs_.bucket(members),           0};
   for (const Step& member : members) row.bytes += member.bytes;

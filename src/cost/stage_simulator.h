@@ -1,4 +1,4 @@
-// Simulates the loop over the turns of a pipeline, on all of its stages.
+// Simulates the loop over the ticks of a pipeline, on all of its stages.
 //
 // Each stage has a clock and runs the steps of the Program in their order. A link has two
 // directions: what a stage sends leaves it one after the other, what it receives arrives one after
@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-/// A part of what a stage does in a turn. work: steps that are no transfers between stages. start,
+/// A part of what a stage does in a tick. work: steps that are no transfers between stages. start,
 /// wait: of a bucket that other stages take part in. meet: all stages wait for each other.
 struct StageOp {
   enum class Kind : uint8_t { work, start, wait, meet };
@@ -41,12 +41,12 @@ struct StageTransfer {
   double begin = 0, end = -1;
 };
 
-/// A run of a share of a turn on a stage, or of steps between shares.
+/// A run of a share of a tick on a stage, or of steps between shares.
 struct StageRun {
   std::span<const Step> steps;
   int step = 0;  ///< the number of the first
   int stage = 0;
-  int64_t turn = 0;
+  int64_t tick = 0;
   std::vector<double> begins = {};  ///< of each op
   double end = 0;
 };
@@ -69,22 +69,22 @@ struct StagesTime {
   std::vector<StageRun> runs;            ///< in order of the Program
 };
 
-class StagePlayer {
+class StageSimulator {
  public:
-  /// What a stage does in one run of these steps of the turn: one share, or steps between shares.
+  /// What a stage does in one run of these steps of the tick: one share, or steps between shares.
   /// number: of the first. All stages have the same starts, waits and meets. References stay valid.
   using OpsOf = std::function<const std::vector<StageOp>&(std::span<const Step> steps, int number,
                                                           int stage)>;
 
-  /// `loop`: the loop over turns, of which `number` is the first step of the body. Keeps
+  /// `loop`: the loop over ticks, of which `number` is the first step of the body. Keeps
   /// references.
-  StagePlayer(const Costs& costs, const Step& loop, int number, int axis, OpsOf ops_of);
+  StageSimulator(const Costs& costs, const Step& loop, int number, int axis, OpsOf ops_of);
 
-  StagesTime play();
+  StagesTime simulate();
 
  private:
-  /// The times of a stage: as played, if transfers between stages took no time, and if nothing but
-  /// compute did.
+  /// The times of a stage: as simulated, if transfers between stages took no time, and if nothing
+  /// but compute did.
   struct Clock {
     double now = 0, free = 0, only_compute = 0;
     double work_begin = 0, work_end = 0;  ///< of its last work
@@ -102,8 +102,8 @@ class StagePlayer {
     std::vector<Arrival> arrivals;
   };
 
-  void play_turn(int64_t turn);
-  void play_together(std::span<const Step> steps, int number, int64_t turn);
+  void simulate_tick(int64_t tick);
+  void simulate_together(std::span<const Step> steps, int number, int64_t tick);
   bool runs(const Step& share, int stage);
   void work(Clock& clock, const StageOp& op);
   void start(const StageOp& op, const std::vector<int>& stages);

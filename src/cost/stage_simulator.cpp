@@ -1,8 +1,8 @@
-// All stages run the steps of a turn in the same order, and what one waits for was started by
+// All stages run the steps of a tick in the same order, and what one waits for was started by
 // another in an earlier step. So it is enough to go through the Program once, step by step, with a
 // clock for each stage. The clock of a stage that sends may be ahead of that of another one which
 // sends later in the Program to the same stage: what the second one sends takes the first gap.
-#include "cost/stage_player.h"
+#include "cost/stage_simulator.h"
 
 #include <algorithm>
 #include <utility>
@@ -38,7 +38,8 @@ double first_free(const std::map<double, double>& taken, double begin, double se
 
 }  // namespace
 
-StagePlayer::StagePlayer(const Costs& costs, const Step& loop, int number, int axis, OpsOf ops_of)
+StageSimulator::StageSimulator(const Costs& costs, const Step& loop, int number, int axis,
+                               OpsOf ops_of)
     : costs_(costs),
       overlap_(costs.machine().overlap),
       loop_(loop),
@@ -49,8 +50,8 @@ StagePlayer::StagePlayer(const Costs& costs, const Step& loop, int number, int a
       clocks_(static_cast<size_t>(costs.mesh().axes()[static_cast<size_t>(axis)].size)),
       scalars_(std::max(scalars_of(loop.body[0]), static_cast<size_t>(loop.loop.counter) + 1)) {}
 
-StagesTime StagePlayer::play() {
-  for (int64_t turn = 0; turn < loop_.loop.iterations; ++turn) play_turn(turn);
+StagesTime StageSimulator::simulate() {
+  for (int64_t tick = 0; tick < loop_.loop.iterations; ++tick) simulate_tick(tick);
   double free = 0, exposed = 0;
   for (const Clock& clock : clocks_) {
     time_.seconds = std::max(time_.seconds, clock.now);
@@ -66,27 +67,27 @@ StagesTime StagePlayer::play() {
   return std::move(time_);
 }
 
-void StagePlayer::play_turn(int64_t turn) {
-  scalars_[static_cast<size_t>(loop_.loop.counter)] = turn;
+void StageSimulator::simulate_tick(int64_t tick) {
+  scalars_[static_cast<size_t>(loop_.loop.counter)] = tick;
   const std::span<const Step> steps(loop_.body[0].steps);
   int number = number_;
   for (size_t s = 0; s < steps.size();) {
     size_t end = s + 1;
     while (!is_share(steps[s]) && end < steps.size() && !is_share(steps[end])) ++end;
-    play_together(steps.subspan(s, end - s), number, turn);
+    simulate_together(steps.subspan(s, end - s), number, tick);
     for (; s < end; ++s) number += 1 + steps_inside(steps[s]);
   }
 }
 
-/// True if a stage runs the share in this turn. Sets its counter.
-bool StagePlayer::runs(const Step& share, int stage) {
+/// True if a stage runs the share in this tick. Sets its counter.
+bool StageSimulator::runs(const Step& share, int stage) {
   const auto [begin, end] = counters_of(share.loop, messages_.coordinates(stage), scalars_.data());
   if (begin == end) return false;
   scalars_[static_cast<size_t>(share.loop.counter)] = share.loop.reverse ? end - 1 : begin;
   return true;
 }
 
-void StagePlayer::play_together(std::span<const Step> steps, int number, int64_t turn) {
+void StageSimulator::simulate_together(std::span<const Step> steps, int number, int64_t tick) {
   std::vector<int> stages;
   std::vector<const std::vector<StageOp>*> ops;
   for (int stage = 0; stage < static_cast<int>(clocks_.size()); ++stage) {
@@ -96,7 +97,7 @@ void StagePlayer::play_together(std::span<const Step> steps, int number, int64_t
   }
   if (stages.empty()) return;
   const size_t first_run = time_.runs.size();
-  for (const int stage : stages) time_.runs.push_back({steps, number, stage, turn});
+  for (const int stage : stages) time_.runs.push_back({steps, number, stage, tick});
   for (size_t k = 0; k < ops[0]->size(); ++k) {
     for (size_t i = 0; i < stages.size(); ++i)
       time_.runs[first_run + i].begins.push_back(clocks_[static_cast<size_t>(stages[i])].now);
@@ -121,7 +122,7 @@ void StagePlayer::play_together(std::span<const Step> steps, int number, int64_t
     time_.runs[first_run + i].end = clocks_[static_cast<size_t>(stages[i])].now;
 }
 
-void StagePlayer::work(Clock& clock, const StageOp& op) {
+void StageSimulator::work(Clock& clock, const StageOp& op) {
   double slowed = 0;
   if (overlap_.possible) {
     const double both = std::max(0.0, clock.busy_until - clock.now);
@@ -137,13 +138,13 @@ void StagePlayer::work(Clock& clock, const StageOp& op) {
   time_.slowed += slowed;
 }
 
-double StagePlayer::seconds_of(const StageOp& op) {
+double StageSimulator::seconds_of(const StageOp& op) {
   const auto [at, is_new] = seconds_.try_emplace(op.bucket.data(), 0.0);
   if (is_new) at->second = costs_.bucket(op.bucket);
   return at->second;
 }
 
-void StagePlayer::start(const StageOp& op, const std::vector<int>& stages) {
+void StageSimulator::start(const StageOp& op, const std::vector<int>& stages) {
   UnderWay bucket{time_.transfers.size(), std::vector<Arrival>(clocks_.size())};
   time_.transfers.push_back({op.step, op.bucket, seconds_of(op)});
   if (std::all_of(op.bucket.begin(), op.bucket.end(),
@@ -176,7 +177,7 @@ void StagePlayer::start(const StageOp& op, const std::vector<int>& stages) {
 }
 
 /// `alone`: seconds of a message without bytes.
-void StagePlayer::send(const StageMessage& message, double alone, UnderWay& to) {
+void StageSimulator::send(const StageMessage& message, double alone, UnderWay& to) {
   Clock &from = clocks_[static_cast<size_t>(message.from)],
         &at = clocks_[static_cast<size_t>(message.to)];
   Arrival& arrival = to.arrivals[static_cast<size_t>(message.to)];
@@ -211,7 +212,7 @@ void StagePlayer::send(const StageMessage& message, double alone, UnderWay& to) 
   }
 }
 
-void StagePlayer::wait(const StageOp& op, const std::vector<int>& stages) {
+void StageSimulator::wait(const StageOp& op, const std::vector<int>& stages) {
   std::deque<UnderWay>& started = under_way_[op.number];
   if (started.empty()) return;
   const UnderWay bucket = std::move(started.front());
@@ -230,7 +231,7 @@ void StagePlayer::wait(const StageOp& op, const std::vector<int>& stages) {
   }
 }
 
-void StagePlayer::meet(const std::vector<int>& stages) {
+void StageSimulator::meet(const std::vector<int>& stages) {
   double Clock::*const times[] = {&Clock::now, &Clock::free, &Clock::only_compute};
   for (double Clock::*time : times) {
     double last = 0;

@@ -1,4 +1,4 @@
-// Simulates the steps of a function on one rank, and the turns of a pipeline on its stages.
+// Simulates the steps of a function on one rank, and the ticks of a pipeline on its stages.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 #include <vector>
 
 #include "cost/function_time.h"
-#include "cost/stage_player.h"
+#include "cost/stage_simulator.h"
 #include "cost/stream_simulator.h"
 
 namespace tessera {
 
 class StageOps;
 
-class RankPlayer {
+class RankSimulator {
  public:
   /// `shorten`: of most loops only some iterations are simulated, the rest extrapolated.
   /// `coordinates`: of the rank. Without them loops run the most iterations that any rank has.
-  RankPlayer(const Costs& costs, bool shorten, std::vector<int> coordinates = {});
+  RankSimulator(const Costs& costs, bool shorten, std::vector<int> coordinates = {});
 
   /// `number`: the first step's, in all_steps().
-  void play(std::span<const Step> steps, int number);
+  void simulate(std::span<const Step> steps, int number);
   /// `number`: of the first step of the body.
-  void play_iterations(const Step& loop, int number);
+  void simulate_iterations(const Step& loop, int number);
   /// Ends all transfers.
   void wait_all() { lanes_.wait_all(); }
 
@@ -41,10 +41,10 @@ class RankPlayer {
   /// added with those of its stage.
   static constexpr int kOfStages = -1;
 
-  void play_loop(const Step& loop, int number);
-  void play_turns(const Step& loop, int number, int axis);
+  void simulate_loop(const Step& loop, int number);
+  void simulate_ticks(const Step& loop, int number, int axis);
   void add_run(const StageRun& run, StageOps& ops, int loop, double begin, double share);
-  void add_transfers(const StagesTime& played, double begin);
+  void add_transfers(const StagesTime& simulated, double begin);
   int64_t iterations_here(const Step& loop) const;
   FunctionTime totals() const;
   int64_t skip_iterations(const FunctionTime& before, int64_t most);
