@@ -169,7 +169,7 @@ TEST_CASE("a text that is no Program is refused with its line and the reason", "
       {"'modal' is no axis"},
       {"register 99"},
       {"is too much"},
-      {"'wait"},
+      {"no buffer wait"},
   };
   for (size_t i = 0; i < std::size(edits); ++i) {
     INFO(edits[i].first << " -> " << edits[i].second);
