@@ -26,13 +26,31 @@ namespace tessera::cli {
 
 namespace {
 
+struct CalibrateFlags : Invocation {
+  std::string mesh, out, html;
+  int64_t threads = -1;
+  double timeout = 120;
+  void declare(FlagTable& table) {
+    table.add(
+        {{"--mesh AXES", &mesh, kAgree, "Axes to measure, one after the other (ranks:N)."},
+         {"--threads", &threads, kAgree,
+          "Number of threads of a rank. 0 divides the cores of the host among its ranks.",
+          whole_number(0, kMostThreads)},
+         {"--timeout", &timeout, kAgree,
+          "Seconds to wait for another rank before an error names it (120).", finite_number(0)},
+         {"--out FILE", &out, kOfRoot,
+          "File of the profile. The default is the one that other commands read here."},
+         html_flag(html)});
+  }
+};
+
 Tensor parameter(Graph& g, const std::string& name, const Shape& shape) {
   return g.parameter(name, shape, nn::normal(1));
 }
 
 class Calibration {
  public:
-  Calibration(const Arguments& args, const Mesh& mesh, Cluster& cluster)
+  Calibration(const CalibrateFlags& args, const Mesh& mesh, Cluster& cluster)
       : args_(args), mesh_(mesh), cluster_(cluster) {}
 
   Machine run() {
@@ -340,15 +358,13 @@ class Calibration {
     return result;
   }
 
-  const Arguments& args_;
+  const CalibrateFlags& args_;
   const Mesh& mesh_;
   Cluster& cluster_;
   Machine machine_;
 };
 
-}  // namespace
-
-int calibrate(const Arguments& args) {
+int run_calibrate(const CalibrateFlags& args, const std::vector<ModelSpec>&) {
   std::string path = args.out;
   if (path.empty()) {
     TESSERA_REQUIRE(!cache_folder().empty(),
@@ -360,8 +376,7 @@ int calibrate(const Arguments& args) {
   require_place_for(args.html);
   const Mesh mesh = Mesh::parse(
       args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
-  Cluster cluster = Cluster::from_environment(mesh.size());
-  cluster.set_timeout(args.timeout);
+  Cluster cluster = make_cluster(mesh.size(), args.timeout, args);
   double load = 0;
   ::getloadavg(&load, 1);
   const Machine machine = Calibration(args, mesh, cluster).run();
@@ -384,6 +399,15 @@ int calibrate(const Arguments& args) {
   if (!busy.empty()) say("note: {}\n", busy);
   if (!args.html.empty()) write_text_file(args.html, machine_page(machine, path));
   return 0;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return command(
+      "calibrate",
+      "Measures this machine and writes its profile, for explain, plan, simulate, sweep and diff.",
+      "mpirun -n 2 tessera calibrate --threads 1 --out here.toml", Processes::all, run_calibrate);
 }
 
 }  // namespace tessera::cli

@@ -18,6 +18,18 @@ namespace tessera::cli {
 
 namespace {
 
+struct DiffFlags : JobFlags, MachineFlag, ReportFlags {
+  std::string model, a, b;  ///< a and b: layouts
+  void declare(FlagTable& table) {
+    table.add({{"MODEL", &model, kOneProcess, "Name of a model, or a TOML file.", {}, true},
+               {"A", &a, kOneProcess, "A layout.", {}, true},
+               {"B", &b, kOneProcess, "The layout to compare it with.", {}, true}});
+    JobFlags::declare(table);
+    MachineFlag::declare(table);
+    ReportFlags::declare(table);
+  }
+};
+
 /// The cost of one node under one layout: its time on the compute stream, or a collective's exposed
 /// time.
 struct Cost {
@@ -44,11 +56,10 @@ struct Simulated {
   std::map<std::string, std::string> files;
 };
 
-Simulated simulate_layout(const Arguments& args, const std::vector<ModelSpec>& models,
+Simulated simulate_layout(const DiffFlags& args, const std::vector<ModelSpec>& models,
                           const std::string& layout, const Machine& machine) {
-  Arguments with = args;
-  with.model = args.words[0];
-  with.layout = layout;
+  ModelFlags with(args, args.model, layout);
+  with.machine = args.machine;
   Job job = resolve(with, models, false);
   if (layout.empty()) job.layout = Layout();
   Trainer t;
@@ -133,11 +144,11 @@ pages::Json by_axes(const Simulation& a, const Simulation& b) {
   return list;
 }
 
-std::string page_of(const Arguments& args, const Simulation& a, const Simulation& b,
+std::string page_of(const DiffFlags& args, const Simulation& a, const Simulation& b,
                     const std::vector<Line>& changed,
                     const std::map<std::string, std::string>& files) {
-  const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
-  pages::Page page(fmt::format("{}: two layouts", args.words[0]),
+  const std::string name_a = "A: " + args.a, name_b = "B: " + args.b;
+  pages::Page page(fmt::format("{}: two layouts", args.model),
                    fmt::format("{}; {}; on {}. {}", name_a, name_b, a.machine, verdict_of(a, b)));
   const auto memory = [](const Simulation& s) {
     return pages::with_unit(static_cast<double>(s.memory), "B");
@@ -199,9 +210,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
   return page.html();
 }
 
-}  // namespace
-
-int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_diff(const DiffFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   const std::optional<Machine> machine = find_machine(args);
@@ -210,8 +219,8 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
       "tessera calibrate",
       fmt::join(Machine::names(), ", "));
-  const auto [a, files] = simulate_layout(args, models, args.words[1], *machine);
-  const Simulation b = simulate_layout(args, models, args.words[2], *machine).step;
+  const auto [a, files] = simulate_layout(args, models, args.a, *machine);
+  const Simulation b = simulate_layout(args, models, args.b, *machine).step;
   std::map<std::pair<std::string, std::string>, Line> lines;
   add(a, true, lines);
   add(b, false, lines);
@@ -230,7 +239,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       return std::abs(delta(x)) > std::abs(delta(y));
     });
   }
-  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.words[1], args.words[2], a.machine, verdict_of(a, b),
+  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.a, args.b, a.machine, verdict_of(a, b),
       causes_table(a, b),
       changed.empty() ? "no node differs"
                       : fmt::format("{} nodes differ, most first; those that do not {:+.3f} ms",
@@ -267,6 +276,15 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   write_report(args.json, json);
   if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, rows, files));
   return 0;
+}
+
+}  // namespace
+
+Command diff_command() {
+  return command("diff", "Shows which steps differ between two layouts, and what they cost.",
+                 "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
+                 "--mesh \"data:2;model:2\"",
+                 Processes::first, run_diff);
 }
 
 }  // namespace tessera::cli

@@ -8,7 +8,22 @@
 
 namespace tessera::cli {
 
-int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
+namespace {
+
+struct EvalFlags : ModelFlags, JsonFlag {
+  std::string checkpoint;
+  bool average = false;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({data_flag(keys),
+               {"--checkpoint DIR", &checkpoint, kAgree,
+                "Directory of checkpoints. Without it the weights of a folder are evaluated."},
+               {"--ema", &average, kAgree, "Evaluates the moving averages of train.ema."}});
+    JsonFlag::declare(table);
+  }
+};
+
+int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   Job job = resolve(args, models, false);
   TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
@@ -19,7 +34,7 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
   TESSERA_REQUIRE(!args.average || !args.checkpoint.empty(),
                   "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
   if (!args.checkpoint.empty()) {
-    all = checkpoints_of(args);
+    all = checkpoints_of(args.checkpoint);
     take_stored_model(job, all[0]);
     take_stored_data(job, all[0]);
   }
@@ -52,6 +67,14 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
     write_report(args.json, report);
   }
   return 0;
+}
+
+}  // namespace
+
+Command eval_command() {
+  return command("eval", "Prints the loss of a checkpoint on held-out data.",
+                 "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run", Processes::all,
+                 run_eval);
 }
 
 }  // namespace tessera::cli

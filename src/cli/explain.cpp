@@ -17,6 +17,33 @@ namespace tessera::cli {
 
 namespace {
 
+struct ExplainFlags : ModelFlags, ReportFlags {
+  std::string print_after;
+  std::string show;  ///< glob of the tensors to sketch
+  bool kernels = false;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({batch_flag(sets), recompute_flag(sets)});
+    JsonFlag::declare(table);
+    table.add({
+        {"--print-after PASS", &print_after, kOneProcess,
+         "Prints the model after a pass: partition, insert_padding_masks, deal_layers, "
+         "pipeline_microbatches, localize, reduce_rows_first (on a CPU), keep_products, "
+         "fuse_pointwise, fuse_epilogues, fuse_prologues, recompute_rows and dots_in_attention "
+         "(these three on a GPU), bucket_collectives, schedule, collective_matmul, "
+         "group_tensors, sums_in_products, merge_reductions, sums_in_rows, add_products and "
+         "batch_products (on a GPU), await_late or plan_memory."},
+        {"--show GLOB", &show, kOneProcess,
+         "Sketches how the tensors of these names are cut over the mesh, instead of the report: "
+         "--show \"*.block0.mlp.*\"."},
+        html_flag(html),
+        {"--kernels", &kernels, kOneProcess,
+         "Prints every kernel of a step with its flops, bytes and predicted time beside the "
+         "roofline of --machine."},
+    });
+  }
+};
+
 nlohmann::json to_json(const Explanation& e) {
   nlohmann::json report;
   for (const FunctionReport& f : e.functions) {
@@ -101,7 +128,7 @@ std::string pass_now(const std::string& old) {
 using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
 
 /// With predicted times if --machine is given or a calibrated profile knows the mesh.
-Explanation explain_on(const Arguments& args, const std::optional<Machine>& machine,
+Explanation explain_on(const ExplainFlags& args, const std::optional<Machine>& machine,
                        const Graph& graph, const CompileOptions& options, const AfterPass& after) {
   if (!machine) return tessera::explain(graph, options, after);
   try {
@@ -169,7 +196,7 @@ std::vector<std::string> price_microbatches(const Job& job, const Machine& machi
 
 }  // namespace
 
-std::optional<Machine> find_machine(const Arguments& args) {
+std::optional<Machine> find_machine(const MachineFlag& args) {
   if (!args.machine.empty()) return Machine::load(args.machine);
   const std::string path = Machine::calibrated_path();
   if (path.empty()) return std::nullopt;
@@ -203,7 +230,7 @@ void show_tensors(const std::string& glob, const Placement& placement) {
   if (matching > kMost) say("\nand {} more; give a narrower name to --show\n", matching - kMost);
 }
 
-void write_page(const Arguments& args, const Job& job, const Explanation& e,
+void write_page(const ExplainFlags& args, const Job& job, const Explanation& e,
                 const std::vector<std::string>& notes, const std::optional<Machine>& machine,
                 const Graph& graph, const CompileOptions& options) {
   if (args.html.empty()) return;
@@ -218,9 +245,7 @@ void write_page(const Arguments& args, const Job& job, const Explanation& e,
                    machine ? &*machine : nullptr, source_files(graph)));
 }
 
-}  // namespace
-
-int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   Job job = resolve(args, models, false);
@@ -267,6 +292,17 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   write_report(args.json, report);
   write_page(args, job, e, notes, machine, t.graph, options);
   return 0;
+}
+
+}  // namespace
+
+Command explain_command() {
+  return command(
+      "explain",
+      "Explains a layout without running it: every collective and why it is there, memory, and "
+      "redundant compute.",
+      "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
+      Processes::first, run_explain);
 }
 
 }  // namespace tessera::cli

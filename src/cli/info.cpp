@@ -12,13 +12,28 @@ namespace tessera::cli {
 
 namespace {
 
+struct InfoFlags : Invocation, JsonFlag {
+  std::string mesh;
+  bool keys = false;
+  void declare(FlagTable& table) {
+    table.add({{"--mesh AXES", &mesh, kAgree, "Prints which ranks each axis groups."},
+               {"--keys",
+                &keys,
+                {"the first rank alone prints"},
+                "Prints every configuration key of every model, with its default, its values and "
+                "its meaning."}});
+    JsonFlag::declare(table);
+  }
+};
+
 /// The host of each rank of the mesh. Without a launcher all ranks are threads of this process, so
 /// none needs to be started.
-std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
+std::vector<std::string> hosts_of(const InfoFlags& args, const Mesh& mesh, bool& is_root) {
   if (launched_ranks() > 0) {
     TESSERA_REQUIRE(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
                     mesh.to_string(), mesh.size(), launched_ranks());
     Cluster cluster = Cluster::from_environment(mesh.size());
+    cluster.require_same(args.agreed);
     is_root = cluster.is_root();
     return cluster.hosts();
   }
@@ -126,16 +141,14 @@ void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
   }
 }
 
-}  // namespace
-
-int info(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_info(const InfoFlags& args, const std::vector<ModelSpec>& models) {
   const BuildInfo build = build_info();
   bool is_root = true;
   std::vector<std::string> hosts;
   Mesh mesh;
   if (!args.mesh.empty()) {
     mesh = Mesh::parse(args.mesh);
-    hosts = hosts_of(mesh, is_root);
+    hosts = hosts_of(args, mesh, is_root);
   }
   if (!is_root) return 0;
   nlohmann::json report = {
@@ -151,6 +164,13 @@ int info(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (args.keys) print_keys(models, report);
   write_report(args.json, report);
   return 0;
+}
+
+}  // namespace
+
+Command info_command() {
+  return command("info", "Prints what this build and machine have.",
+                 "tessera info\n  tessera info --keys", Processes::all, run_info);
 }
 
 }  // namespace tessera::cli

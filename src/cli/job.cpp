@@ -34,7 +34,7 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
 bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
 
 /// Adds the rules of --zero STAGE --over AXIS or --fsdp AXIS to the layout.
-void add_storage_rules(const Arguments& args, Job& job) {
+void add_storage_rules(const ModelFlags& args, Job& job) {
   TESSERA_REQUIRE(args.zero != 0 || args.over.empty(), "--over '{}' needs --zero 1, 2 or 3",
                   args.over);
   TESSERA_REQUIRE(args.zero == 0 || !args.over.empty(),
@@ -78,7 +78,7 @@ Layout default_layout(const Job& job) {
   return Layout::parse(kept);
 }
 
-Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
+Job resolve(const ModelFlags& args, const std::vector<ModelSpec>& models, bool tiny) {
   Job job = resolve_without_plan(args, models, tiny);
   job.machine = machine_of(args, job);
   const bool plans_microbatches = args.microbatch_size == "auto" && is_automatic(job.layout);
@@ -89,12 +89,26 @@ Job resolve(const Arguments& args, const std::vector<ModelSpec>& models, bool ti
   return job;
 }
 
-std::string device_of(const Arguments& args) {
+std::string device_of(const JobFlags& args, const std::string& machine) {
   if (!args.device.empty()) return args.device;
-  return args.alone && !args.machine.empty() ? Machine::load(args.machine).device_type : "cpu";
+  return args.alone && !machine.empty() ? Machine::load(machine).device_type : "cpu";
 }
 
-Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& models, bool tiny) {
+namespace {
+/// Sets "key=value".
+void set(const std::string& text, Job& job) {
+  const size_t eq = text.find('=');
+  TESSERA_REQUIRE(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", text);
+  const std::string key = text.substr(0, eq), value = text.substr(eq + 1);
+  TESSERA_REQUIRE(
+      key != "model.init" || job.spec->start != nullptr,
+      "--init {} is for a folder with config.json; '{}' always starts with random values", value,
+      job.spec->name);
+  job.config.set(key, value);
+}
+}  // namespace
+
+Job resolve_without_plan(const ModelFlags& args, const std::vector<ModelSpec>& models, bool tiny) {
   TESSERA_REQUIRE(
       !args.model.empty(),
       "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
@@ -105,29 +119,18 @@ Job resolve_without_plan(const Arguments& args, const std::vector<ModelSpec>& mo
   const auto folder = !is_known && is_folder_model(name) ? folder_model(name) : nullptr;
   const ModelSpec& spec =
       folder ? *folder : find_model(name, models, from_file ? args.model + ": " : "");
-  Job job{&spec, default_config(spec), {}, {}, device_of(args), {}, {}, folder};
+  Job job{&spec, default_config(spec), {}, {}, device_of(args, args.machine), {}, {}, folder};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }
   if (from_file) job.config.load_toml(args.model);
   job.config.set("model.name", spec.name);  // a file may name a folder
-  if (!args.init.empty()) {
-    TESSERA_REQUIRE(
-        spec.start != nullptr,
-        "--init {} is for a folder with config.json; '{}' always starts with random values",
-        args.init, name);
-    job.config.set("model.init", args.init);
-  }
   for (const std::string& glob : args.trainable) {
     const std::string before = job.config.text("train.trainable");
     job.config.set("train.trainable", before.empty() ? glob : before + "," + glob);
   }
-  for (const std::string& s : args.sets) {
-    const size_t eq = s.find('=');
-    TESSERA_REQUIRE(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", s);
-    job.config.set(s.substr(0, eq), s.substr(eq + 1));
-  }
-  if (!args.data.empty()) job.config.set("data.path", args.data);
+  for (const std::string& s : args.sets) set(s, job);
+  for (const std::string& s : args.keys) set(s, job);
   if (args.threads >= 0) job.config.set("train.threads", fmt::format("{}", args.threads));
   for (const ConfigKey& key : job.config.keys()) {
     if (job.config.is_given(key.name)) job.given.insert(key.name);
@@ -203,64 +206,36 @@ void take_stored_data(Job& job, const Checkpoint& checkpoint) {
 namespace {
 
 /// What all ranks of a job must have alike: whatever decides numbers, or who waits for whom.
-std::vector<Cluster::Fact> facts_of(const Job& job, const Arguments& args) {
+std::vector<Cluster::Fact> facts_of(const Job& job, const JobFlags& args) {
   std::vector<Cluster::Fact> facts;
   for (const ConfigKey& key : job.config.keys()) {
     if (key.name != "data.path") facts.emplace_back(key.name, key.value);  // compared by content
   }
-  const auto add = [&](const char* name, const auto& value) {
-    facts.emplace_back(name, fmt::format("{}", value));
-  };
-  add("--device", job.device);
-  add("--timeout", args.timeout);
-  add("--checkpoint", args.checkpoint);
-  add("--save-every", args.save_every);
-  add("--save-retry", args.save_retry);
-  add("--keep", args.keep);
-  add("--keep-best", args.keep_best);
-  add("--ema", args.average);
-  add("--staging", args.staging);
-  add("--resume", args.resume);
-  add("--allow-changes", args.allow_changes);
-  add("--on-nonfinite", args.on_nonfinite);
-  add("--check-replicas", args.check_replicas.value_or(-1));
-  add("--profile", args.profile);
-  add("--trace", args.trace);
-  add("--prompt", fmt::format("{}", fmt::join(args.prompts, ",")));
-  add("--tokenizer", args.tokenizer);
-  add("--tokenizer-pattern", args.pattern);
-  add("--tokens", args.tokens.value_or(-1));
-  add("--temperature", args.sampling.temperature);
-  add("--top-k", args.sampling.top_k);
-  add("--top-p", args.sampling.top_p);
-  add("--min-p", args.sampling.min_p);
-  add("--repetition-penalty", args.sampling.repetition_penalty);
-  add("--stop", fmt::format("{}", fmt::join(args.stops, ",")));
-  add("--samples", args.samples);
-  add("--rows", args.rows);
-  add("--no-cache", args.no_cache);
-  add("--beams", args.beams);
-  add("--length-penalty", args.length_penalty);
-  add("--early-stopping", args.early_stopping);
-  add("--sample-every", args.sample_every);
-  add("--watch", fmt::format("{}", fmt::join(args.watch, ",")));
-  add("--dump", fmt::format("{}", fmt::join(args.dump, ",")));
+  facts.emplace_back("--device", job.device);
+  facts.insert(facts.end(), args.agreed.begin(), args.agreed.end());
   for (const auto& [name, value] : numeric_environment()) facts.emplace_back(name, value);
   const BuildInfo info = build_info();
-  add("Tessera's version", info.version);
-  add("the instruction set", info.isa);
-  add("the BLAS", info.blas);
+  facts.emplace_back("Tessera's version", info.version);
+  facts.emplace_back("the instruction set", info.isa);
+  facts.emplace_back("the BLAS", info.blas);
   if (job.device != "cpu") {
-    add("the CUDA libraries", info.cuda);
-    add("NCCL", info.nccl);
-    add("cuDNN", info.cudnn);
+    facts.emplace_back("the CUDA libraries", info.cuda);
+    facts.emplace_back("NCCL", info.nccl);
+    facts.emplace_back("cuDNN", info.cudnn);
   }
   return facts;
 }
 
 }  // namespace
 
-Cluster make_cluster(const Job& job, const Arguments& args) {
+Cluster make_cluster(int ranks, double timeout, const Invocation& how) {
+  Cluster cluster = Cluster::from_environment(ranks);
+  cluster.set_timeout(timeout);
+  cluster.require_same(how.agreed);
+  return cluster;
+}
+
+Cluster make_cluster(const Job& job, const JobFlags& args) {
   Cluster cluster = Cluster::from_environment(job.mesh.size());
   cluster.set_timeout(args.timeout);
   cluster.require_same(facts_of(job, args));

@@ -13,6 +13,25 @@ namespace tessera::cli {
 
 namespace {
 
+struct PlanFlags : ModelFlags, ReportFlags {
+  int64_t devices = 0;                ///< ranks of the meshes; 0: that of --mesh
+  std::string why_not, why_not_mesh;  ///< a layout to compare, and its mesh if it differs
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({{"--devices N", &devices, kOneProcess,
+                "Searches all meshes of N devices with up to three axes, instead of --mesh.",
+                whole_number(1, kMostDevices)},
+               {"--time", &plan_seconds, kOneProcess, "The same as --plan-time."},
+               {"--why-not RULES", &why_not, kOneProcess,
+                "Layout that is priced beside the best plan, with the microbatches that suit it "
+                "best."},
+               {"--why-not-mesh AXES", &why_not_mesh, kOneProcess,
+                "Mesh of the --why-not layout. The default is the plan's."},
+               batch_flag(sets)});
+    ReportFlags::declare(table);
+  }
+};
+
 nlohmann::json to_json(const PricedPlan& p) {
   nlohmann::json axes = nlohmann::json::array(), transfers = nlohmann::json::array();
   for (const PlanAxes& a : p.by_axes) {
@@ -111,7 +130,7 @@ constexpr double kBreakEvens = 0.3;  ///< minimum share of the search time for b
 /// The answer as text, JSON and a page, printed and written part by part as it is known.
 class Answer {
  public:
-  Answer(const Arguments& args, const std::string& model) : args_(args) {
+  Answer(const PlanFlags& args, const std::string& model) : args_(args) {
     findings.model = model;
     findings.job =
         fmt::format("{} train {} --data PATH", shell_word(args.program), shell_word(args.model));
@@ -131,7 +150,7 @@ class Answer {
   PlanFindings findings;
 
  private:
-  const Arguments& args_;
+  const PlanFlags& args_;
   nlohmann::json report_;
 };
 
@@ -230,8 +249,8 @@ void require_names(const PlanModel& model, const Layout& rules, const std::strin
 
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
 /// default rules.
-Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
-  Arguments plain = args;
+Job job_to_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
+  ModelFlags plain = args;
   if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // overrides the file
   if (!find_machine(args)) plain.machine = machine_for_plans(args).name;
   Job job = resolve_without_plan(plain, models);
@@ -239,9 +258,8 @@ Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   plain.layout = "*:auto";
   return resolve_without_plan(plain, models);
 }
-}  // namespace
 
-int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   TESSERA_REQUIRE(args.devices == 0 || args.mesh.empty(),
@@ -293,6 +311,18 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.findings.links = links;
   answer.add("break_even", to_string(links), to_json(links));
   return 0;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return command(
+      "plan", "Finds the layout, storage, recompute and microbatches of least predicted step time.",
+      "tessera plan gpt --devices 64 --machine h100 --batch 512 --set layers=24 d_model=2048 "
+      "heads=16 ff=8192 length=2048\n"
+      "  tessera plan gpt --mesh \"data:4;model:8\" --layout \"batch:data;*:auto\" --why-not "
+      "\"batch:data;length:model\"",
+      Processes::first, run_plan);
 }
 
 }  // namespace tessera::cli

@@ -116,8 +116,7 @@ std::string numerics_key(Training& t) {
 std::optional<Checkpoint> open_checkpoints(Training& t) {
   if (t.args.checkpoint.empty()) return {};
   t.checkpoints = std::make_unique<Checkpoints>(
-      t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep),
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging));
+      t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep), t.args.most_staging());
   std::optional<Checkpoint> latest = t.checkpoints->latest();
   if (!t.args.resume) {
     TESSERA_REQUIRE(
@@ -159,9 +158,9 @@ void resume(Training& t, const std::optional<Checkpoint>& latest) {
         then, now));
 }
 
-std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
-  std::vector<Checkpoint> all = find_checkpoints(args.checkpoint);
-  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", args.checkpoint);
+std::vector<Checkpoint> checkpoints_of(const std::string& directory) {
+  std::vector<Checkpoint> all = find_checkpoints(directory);
+  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", directory);
   return all;
 }
 

@@ -51,9 +51,7 @@ bool finish_save(Training& t) {
 
 int64_t staging_bytes(Training& t) {
   if (!t.checkpoints) return 0;
-  const int64_t most =
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging);
-  return std::min(most, Checkpoints::owned_bytes(*t.session));
+  return std::min(t.args.most_staging(), Checkpoints::owned_bytes(*t.session));
 }
 
 namespace {

@@ -70,7 +70,7 @@ bool knows(const Machine& machine, const Mesh& mesh) {
 }
 }  // namespace
 
-std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job) {
+std::shared_ptr<const Machine> machine_of(const ModelFlags& args, const Job& job) {
   std::optional<Machine> found;
   if (is_automatic(job.layout)) {
     found = machine_for_plans(args);

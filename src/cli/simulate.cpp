@@ -21,6 +21,39 @@ namespace tessera::cli {
 
 namespace {
 
+struct SimulateFlags : ModelFlags, ReportFlags {
+  std::string trace;
+  int64_t stages = 0, interleave = 0;  ///< pipeline stages, chunks; 0: none, automatic
+  std::string schedule;                ///< 1f1b or interleaved
+  SimulateOptions how;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({batch_flag(sets), recompute_flag(sets)});
+    ReportFlags::declare(table);
+    table.add(
+        {{"--trace FILE", &trace, kOneProcess, "Writes the timeline to FILE, for Perfetto."},
+         {"--stages", &stages, kOneProcess,
+          "Number of pipeline stages that share the layers. Each has a --mesh of its own, and "
+          "--set microbatches=M pass through them.",
+          whole_number(1, kMostDevices)},
+         {"--schedule NAME", &schedule, kOneProcess,
+          "Schedule of the stages: 1f1b (default) or interleaved."},
+         {"--interleave", &interleave, kOneProcess,
+          "Number of chunks of layers on each stage of an interleaved schedule. The default is the "
+          "fastest number.",
+          whole_number(1, kMostDevices)},
+         {"--stragglers", &how.stragglers, kOneProcess,
+          "Standard deviation of a rank's time, as a share of that time (0).", finite_number(0)},
+         {"--failure-hours", &how.failure_hours, kOneProcess,
+          "Mean hours until one device fails, from which goodput follows (0: never).",
+          finite_number(0)},
+         {"--checkpoint-seconds", &how.checkpoint_seconds, kOneProcess,
+          "Seconds that writing a checkpoint takes (30).", finite_number(0)},
+         {"--restart-seconds", &how.restart_seconds, kOneProcess,
+          "Seconds from a failure until training continues (300).", finite_number(0)}});
+  }
+};
+
 nlohmann::json to_json(const Simulation& s) {
   nlohmann::json json = {{"machine", s.machine}, {"ranks", s.ranks},
                          {"seconds", s.seconds}, {"compute", s.compute},
@@ -55,7 +88,7 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
 }
 
 /// --interleave, or all numbers of chunks into which the layers can be divided.
-std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
+std::vector<int64_t> chunks_of(const SimulateFlags& args, const PlanModel& model,
                                int64_t microbatches) {
   constexpr int64_t kMost = 8;
   TESSERA_REQUIRE(
@@ -80,8 +113,7 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
   return all;
 }
 
-Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
-                           const SimulateOptions& how) {
+Simulation simulate_stages(const SimulateFlags& args, const Job& job, const Machine& machine) {
   const int64_t microbatches = job.config.integer("train.microbatches");
   TESSERA_REQUIRE(
       !job.spec->layers_key.empty(),
@@ -104,8 +136,8 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
                         job.config.text("train.reshard_after_forward"), microbatches};
   std::optional<Simulation> best;
   for (const int64_t chunks : chunks_of(args, model, microbatches)) {
-    Simulation s =
-        simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks, machine, how);
+    Simulation s = simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks,
+                                     machine, args.how);
     if (!best || s.seconds < best->seconds) best = std::move(s);
   }
   return *best;
@@ -190,9 +222,7 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
   return page.html();
 }
 
-}  // namespace
-
-int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_simulate(const SimulateFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   require_place_for(args.trace);
@@ -210,24 +240,28 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
       "leave --stages out: a plan may have stages of its own",
       args.stages);
   const Job job = resolve(args, models, false);
-  SimulateOptions how;
-  how.stragglers = args.stragglers;
-  how.failure_hours = args.failure_hours;
-  how.checkpoint_seconds = args.checkpoint_seconds;
-  how.restart_seconds = args.restart_seconds;
   std::map<std::string, std::string> files;
-  const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine, how)
-                                       : simulate_whole(job, *machine, how, files);
+  const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine)
+                                       : simulate_whole(job, *machine, args.how, files);
   print(job, s);
-  if (args.stragglers > 0)
+  if (args.how.stragglers > 0)
     say("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
-  if (args.failure_hours > 0)
+  if (args.how.failure_hours > 0)
     say("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput, s.checkpoint_every);
   say("memory of a rank: {}\n", bytes_text(static_cast<double>(s.memory)));
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
   if (!args.html.empty()) write_text_file(args.html, page_of(job, s, *machine, files));
   return 0;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  return command("simulate", "Predicts a training step on a described machine of any size.",
+                 "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --batch 1024 \\\n"
+                 "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json",
+                 Processes::first, run_simulate);
 }
 
 }  // namespace tessera::cli

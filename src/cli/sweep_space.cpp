@@ -59,7 +59,7 @@ void factor(int ranks, int most, const std::string& mesh, char axis,
 
 }  // namespace
 
-std::vector<std::string> meshes_of(const Arguments& args) {
+std::vector<std::string> meshes_of(const SweepFlags& args) {
   const int launched = launched_ranks();
   TESSERA_REQUIRE(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
                   args.meshes);

@@ -27,6 +27,45 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int64_t kCommitBytes = int64_t{8} << 20;  // of text, or after
 constexpr double kCommitSeconds = 5;
 
+struct TokenizeFlags : Invocation, TokenizerFlags, JsonFlag {
+  std::vector<std::string> files;
+  std::string out;                           ///< name of the corpus
+  std::string documents, json_key = "text";  ///< jsonl, file or blank-lines; the key
+  bool append_eod = false, skip_empty = false, special_in_text = false, add_special = false;
+  int64_t threads = -1;
+  void declare(FlagTable& table) {
+    table.add({{"FILE",
+                &files,
+                kOneProcess,
+                "Files of text. Each line of FILE.jsonl is a document, any other file is one.",
+                {},
+                true}});
+    TokenizerFlags::declare(table, true);
+    table.add(
+        {{"--out CORPUS",
+          &out,
+          kOneProcess,
+          "Name of the corpus. The same command continues one that was stopped.",
+          {},
+          true},
+         {"--documents KIND", &documents, kOneProcess,
+          "What is a document: a line (jsonl), a whole file (file), or text up to a blank line "
+          "(blank-lines)."},
+         {"--json-key KEY", &json_key, kOneProcess, "Key of the text in a line of jsonl (text)."},
+         {"--append-eod", &append_eod, kOneProcess,
+          "Ends every document with the tokenizer's token for the end of a text."},
+         {"--add-special", &add_special, kOneProcess,
+          "Adds the tokens that the tokenizer puts around a text."},
+         {"--special-in-text", &special_in_text, kOneProcess,
+          "Text that is written like a special token, such as <|endoftext|>, becomes it. Without, "
+          "it is text."},
+         {"--skip-empty", &skip_empty, kOneProcess, "Leaves out documents without text or tokens."},
+         {"--threads", &threads, kOneProcess, "Number of threads (0: one for each core).",
+          whole_number(0, kMostThreads)}});
+    JsonFlag::declare(table);
+  }
+};
+
 /// Documents that one task encodes, and where the reader was behind them.
 struct Block {
   std::vector<RawDocument> documents;
@@ -46,7 +85,7 @@ struct Encoded {
 /// What a task needs; constant while tasks run.
 struct TokenizeJob {
   const Tokenizer& tokenizer;
-  const Arguments& args;
+  const TokenizeFlags& args;
   const std::vector<std::string>& files;
   std::optional<int32_t> end_token;
 };
@@ -128,7 +167,7 @@ Block read_block(DocumentReader& reader) {
 }
 
 /// What makes the ids, besides the vocabulary; a corpus continues only if it is the same.
-std::string job_text(const Arguments& args, const DocumentReader& reader) {
+std::string job_text(const TokenizeFlags& args, const DocumentReader& reader) {
   std::string text =
       fmt::format("{} {} {} {} {} {}", args.json_key, args.documents, args.append_eod,
                   args.special_in_text, args.add_special, args.skip_empty);
@@ -229,16 +268,9 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
   return skipped;
 }
 
-}  // namespace
-
-Tokenizer load_tokenizer(const Arguments& args) {
-  return Tokenizer::load(args.tokenizer, {args.pattern, args.special});
-}
-
-int tokenize(const Arguments& args) {
+int run_tokenize(const TokenizeFlags& args, const std::vector<ModelSpec>&) {
   require_place_for(args.json);
-  TESSERA_REQUIRE(!args.words.empty(), "no file of text is given");
-  DocumentReader reader(args.words, kind_of(args.documents));
+  DocumentReader reader(args.files, kind_of(args.documents));
   const Tokenizer tokenizer = load_tokenizer(args);
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};
   if (args.append_eod) {
@@ -262,7 +294,7 @@ int tokenize(const Arguments& args) {
   const int64_t skipped = run(job, reader, corpus, name, threads);
   const double seconds = seconds_since(start);
   TESSERA_REQUIRE(corpus.documents() > 0, "there is no document in '{}'",
-                  fmt::join(args.words, "', '"));
+                  fmt::join(args.files, "', '"));
   const auto bytes = static_cast<double>(reader.bytes() - before);
   corpus.commit(note_of(name, reader.place()));
   corpus.finish();
@@ -281,6 +313,19 @@ int tokenize(const Arguments& args) {
                            {"seconds", seconds},
                            {"threads", threads}});
   return 0;
+}
+
+}  // namespace
+
+Tokenizer load_tokenizer(const TokenizerFlags& args) {
+  return Tokenizer::load(args.tokenizer, {args.pattern, args.special});
+}
+
+Command tokenize_command() {
+  return command(
+      "tokenize", "Turns text into a corpus of tokens, CORPUS.bin and CORPUS.idx, for train.",
+      "tessera tokenize --tokenizer tokenizer.json a.jsonl b.jsonl --out corpus --append-eod",
+      Processes::first, run_tokenize);
 }
 
 }  // namespace tessera::cli

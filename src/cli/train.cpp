@@ -47,7 +47,8 @@ void prepare(Training& t) {
   options.seed = static_cast<uint64_t>(c.integer("train.seed"));
   t.batcher = std::make_unique<Batcher>(*t.source, c.integer("train.batch"), options);
   t.evaluator = std::make_unique<Evaluator>(t.job, t.cluster);
-  if (t.args.sample_every > 0) t.samples = std::make_unique<Samples>(t.args, t.job, t.cluster);
+  if (t.args.sample_every > 0)
+    t.samples = std::make_unique<Samples>(t.args, t.args.model, t.job, t.cluster);
   build_trainer(t.job, t.trainer, false);
   t.watch.add_unread(t.trainer.graph, t.trainer.functions[0]);
   t.compile = CompileOptions{
@@ -362,20 +363,24 @@ void note_fallbacks(Training& t) {
 /// Prints what the job did, where its results are, and a command that goes on with them.
 void summarize(Training& t, int code) {
   if (!t.cluster.is_root()) return;
-  const Arguments& a = t.args;
+  const TrainFlags& a = t.args;
   std::string next;
   if (code == 0 && t.checkpoints) {
     const bool writes = t.job.spec->transformer && t.job.spec->transformer(t.job.config).causal;
     next = fmt::format("{} {} {} --checkpoint {}", shell_word(a.program),
                        writes ? "generate" : "eval", shell_word(a.model), shell_word(a.checkpoint));
     if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);
-    if (!writes && !a.data.empty()) next += " --data " + shell_word(a.data);
-  } else if (code == 0 && !a.log.empty()) {
-    next = fmt::format("{} report {}", shell_word(a.program), shell_word(a.log));
+    const std::string data = "data.path=";
+    for (const std::string& key : a.keys) {
+      if (!writes && key.starts_with(data))
+        next += " --data " + shell_word(key.substr(data.size()));
+    }
+  } else if (code == 0 && !a.files.log.empty()) {
+    next = fmt::format("{} report {}", shell_word(a.program), shell_word(a.files.log));
   }
   const bool failed = t.failed_save.tries > 0;  // an error has said so
   const std::string text =
-      t.summary.text(t.best, {failed ? std::string() : a.checkpoint, a.log, next});
+      t.summary.text(t.best, {failed ? std::string() : a.checkpoint, a.files.log, next});
   if (!text.empty()) t.progress->note(text);
 }
 
@@ -464,15 +469,14 @@ class StartClock {
 };
 
 int run_training(Training& t, StartClock& clock) {
-  const Arguments& args = t.args;
+  const TrainFlags& args = t.args;
   prepare(t);
   clock.mark("compile_s");
   const std::optional<Checkpoint> latest = open_checkpoints(t);
   std::vector<std::string> metrics;
   for (const Metric& m : t.trainer.minimized.metrics) metrics.push_back(m.name);
-  t.progress = std::make_unique<Progress>(
-      t.cluster.is_root(), args.quiet, ProgressFiles{args.log, args.csv, args.tensorboard},
-      args.resume, t.job.config.integer("train.steps"), metrics);
+  t.progress = std::make_unique<Progress>(t.cluster.is_root(), args.quiet, args.files, args.resume,
+                                          t.job.config.integer("train.steps"), metrics);
   t.progress->inform(banner(t));
   if (const std::string idle = idle_axes_note(t.job); !idle.empty()) t.progress->note(idle);
   if (!t.evaluator->has_data()) t.progress->inform("no held-out data: nothing is evaluated");
@@ -504,9 +508,7 @@ int run_training(Training& t, StartClock& clock) {
   return code;
 }
 
-}  // namespace
-
-int train(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_train(const TrainFlags& args, const std::vector<ModelSpec>& models) {
   TESSERA_REQUIRE(!args.checkpoint.empty() || (!args.resume && args.save_every == 0),
                   "--resume and --save-every need --checkpoint DIR");
   TESSERA_REQUIRE(args.save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
@@ -529,7 +531,9 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
     std::fflush(stdout);
   }
   Watch watch(args);
-  Job job = resolve(args.tune != 0 ? tuned(args, models) : args, models, false);
+  ModelFlags wanted = args;
+  wanted.staging_bytes = args.most_staging();
+  Job job = resolve(args.tune != 0 ? tuned(wanted, args.tune, models) : wanted, models, false);
   TESSERA_REQUIRE(
       job.config.text("train.on_spike") != "rollback" ||
           (!args.checkpoint.empty() && args.save_every > 0),
@@ -539,7 +543,7 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
       "train.patience={} counts evaluations; say how many steps lie between them with "
       "train.eval_every",
       job.config.integer("train.patience"));
-  fit_memory(args, job);
+  fit_memory(wanted, job);
   nlohmann::json startup;
   StartClock clock(startup);
   Cluster cluster = make_cluster(job, args);
@@ -560,6 +564,15 @@ int train(const Arguments& args, const std::vector<ModelSpec>& models) {
     settle_save(t);
     throw;
   }
+}
+
+}  // namespace
+
+Command train_command() {
+  return command("train", "Trains a model.",
+                 "tessera train gpt --data data/moby-dick.txt --mesh \"data:2;model:2\" \\\n"
+                 "    --layout \"batch:data;heads,ff,vocab:model\" --steps 200",
+                 Processes::all, run_train);
 }
 
 }  // namespace tessera::cli

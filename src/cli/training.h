@@ -25,6 +25,27 @@
 
 namespace tessera::cli {
 
+struct SavingFlags {
+  std::string checkpoint;  ///< directory
+  int64_t save_every = 0, keep = 3;
+  double save_retry = 60;
+  bool keep_best = false;  ///< the checkpoint of the lowest evaluation loss, too
+  std::string staging;
+  bool resume = false, allow_changes = false;
+  void declare(FlagTable& table);
+  /// Most bytes of a rank's save beside the run; 0 without checkpoints.
+  int64_t most_staging() const;
+};
+
+struct TrainFlags : ModelFlags, SavingFlags, WatchFlags, SampleFlags, JsonFlag {
+  int64_t tune = 0;  ///< number of plans to try out
+  ProgressFiles files;
+  bool quiet = false, profile = false;
+  std::string on_nonfinite = "stop", trace;
+  std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
+  void declare(FlagTable& table);
+};
+
 /// A save that failed because of storage. The same in every process but for `next`.
 struct FailedSave {
   int64_t tries = 0;            ///< failures in a row; 0: no save failed
@@ -33,7 +54,7 @@ struct FailedSave {
 };
 
 struct Training {
-  const Arguments& args;
+  const TrainFlags& args;
   Watch watch;
   Job job;
   Cluster cluster;

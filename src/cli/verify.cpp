@@ -55,6 +55,28 @@ void feed_examples(Session& session, const nn::Model& model, int64_t step) {
 
 namespace {
 
+struct VerifyFlags : ModelFlags, ReportFlags {
+  std::string layouts = "all";
+  int64_t steps = 3;
+  double tolerance = -1;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({batch_flag(sets),
+               recompute_flag(sets),
+               {"--layouts all|documented|FILE", &layouts, kAgree,
+                "Layouts to verify: all (the legal ones, and those that the model's documentation "
+                "names), documented (only the latter), or a file with one layout a line."},
+               {"--steps", &steps, kAgree, "Number of training steps (3).", whole_number(1)},
+               {"--tolerance", &tolerance, kAgree,
+                "Largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of "
+                "rounding in 16 bits, 0.25 in float8).",
+                finite_number(0)},
+               dtype_flag(sets),
+               init_flag(keys)});
+    ReportFlags::declare(table);
+  }
+};
+
 /// The results of one run.
 struct Outcome {
   std::vector<double> losses;
@@ -285,7 +307,7 @@ std::vector<Written> all_layouts(const Job& job) {
 }
 
 /// If --layout is given, only that.
-std::vector<Written> layouts_of(const Arguments& args, const Job& job) {
+std::vector<Written> layouts_of(const VerifyFlags& args, const Job& job) {
   if (args.layouts == "all" && !args.layout.empty()) return {{job.layout.to_string(), job.layout}};
   if (args.layouts == "all") return all_layouts(job);
   std::vector<Written> result;
@@ -306,7 +328,7 @@ std::vector<Written> layouts_of(const Arguments& args, const Job& job) {
 }
 
 /// The job for the reference on one rank: for a planned layout, without the planner's choices.
-Job reference_of(const Arguments& args, const std::vector<ModelSpec>& models, const Job& job) {
+Job reference_of(const VerifyFlags& args, const std::vector<ModelSpec>& models, const Job& job) {
   Job asked = resolve_without_plan(args, models, true);
   if (!is_automatic(asked.layout)) return job;
   for (const auto& [key, plain] : {std::pair{"train.recompute", "none"},
@@ -396,13 +418,11 @@ std::string page_of(const Job& job, const nlohmann::json& report, double toleran
   return page.html();
 }
 
-}  // namespace
-
-int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
   require_place_for(args.json);
   require_place_for(args.html);
   const Job job = resolve(args, models, true);
-  const int64_t steps = args.steps > 0 ? args.steps : 3;
+  const int64_t steps = args.steps;
   const std::string& dtype = job.config.text("train.dtype");
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(job.config);
   const std::vector<Written> layouts = layouts_of(args, job);
@@ -466,6 +486,14 @@ int verify(const Arguments& args, const std::vector<ModelSpec>& models) {
     if (!args.html.empty()) write_text_file(args.html, page_of(job, report, tolerance));
   }
   return ok ? 0 : 1;
+}
+
+}  // namespace
+
+Command verify_command() {
+  return command("verify", "Trains under every legal layout and compares with one rank.",
+                 "tessera verify gpt --mesh \"a:2;b:2;c:2\" --steps 20 --dtype float64",
+                 Processes::all, run_verify);
 }
 
 }  // namespace tessera::cli
