@@ -134,7 +134,7 @@ Explanation explain_on(const ExplainFlags& args, const std::optional<Machine>& m
   try {
     return tessera::explain(graph, options, after, &*machine);
   } catch (const Error& e) {
-    if (!args.machine.empty() || !std::string(e.what()).starts_with("machine '")) throw;
+    if (!args.machine.empty() || e.code() != ErrorCode::unknown_machine) throw;
     Explanation without = tessera::explain(graph, options);
     without.notes.push_back(fmt::format("no times are predicted: {}", e.what()));
     return without;

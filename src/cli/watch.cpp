@@ -87,7 +87,7 @@ void Watch::after_step(Session& session, const Graph& graph, int64_t step, Progr
                                    {"l2", json_number(s.l2)},
                                    {"non_finite", s.non_finite}};
       if (progress.shows(step)) progress.note(fmt::format("  {} {}", name, describe(value)));
-      progress.record(line.dump());
+      progress.record(line);
     }
   }
   if (!args_.dump.empty() && step % args_.dump_every == 0) {
