@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "cli/plan_cache.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {

@@ -4,9 +4,10 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -282,7 +283,7 @@ class Bench {
 };
 
 int run_bench(const BenchFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+  require_writable(args.json);
   const std::string& kind = args.what;
   TESSERA_REQUIRE(std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end(),
                   "bench cannot measure '{}'{}", kind, suggestion(kind, kKinds));

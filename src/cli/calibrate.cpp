@@ -14,12 +14,11 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/median.h"
-#include "cli/busy_machine.h"
+#include "cli/command_pages.h"
 #include "cli/commands.h"
-#include "cli/machine_page.h"
 #include "cli/report.h"
-#include "cli/say.h"
 #include "cli/step_timing.h"
+#include "cli/terminal.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
@@ -372,8 +371,8 @@ int run_calibrate(const CalibrateFlags& args, const std::vector<ModelSpec>&) {
     std::filesystem::create_directories(cache_folder());
     path = cache_folder() + "/machine.toml";
   }
-  require_place_for(path);
-  require_place_for(args.html);
+  require_writable(path);
+  require_writable(args.html);
   const Mesh mesh = Mesh::parse(
       args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
   Cluster cluster = make_cluster(mesh.size(), args.timeout, args);

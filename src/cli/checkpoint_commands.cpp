@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/folder_model.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 

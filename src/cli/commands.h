@@ -98,6 +98,11 @@ std::string batch_text(const Job& job);
 /// The layout rules of --layout: the text itself, or the content of the file for "@FILE". Throws io
 /// errors, and a usage error for a file without a rule.
 std::string layout_rules(const std::string& text);
+/// A layout as commands print it.
+inline std::string layout_text(const std::string& rules) {
+  return rules.empty() ? "nothing split" : rules;
+}
+inline std::string layout_text(const Layout& layout) { return layout_text(layout.to_string()); }
 /// The layouts of a file, one per line; blank lines and lines that begin with # are ignored. Throws
 /// io errors, and a usage error for a file without a layout.
 std::vector<std::string> layouts_in(const std::string& path);

@@ -5,11 +5,11 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/layout_text.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "tessera/inspect.h"
 #include "tessera/safetensors.h"
@@ -279,7 +279,7 @@ int compare_dumps(const CompareFlags& args) {
 }
 
 int run_compare(const CompareFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+  require_writable(args.json);
   return args.b ? compare_layouts(args, models) : compare_dumps(args);
 }
 

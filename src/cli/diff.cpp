@@ -9,8 +9,8 @@
 #include "cli/charts.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
 #include "cli/source_text.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 #include "tessera/simulate.h"
 
@@ -165,8 +165,7 @@ std::string page_of(const DiffFlags& args, const Simulation& a, const Simulation
   nlohmann::json causes = nlohmann::json::array();
   for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b)))
     causes.push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}, {"delta", c.b - c.a}});
-  page.table({{"cause", "cause"}, {"a", "A", "s"}, {"b", "B", "s"}, {"delta", "B - A", "s"}},
-             causes, "");
+  page.table("cause: cause | a: A [s] | b: B [s] | delta: B - A [s]", causes, "");
   std::vector<pages::Json> lines = {time_line_chart(name_a, a), time_line_chart(name_b, b)};
   size_t longest = 0;
   for (const pages::Json& chart : lines) {
@@ -179,12 +178,10 @@ std::string page_of(const DiffFlags& args, const Simulation& a, const Simulation
     page.chart(chart);
   }
   page.section("communication", "Communication by axis");
-  page.table({{"axes", "over"},
-              {"a_bytes", "A: sent by a rank", "B"},
-              {"b_bytes", "B: sent by a rank", "B"},
-              {"a", "A: exposed", "s"},
-              {"b", "B: exposed", "s"}},
-             by_axes(a, b), "Neither layout sends anything between ranks.");
+  page.table(
+      "axes: over | a_bytes: A: sent by a rank [B] | b_bytes: B: sent by a rank [B] | "
+      "a: A: exposed [s] | b: B: exposed [s]",
+      by_axes(a, b), "Neither layout sends anything between ranks.");
   page.section("nodes", "What differs");
   nlohmann::json rows = nlohmann::json::array();
   std::set<std::string> places;
@@ -199,20 +196,16 @@ std::string page_of(const DiffFlags& args, const Simulation& a, const Simulation
                     {"delta", delta(l)}});
   }
   page.code(code_around(places, files));
-  page.table({{"kernel", "kernel or collective"},
-              {"name", "tensor"},
-              {"rule", "because of"},
-              {"source", "source", "@"},
-              {"a", "A", "s"},
-              {"b", "B", "s"},
-              {"delta", "B - A", "s"}},
-             rows, "No step differs.");
+  page.table(
+      "kernel: kernel or collective | name: tensor | rule: because of | "
+      "source: source [@] | a: A [s] | b: B [s] | delta: B - A [s]",
+      rows, "No step differs.");
   return page.html();
 }
 
 int run_diff(const DiffFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+  require_writable(args.json);
+  require_writable(args.html);
   const std::optional<Machine> machine = find_machine(args);
   TESSERA_REQUIRE(
       machine.has_value(),

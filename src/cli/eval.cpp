@@ -1,8 +1,9 @@
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
 
@@ -24,7 +25,7 @@ struct EvalFlags : ModelFlags, JsonFlag {
 };
 
 int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+  require_writable(args.json);
   Job job = resolve(args, models, false);
   TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
                   "eval needs --checkpoint DIR; only a folder with weights goes without");

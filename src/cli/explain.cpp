@@ -7,11 +7,12 @@
 #include "base/cache_file.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "cli/command_pages.h"
 #include "cli/commands.h"
-#include "cli/explain_page.h"
-#include "cli/ignored_cache.h"
+#include "cli/plan_cache.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 
@@ -44,73 +45,40 @@ struct ExplainFlags : ModelFlags, ReportFlags {
   }
 };
 
+nlohmann::json to_json(const FunctionReport& f, bool is_timed) {
+  nlohmann::json json = {
+      {"name", f.name},
+      {"steps", f.steps},
+      {"flops", f.flops},
+      {"bytes", f.bytes},
+      {"collectives", f.collectives},
+      {"redundant_left_out",
+       {{"steps", f.redundant_left_out}, {"flops", f.redundant_left_out_flops}}}};
+  without(json["collectives"], {"times"});
+  if (!is_timed) without(json["collectives"], {"seconds", "exposed"});
+  if (is_timed) json["predicted"] = f.time;
+  if (!f.pipelines.empty()) json["pipelines"] = f.pipelines;
+  if (!f.kernels.empty()) json["kernels"] = f.kernels;
+  if (!f.redundant.empty()) without(json["redundant"] = f.redundant, {"source"});
+  if (f.buckets.empty()) return json;
+  add_field(json["buckets"] = f.buckets, "count", f.buckets, [](auto& x) { return x.buckets; });
+  without(json["buckets"], {"buckets"});
+  return json;
+}
+
 nlohmann::json to_json(const Explanation& e) {
-  nlohmann::json report;
-  for (const FunctionReport& f : e.functions) {
-    nlohmann::json function = {
-        {"name", f.name}, {"steps", f.steps}, {"flops", f.flops}, {"bytes", f.bytes}};
-    function["collectives"] = nlohmann::json::array();
-    for (const CollectiveReport& c : f.collectives) {
-      function["collectives"].push_back({{"kind", c.kind},
-                                         {"tensor", c.tensor},
-                                         {"source", c.source},
-                                         {"rule", c.rule},
-                                         {"axes", c.axes},
-                                         {"ranks", c.ranks},
-                                         {"bytes", c.bytes}});
-      if (!e.machine.empty()) {
-        function["collectives"].back()["seconds"] = c.seconds;
-        function["collectives"].back()["exposed"] = c.exposed;
-      }
-    }
-    if (!e.machine.empty()) {
-      function["predicted"] = {{"seconds", f.time.seconds}, {"compute", f.time.compute},
-                               {"slowed", f.time.slowed},   {"transfer", f.time.transfer},
-                               {"exposed", f.time.exposed}, {"bubble", f.time.bubble}};
-    }
-    for (const PipelineReport& p : f.pipelines) {
-      function["pipelines"].push_back({{"axis", p.axis},
-                                       {"stages", p.stages},
-                                       {"microbatches", p.microbatches},
-                                       {"turns", p.turns},
-                                       {"busy", p.busy}});
-    }
-    for (const BucketReport& x : f.buckets) {
-      function["buckets"].push_back({{"kind", x.kind},
-                                     {"axes", x.axes},
-                                     {"count", x.buckets},
-                                     {"most", x.most},
-                                     {"seconds", x.seconds},
-                                     {"started", x.started}});
-    }
-    for (const KernelReport& k : f.kernels) {
-      function["kernels"].push_back({{"kernel", k.kernel},
-                                     {"tensor", k.tensor},
-                                     {"source", k.source},
-                                     {"times", k.times},
-                                     {"flops", k.flops},
-                                     {"bytes", k.bytes},
-                                     {"seconds", k.seconds},
-                                     {"roofline", k.roofline}});
-    }
-    for (const RedundantReport& r : f.redundant) {
-      function["redundant"].push_back(
-          {{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
-    }
-    function["redundant_left_out"] = {{"steps", f.redundant_left_out},
-                                      {"flops", f.redundant_left_out_flops}};
-    report["functions"].push_back(std::move(function));
-  }
-  report["memory"] = {{"params", e.memory.params},
-                      {"state", e.memory.state},
-                      {"inputs", e.memory.inputs},
-                      {"transient", e.memory.transient},
-                      {"offloaded", e.memory.offloaded}};
-  for (const PaddingReport& p : e.padding)
-    report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
-  report["warnings"] = e.notes;
+  nlohmann::json report = {{"warnings", e.notes},
+                           {"program", fmt::format("{:016x}", e.program_hash)},
+                           {"memory",
+                            {{"params", e.memory.params},
+                             {"state", e.memory.state},
+                             {"inputs", e.memory.inputs},
+                             {"transient", e.memory.transient},
+                             {"offloaded", e.memory.offloaded}}}};
+  for (const FunctionReport& f : e.functions)
+    report["functions"].push_back(to_json(f, !e.machine.empty()));
+  if (!e.padding.empty()) report["padding"] = e.padding;
   if (!e.machine.empty()) report["machine"] = e.machine;
-  report["program"] = fmt::format("{:016x}", e.program_hash);
   return report;
 }
 
@@ -246,8 +214,8 @@ void write_page(const ExplainFlags& args, const Job& job, const Explanation& e,
 }
 
 int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+  require_writable(args.json);
+  require_writable(args.html);
   Job job = resolve(args, models, false);
   fit_memory(args, job);
   Trainer t;

@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/report_page.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 
@@ -143,7 +143,7 @@ int run_report(const LogFlags& args, const std::vector<ModelSpec>&) {
   if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
   for (const std::string& log : args.logs)
     TESSERA_REQUIRE(out != log, "the page would replace the log '{}'; choose another --out", log);
-  require_place_for(out);
+  require_writable(out);
   if (args.follow) return follow(args.logs, out);
   std::vector<LogText> logs;
   for (const std::string& log : args.logs) logs.push_back({read_text_file("the log", log), log});

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/printable.h"
 #include "cli/build_model.h"
 #include "cli/report.h"
@@ -282,7 +283,7 @@ void search(const GenerateFlags& args, Generator& generator, const TextTokens& v
 }
 
 int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+  require_writable(args.json);
   require_beams(args);
   for (const std::string& stop : args.stops)
     TESSERA_REQUIRE(!stop.empty(), "--stop is empty; give the text at which to stop");

@@ -5,7 +5,8 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
+#include "cli/terminal.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
@@ -91,24 +92,15 @@ void print_mesh(const Mesh& mesh, const std::vector<std::string>& hosts, nlohman
 }
 
 const char* name_of(KeyRange::Kind kind) {
-  switch (kind) {
-    case KeyRange::Kind::any:
-      return "any";
-    case KeyRange::Kind::word:
-      return "word";
-    case KeyRange::Kind::whole:
-      return "whole";
-    case KeyRange::Kind::number:
-      return "number";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"any", "word", "whole", "number"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 nlohmann::json to_json(const ConfigKey& key) {
-  return {{"name", key.name},         {"default", key.value},
-          {"help", key.help},         {"kind", name_of(key.range.kind)},
-          {"least", key.range.least}, {"most", key.range.most},
-          {"words", key.range.words}};
+  nlohmann::json json = {{"default", key.value}, {"kind", name_of(key.range.kind)}};
+  TESSERA_JSON_FIELDS(json, key, name, help)
+  TESSERA_JSON_FIELDS(json, key.range, least, most, words)
+  return json;
 }
 
 void print(const ConfigKey& key) {

@@ -350,9 +350,6 @@ Optimizer optimizer_of(const Config& c) {
   const std::vector<Rate> rates = rates_of(c.text("train.rates"));
   return rates.empty() ? common : with_rates(common, rates);
 }
-}  // namespace
-
-namespace {
 /// A number of its own precision: the loss may have 16 bits.
 Tensor add_learning_rate(Graph& g, bool in_float64) {
   return g.input("lr", {}, in_float64 ? DType::float64 : DType::float32);
@@ -377,9 +374,6 @@ void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const O
       t.model.inputs.emplace_back(&t.graph, node.out[0]);
   }
 }
-}  // namespace
-
-namespace {
 double first_loss_scale(const Config& c) {
   const std::string text = c.text("train.loss_scale");
   if (text == "none" || (text == "auto" && c.text("train.dtype") != "float16")) return 0;

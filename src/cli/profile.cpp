@@ -5,11 +5,29 @@
 #include <set>
 
 #include "base/fail.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
 #include "cli/training.h"
 #include "tessera/explain.h"
 
+namespace tessera {
+
+inline void to_json(nlohmann::json& json, const BucketTime& e) {
+  TESSERA_JSON_FIELDS(json, e, kind, axes, tensor, source, collectives, bytes)
+  json["exposed_ms"] = 1e3 * e.exposed;
+  json["hidden_ms"] = 1e3 * e.hidden;
+  json["predicted_exposed_ms"] = 1e3 * e.predicted_exposed;
+  json["predicted_hidden_ms"] = 1e3 * e.predicted_hidden;
+}
+
+}  // namespace tessera
+
 namespace tessera::cli {
+
+inline void to_json(nlohmann::json& json, const ProfileRow& r) {
+  TESSERA_JSON_FIELDS(json, r, op, source, name, steps, ms, flops, bytes)
+  json["result_bytes"] = r.results;
+}
 
 std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps) {
   std::map<std::pair<std::string, std::string>, ProfileRow> rows;
@@ -156,48 +174,23 @@ void report_profile(Run& run, double peak_flops, Progress& progress) {
   std::erase_if(steps, [](const StepTime& s) { return s.function != "train"; });
   const std::vector<ProfileRow> rows = profile_rows(steps);
   progress.note("profile of a training step:\n" + profile_table(rows, peak_flops));
-  nlohmann::json table = nlohmann::json::array(), line = nlohmann::json::array();
-  for (const ProfileRow& r : rows)
-    table.push_back({{"op", r.op},
-                     {"source", r.source},
-                     {"name", r.name},
-                     {"steps", r.steps},
-                     {"ms", r.ms},
-                     {"flops", r.flops},
-                     {"bytes", r.bytes},
-                     {"result_bytes", r.results}});
+  nlohmann::json table = rows, line = nlohmann::json::array(), kernels = nlohmann::json::array();
   for (const StepTime& s : steps)
     line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
-  nlohmann::json kernels = nlohmann::json::array();
   if (run.job.machine) {
     const std::vector<KernelReport> times = run.session->kernel_times("train", *run.job.machine);
     progress.note("kernels of a training step against the roofline of " + run.job.machine->name +
                   ", worst first:\n" + roofline_table(times));
-    for (const KernelReport& k : times)
-      kernels.push_back({{"kernel", k.kernel},
-                         {"tensor", k.tensor},
-                         {"source", k.source},
-                         {"launches", k.times},
-                         {"flops", k.flops},
-                         {"bytes", k.bytes},
-                         {"ms", 1e3 * k.measured},
-                         {"roofline_ms", 1e3 * k.roofline},
-                         {"predicted_ms", 1e3 * k.seconds}});
+    kernels = times;
+    add_field(kernels, "launches", times, [](auto& k) { return k.times; });
+    add_field(kernels, "ms", times, [](auto& k) { return 1e3 * k.measured; });
+    add_field(kernels, "roofline_ms", times, [](auto& k) { return 1e3 * k.roofline; });
+    add_field(kernels, "predicted_ms", times, [](auto& k) { return 1e3 * k.seconds; });
+    without(kernels, {"times", "seconds", "roofline"});
   }
   std::string machine;
   const std::vector<BucketTime> sent = buckets_of(run, machine);
-  nlohmann::json buckets = nlohmann::json::array();
-  for (const BucketTime& e : sent)
-    buckets.push_back({{"kind", e.kind},
-                       {"axes", e.axes},
-                       {"tensor", e.tensor},
-                       {"source", e.source},
-                       {"collectives", e.collectives},
-                       {"bytes", e.bytes},
-                       {"exposed_ms", 1e3 * e.exposed},
-                       {"hidden_ms", 1e3 * e.hidden},
-                       {"predicted_exposed_ms", 1e3 * e.predicted_exposed},
-                       {"predicted_hidden_ms", 1e3 * e.predicted_hidden}});
+  nlohmann::json buckets = sent;
   if (!sent.empty()) {
     progress.note(fmt::format("communication of a training step, measured{}:\n{}",
                               machine.empty() ? "" : " and predicted on " + machine,

@@ -11,10 +11,8 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
-#include "cli/columns.h"
-#include "cli/progress_line.h"
 #include "cli/report.h"
-#include "cli/style.h"
+#include "cli/terminal.h"
 #include "tessera/cluster.h"
 
 namespace tessera::cli {

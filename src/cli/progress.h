@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/log_file.h"
+#include "cli/report.h"
 #include "cli/tensorboard.h"
-#include "cli/units.h"
 
 namespace tessera::cli {
 

@@ -7,10 +7,7 @@
 #include "base/json.h"
 #include "base/median.h"
 #include "base/words.h"
-#include "cli/bar_chart.h"
-#include "cli/causes.h"
-#include "cli/mesh_chart.h"
-#include "cli/report_curves.h"
+#include "cli/plain_charts.h"
 #include "cli/run_log.h"
 #include "cli/slow_ranks.h"
 #include "pages/page.h"
@@ -224,7 +221,7 @@ void add_samples(Page& page, const RunLog& log) {
         rows.push_back({{"step", step}, {"text", sample.value("text", Json(""))}});
     }
   }
-  page.table({{"step", "step", "#"}, {"text", "text"}}, rows, "No samples.");
+  page.table("step: step [#] | text: text", rows, "No samples.");
 }
 
 void add_memory(Page& page, const Json& memory) {
@@ -244,7 +241,7 @@ void add_memory(Page& page, const Json& memory) {
               {"unit", "B"},
               {"rows", {{{"label", "planned"}, {"parts", parts}}}}});
   if (memory.contains("at_peak"))
-    page.table({{"tensor", "largest at the peak"}, {"bytes", "bytes", "B"}}, memory["at_peak"], "");
+    page.table("tensor: largest at the peak | bytes: bytes [B]", memory["at_peak"], "");
 }
 
 /// [name, op, milliseconds] of a step of the Program.
@@ -285,7 +282,7 @@ Json config_of(const RunLog& log) {
 /// The keys whose values differ between the jobs.
 void add_differences(Page& page, const std::vector<RunLog>& logs) {
   std::map<std::string, Json> rows;
-  std::vector<pages::Column> columns = {{"key", "key"}};
+  std::vector<pages::Column> columns = pages::columns("key: key");
   for (size_t r = 0; r < logs.size(); ++r) {
     columns.push_back({std::to_string(r), logs[r].name});
     const Json config = config_of(logs[r]);
@@ -361,15 +358,11 @@ void add_summary(Page& page, const std::vector<RunLog>& logs) {
   if (logs.size() > 1) {
     Json rows = Json::array();
     for (const RunLog& log : logs) rows.push_back(summary(log));
-    return page.table({{"name", "job"},
-                       {"step", "steps", "#"},
-                       {"loss", "last loss", "#"},
-                       {"best", "best held out", "#"},
-                       {"rate", "tokens/s, median", "#"},
-                       {"ms", "a step, median", "s"},
-                       {"peak", "of its peak, median", "%"},
-                       {"skipped", "skipped", "#"}},
-                      rows, "");
+    return page.table(
+        "name: job | step: steps [#] | loss: last loss [#] | best: best held out [#] | "
+        "rate: tokens/s, median [#] | ms: a step, median [s] | "
+        "peak: of its peak, median [%] | skipped: skipped [#]",
+        rows, "");
   }
   const Json row = summary(logs[0]);
   std::vector<std::pair<std::string, std::string>> cards;
@@ -398,14 +391,10 @@ Json in_seconds(Json rows) {
 
 /// The buckets of collectives of a step, measured, beside what was predicted if anything was.
 void add_buckets(Page& page, const Json& buckets) {
-  std::vector<pages::Column> columns = {{"kind", "collective"},
-                                        {"axes", "over"},
-                                        {"tensor", "first tensor"},
-                                        {"source", "source", "@"},
-                                        {"collectives", "collectives", "#"},
-                                        {"bytes", "sent by a rank", "B"},
-                                        {"exposed_ms", "exposed", "s"},
-                                        {"hidden_ms", "hidden", "s"}};
+  std::vector<pages::Column> columns = pages::columns(
+      "kind: collective | axes: over | tensor: first tensor | source: source [@] | "
+      "collectives: collectives [#] | bytes: sent by a rank [B] | exposed_ms: exposed [s] | "
+      "hidden_ms: hidden [s]");
   const bool predicted = std::any_of(buckets.begin(), buckets.end(), [](const Json& b) {
     return number_of(b, "predicted_exposed_ms") + number_of(b, "predicted_hidden_ms") > 0;
   });
@@ -420,17 +409,12 @@ void add_kernels(Page& page, Json kernels) {
     const double lost = number_of(row, "ms") - number_of(row, "roofline_ms");
     if (row.is_object() && std::isfinite(lost)) row["lost_ms"] = lost;
   }
-  page.table({{"kernel", "kernel"},
-              {"tensor", "tensor"},
-              {"source", "source", "@"},
-              {"launches", "launches", "#"},
-              {"flops", "operations", "FLOP"},
-              {"bytes", "touched", "B"},
-              {"ms", "takes", "s"},
-              {"roofline_ms", "at the roofline", "s"},
-              {"predicted_ms", "predicted", "s"},
-              {"lost_ms", "over the roofline", "s"}},
-             in_seconds(kernels), "No kernels.");
+  page.table(
+      "kernel: kernel | tensor: tensor | source: source [@] | launches: launches [#] | "
+      "flops: operations [FLOP] | bytes: touched [B] | ms: takes [s] | "
+      "roofline_ms: at the roofline [s] | predicted_ms: predicted [s] | "
+      "lost_ms: over the roofline [s]",
+      in_seconds(kernels), "No kernels.");
 }
 
 /// The ranks on their hosts, if the log says where they were.
@@ -464,12 +448,8 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   add_memory(page, head.value("memory", none));
   section("communication", "Communication of a step");
   page.table(
-      {{"kind", "collective"},
-       {"axes", "axes"},
-       {"tensor", "tensor"},
-       {"rule", "because of"},
-       {"source", "source", "@"},
-       {"bytes", "sent by a rank", "B"}},
+      "kind: collective | axes: axes | tensor: tensor | rule: because of | "
+      "source: source [@] | bytes: sent by a rank [B]",
       head.value("communication", empty),
       head.contains("communication") ? "A step has no collectives." : "The log has no plan.");
   if (log.buckets.is_array() && !log.buckets.empty()) {
@@ -480,14 +460,10 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   add_time_line(page, log.time_line);
   if (!log.profile.is_null()) {
     section("profile", "Where the time and memory of a step go");
-    page.table({{"ms", "time", "s"},
-                {"op", "op"},
-                {"source", "source", "@"},
-                {"name", "first name"},
-                {"flops", "operations", "FLOP"},
-                {"bytes", "touched or sent", "B"},
-                {"result_bytes", "results", "B"}},
-               in_seconds(log.profile), "The profile is empty.");
+    page.table(
+        "ms: time [s] | op: op | source: source [@] | name: first name | "
+        "flops: operations [FLOP] | bytes: touched or sent [B] | result_bytes: results [B]",
+        in_seconds(log.profile), "The profile is empty.");
   }
   if (log.kernels.is_array() && !log.kernels.empty()) {
     section("kernels", "Kernels beside the roofline");

@@ -16,8 +16,7 @@
 #include "base/thrown.h"
 #include "cli/commands.h"
 #include "cli/excerpt.h"
-#include "cli/say.h"
-#include "cli/style.h"
+#include "cli/terminal.h"
 #include "tessera/build_info.h"
 
 namespace tessera {

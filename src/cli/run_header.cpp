@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "cli/profile.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -62,14 +63,9 @@ void add_plan(Run& run, const Saver& saver, nlohmann::json& head) {
   for (const auto& [tensor, bytes] : plan.memory.at_peak)
     at_peak.push_back({{"tensor", tensor}, {"bytes", bytes}});
   for (const FunctionReport& f : plan.functions) {
-    for (const CollectiveReport& c : f.collectives)
-      sent.push_back({{"kind", c.kind},
-                      {"axes", c.axes},
-                      {"tensor", c.tensor},
-                      {"rule", c.rule},
-                      {"source", c.source},
-                      {"bytes", c.bytes}});
+    for (const CollectiveReport& c : f.collectives) sent.push_back(c);
   }
+  without(sent, {"ranks", "times", "seconds", "exposed"});
   head["memory"] = {{"params", plan.memory.params},     {"state", plan.memory.state},
                     {"inputs", plan.memory.inputs},     {"transient", plan.memory.transient},
                     {"staging", saver.staging_bytes()}, {"at_peak", at_peak}};

@@ -7,6 +7,10 @@
 #include <string>
 #include <vector>
 
+namespace tessera::pages {
+class Page;
+}
+
 namespace tessera::cli {
 
 /// Something that happened between steps.
@@ -46,5 +50,8 @@ double number_of(const nlohmann::json& record, const char* field);
 
 /// A count of a record (steps, bytes); 0 if there is none, or none that a job can have.
 int64_t count_of(const nlohmann::json& record, const char* field);
+
+/// Adds the charts of what jobs logged by step, in the same colours for all.
+void add_curves(pages::Page& page, const std::vector<RunLog>& logs);
 
 }  // namespace tessera::cli

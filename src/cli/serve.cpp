@@ -62,8 +62,8 @@ std::string http_library() { return "no: tessera serve needs cpp-httplib"; }
 #include <thread>
 
 #include "cli/completions.h"
-#include "cli/say.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "cli/writing.h"
 

@@ -11,10 +11,10 @@
 #include "base/files.h"
 #include "cli/auto_plan.h"
 #include "cli/charts.h"
-#include "cli/layout_text.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 
 namespace tessera::cli {
@@ -55,24 +55,13 @@ struct SimulateFlags : ModelFlags, ReportFlags {
 };
 
 nlohmann::json to_json(const Simulation& s) {
-  nlohmann::json json = {{"machine", s.machine}, {"ranks", s.ranks},
-                         {"seconds", s.seconds}, {"compute", s.compute},
-                         {"slowed", s.slowed},   {"exposed", s.exposed},
-                         {"bubble", s.bubble},   {"with_stragglers", s.with_stragglers},
-                         {"goodput", s.goodput}, {"checkpoint_every", s.checkpoint_every},
-                         {"memory", s.memory}};
-  if (s.stages > 1) {
-    json["stages"] = s.stages;
-    json["schedule"] = s.chunks > 1 ? "interleaved" : "1f1b";
-    json["interleave"] = s.chunks;
-    json["microbatches"] = s.microbatches;
-    json["transfer"] = s.transfer;
-    json["handed"] = s.handed;
-  }
-  json["by_axes"] = nlohmann::json::array();
-  for (const SimulatedAxes& a : s.by_axes)
-    json["by_axes"].push_back(
-        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
+  nlohmann::json json;
+  TESSERA_JSON_FIELDS(json, s, machine, ranks, seconds, compute, slowed, exposed, bubble,
+                      with_stragglers, goodput, checkpoint_every, memory, by_axes)
+  if (s.stages <= 1) return json;
+  TESSERA_JSON_FIELDS(json, s, stages, microbatches, transfer, handed)
+  json["schedule"] = s.chunks > 1 ? "interleaved" : "1f1b";
+  json["interleave"] = s.chunks;
   return json;
 }
 
@@ -180,15 +169,8 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
   if (const pages::Json stages = stages_chart(s); !stages.is_null()) page.chart(stages);
   page.chart(time_line_chart(s.stages > 1 ? "which stage works when" : "time line of the step", s));
   page.section("communication", "Communication by axis");
-  nlohmann::json rows = nlohmann::json::array();
-  for (const SimulatedAxes& a : s.by_axes)
-    rows.push_back(
-        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
-  page.table({{"axes", "over"},
-              {"bytes", "sent by a rank", "B"},
-              {"seconds", "takes", "s"},
-              {"exposed", "exposed", "s"}},
-             rows, "The step sends nothing between ranks.");
+  page.table("axes: over | bytes: sent by a rank [B] | seconds: takes [s] | exposed: exposed [s]",
+             s.by_axes, "The step sends nothing between ranks.");
   if (job.mesh.size() > 1) page.chart(mesh_chart_on(job.mesh, &machine));
   if (s.stages == 1) {
     page.section("steps", "Steps of the Program");
@@ -197,35 +179,25 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
     std::stable_sort(all.begin(), all.end(),
                      [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
     if (all.size() > pages::Page::kMostRows) all.resize(pages::Page::kMostRows);
-    rows = nlohmann::json::array();
+    nlohmann::json rows = nlohmann::json::array();
     std::set<std::string> places;
     for (const SimulatedStep* step : all) {
       places.insert(step->source);
-      rows.push_back({{"kernel", step->kernel},
-                      {"name", step->name},
-                      {"source", step->source},
-                      {"axes", step->axes},
-                      {"begin", step->begin},
-                      {"seconds", step->seconds},
-                      {"exposed", step->exposed}});
+      rows.push_back(*step);
     }
     page.code(code_around(places, files));
-    page.table({{"kernel", "kernel or collective"},
-                {"name", "tensor"},
-                {"source", "source", "@"},
-                {"axes", "over"},
-                {"begin", "begins", "s"},
-                {"seconds", "takes", "s"},
-                {"exposed", "exposed", "s"}},
-               rows, "The step is empty.");
+    page.table(
+        "kernel: kernel or collective | name: tensor | source: source [@] | axes: over | "
+        "begin: begins [s] | seconds: takes [s] | exposed: exposed [s]",
+        rows, "The step is empty.");
   }
   return page.html();
 }
 
 int run_simulate(const SimulateFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
-  require_place_for(args.trace);
+  require_writable(args.json);
+  require_writable(args.html);
+  require_writable(args.trace);
   TESSERA_REQUIRE(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
                   "--schedule and --interleave belong to a pipeline; add --stages N");
   const std::optional<Machine> machine = find_machine(args);

@@ -1,8 +1,9 @@
 // solve: solves an assignment problem from a file.
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/solver.h"
 
 namespace tessera::cli {
@@ -29,7 +30,7 @@ struct SolveFlags : Invocation, JsonFlag {
 int run_solve(const SolveFlags& args, const std::vector<ModelSpec>&) {
   TESSERA_REQUIRE(!args.seconds || *args.seconds > 0, "--time is {} s; it must be more than 0",
                   *args.seconds);
-  require_place_for(args.json);
+  require_writable(args.json);
   const solver::Problem problem = solver::read_problem(args.file);
   solver::Options options;
   if (args.seconds) options.seconds = *args.seconds;

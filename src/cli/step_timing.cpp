@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
 #include "base/median.h"
 #include "tessera/simulate.h"
 
@@ -79,6 +80,14 @@ std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOpt
       context.push_back({kernel, measured[kernel] / seconds});
   }
   return context;
+}
+
+std::string busy_note(double load, int processors) {
+  if (load < std::max(0.5, 0.05 * processors)) return "";
+  return fmt::format(
+      "the load average was {:.1f} on {} processor{} before this began, so others were at work and "
+      "the profile says that this machine is slower than it is; calibrate again when it is idle",
+      load, processors, processors == 1 ? "" : "s");
 }
 
 }  // namespace tessera::cli

@@ -21,4 +21,8 @@ std::vector<std::pair<StepTime, double>> step_times(Session& session, const std:
 std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOptions& options,
                                               const Machine& machine);
 
+/// A note for a profile that was measured while others worked; "" if they took less than half a
+/// processor or a twentieth of them. `load`: the load average (runnable processes) before.
+std::string busy_note(double load, int processors);
+
 }  // namespace tessera::cli

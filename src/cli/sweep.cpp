@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 #include "tessera/tessera.h"
 
@@ -349,7 +350,7 @@ int run_sweep(const SweepFlags& args, const std::vector<ModelSpec>& models) {
   SweepFlags with = args;
   if (with.out.empty()) with.out = "sweep.csv";
   TESSERA_REQUIRE(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
-  require_place_for(with.out);
+  require_writable(with.out);
   Sweep sweep(with, models);
   sweep.find();
   sweep.run();

@@ -73,5 +73,7 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
 void write_sweep_csv(const std::string& path, const std::vector<SweepRow>& rows);
 void write_sweep_report(const std::string& path, const std::string& title,
                         const std::vector<SweepRow>& rows);
+/// The page of a sweep; `title`: the model.
+std::string sweep_page(const std::string& title, const std::vector<SweepRow>& rows);
 
 }  // namespace tessera::cli

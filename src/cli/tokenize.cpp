@@ -10,12 +10,13 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "cli/clock.h"
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/corpus.h"
 #include "tessera/tokenizer.h"
 
@@ -269,7 +270,7 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
 }
 
 int run_tokenize(const TokenizeFlags& args, const std::vector<ModelSpec>&) {
-  require_place_for(args.json);
+  require_writable(args.json);
   DocumentReader reader(args.files, kind_of(args.documents));
   const Tokenizer tokenizer = load_tokenizer(args);
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};

@@ -3,12 +3,13 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/build_model.h"
 #include "cli/idle_axes.h"
 #include "cli/profile.h"
 #include "cli/report.h"
-#include "cli/say.h"
 #include "cli/sweep.h"
+#include "cli/terminal.h"
 #include "cli/training_loop.h"
 #include "tessera/build_info.h"
 
@@ -266,8 +267,8 @@ void require_keys(const TrainFlags& args, const Config& c) {
 
 int run_train(const TrainFlags& args, const std::vector<ModelSpec>& models) {
   args.require();
-  require_place_for(args.json);
-  require_place_for(args.trace);
+  require_writable(args.json);
+  require_writable(args.trace);
   if (read_environment().rank <= 0 && !args.quiet) {
     say("tessera {}: train {}\n", build_info().version, args.model);
     std::fflush(stdout);

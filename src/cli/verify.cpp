@@ -14,9 +14,8 @@
 #include "base/files.h"
 #include "cli/choices.h"
 #include "cli/commands.h"
-#include "cli/layout_text.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "pages/page.h"
 #include "tessera/explain.h"
@@ -408,19 +407,16 @@ std::string page_of(const Job& job, const nlohmann::json& report, double toleran
           {"tips", tips}}}},
        {"hlines", {{{"at", tolerance}, {"label", "tolerance"}}}}});
   page.section("layouts", "Layouts");
-  page.table({{"layout", "layout"},
-              {"equal", "result"},
-              {"loss", "loss", "#"},
-              {"gradient", "gradient", "#"},
-              {"parameter", "parameter", "#"},
-              {"flipped", "chose otherwise near a tie"}},
-             rows, "No layout was compared.");
+  page.table(
+      "layout: layout | equal: result | loss: loss [#] | gradient: gradient [#] | "
+      "parameter: parameter [#] | flipped: chose otherwise near a tie",
+      rows, "No layout was compared.");
   return page.html();
 }
 
 int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+  require_writable(args.json);
+  require_writable(args.html);
   const Job job = resolve(args, models, true);
   const int64_t steps = args.steps;
   const std::string& dtype = job.config.text("train.dtype");

@@ -1,4 +1,6 @@
 // What a terminal shows: the line of a step at any width, lines that stay, help and completion.
+#include "cli/terminal.h"
+
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -8,10 +10,8 @@
 
 #include "base/layer_names.h"
 #include "cli/cli_background.h"
-#include "cli/columns.h"
 #include "cli/commands.h"
 #include "cli/excerpt.h"
-#include "cli/progress_line.h"
 
 using namespace tessera;
 using namespace tessera::test;
