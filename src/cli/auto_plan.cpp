@@ -167,8 +167,8 @@ PlanSpace plan_space_of(const Job& job) {
 void apply(const AutoPlan& plan, Job& job) {
   job.layout = Layout::parse(plan.layout);
   for (const std::string& set : plan.sets) {
-    const size_t eq = set.find('=');
-    job.config.set(set.substr(0, eq), set.substr(eq + 1));
+    const auto [key, value] = key_and_value(set);
+    job.config.set(key, value);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/step_timing.h"
 #include "cli/terminal.h"
 #include "tessera/tessera.h"
 
@@ -81,31 +82,12 @@ void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
   work.layout = Layout::parse(layout.empty() ? "rows:" + axes_of(mesh) : layout);
 }
 
-/// A value of `size` elements whose layout, or whose sum over ranks, requires this collective over
-/// all axes; it may become one step per axis.
+/// All axes of the mesh take part.
 void build_collective(Work& work, const Mesh& mesh, CollectiveKind kind, int64_t size,
                       DType dtype) {
-  const int64_t ranks = mesh.size();
-  const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
-  Graph& g = work.graph;
-  std::string split = "parts";
-  Tensor y;
-  if (info_of(kind).reduces) {
-    y = reduce_sum(random_parameter(g, "x", {pieces, elements}, dtype), {"pieces"});
-    split = "pieces";
-    if (kind == CollectiveKind::reduce_scatter) {
-      y = rename(y, "elements", "parts");
-      split = "pieces,parts";
-    }
-  } else if (kind == CollectiveKind::all_gather) {
-    y = rename(random_parameter(g, "x", {parts}, dtype), "parts", "elements");
-  } else {
-    const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
-    y = reshape(random_parameter(g, "x", {pieces, along}, dtype), {rows, across});
-    split = "pieces,across";
-  }
-  work.functions = {{"run", {y.named("y")}, false}};
-  work.layout = Layout::parse(split + ":" + axes_of(mesh));
+  const CollectiveProbe probe = collective_probe(work.graph, "y", kind, size, mesh.size(), dtype);
+  work.functions = {{"run", {probe.value}, false}};
+  work.layout = Layout::parse(probe.split + ":" + axes_of(mesh));
 }
 
 struct Times {
@@ -124,14 +106,12 @@ Times times_of(int64_t repeats, const Once& once) {
   return {seconds[seconds.size() / 2], seconds[0]};
 }
 
-/// Total seconds of all runs of `kind` so far, and the bytes that a rank sends in one run. An
-/// all-to-all over several axes may be one exchange of slices.
+/// Total seconds of all runs of `kind` so far, and the bytes that a rank sends in one run.
 std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind) {
   double seconds = 0;
   int64_t bytes = 0, steps = 0;
   for (const StepTime& row : session.profile()) {
-    const bool is_kind = row.collective == kind || (kind == CollectiveKind::all_to_all &&
-                                                    row.collective == CollectiveKind::exchange);
+    const bool is_kind = runs(row, kind);
     if (!is_kind && !row.waits) continue;
     seconds += row.seconds;
     if (is_kind) bytes += row.bytes, ++steps;
@@ -168,9 +148,7 @@ class Bench {
     Trainer t;
     build_trainer(job, t, false);
     Cluster cluster = make_cluster(job.mesh.size());
-    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads_of(job)};
-    set_schedule(job, options);
-    Session session(t.graph, cluster, options);
+    Session session(t.graph, cluster, cli::options_of(job, t));
     feed_examples(session, t.model, 0);
     feed_scalar(session, t.lr, learning_rate(job, 0));
     const Times times = times_of(repeats_, [&] {

@@ -207,44 +207,26 @@ class Calibration {
     machine_.samples = std::move(samples);
   }
 
-  /// A value whose layout requires this collective over the axis. All groups of the axis work at
-  /// the same time.
-  FunctionSpec collective(Graph& g, CollectiveKind kind, int64_t size, int64_t ranks) const {
-    const std::string name = fmt::format("{}{}", to_string(kind), size);
-    const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
-    Tensor y;
-    if (kind == CollectiveKind::all_gather) {
-      y = rename(parameter(g, name + ".x", {parts}), "parts", "elements");
-    } else if (kind == CollectiveKind::all_to_all) {
-      const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
-      y = reshape(parameter(g, name + ".x", {pieces, along}), {rows, across});
-    } else {
-      y = reduce_sum(parameter(g, name + ".x", {pieces, elements}), {"pieces"});
-      if (kind == CollectiveKind::reduce_scatter) y = rename(y, "elements", "parts");
-    }
-    return {name, {y.named(name)}, false};
-  }
-
   void collectives(int axis) {
     const int64_t ranks = mesh_.axes()[static_cast<size_t>(axis)].size;
     if (ranks == 1) return;
-    const std::vector<std::pair<CollectiveKind, std::string>> kinds = {
-        {CollectiveKind::all_reduce, "pieces"},
-        {CollectiveKind::reduce_scatter, "pieces,parts"},
-        {CollectiveKind::all_gather, "parts"},
-        {CollectiveKind::all_to_all, "pieces,across"}};
     const std::string link = link_of(axis);
-    for (const auto& [kind, split] : kinds) {
-      const auto same = [&, kind = kind](const CollectiveRate& r) {
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                      CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
+      const auto same = [&](const CollectiveRate& r) {
         return r.kind == to_string(kind) && r.link == link && r.ranks == ranks;
       };
       if (std::any_of(machine_.collectives.begin(), machine_.collectives.end(), same)) continue;
       Graph g;
       std::vector<FunctionSpec> functions;
-      for (int64_t size = 64; size <= 1 << 22; size *= 8)
-        functions.push_back(collective(g, kind, size * ranks, ranks));
-      const std::string name = mesh_.axes()[static_cast<size_t>(axis)].name;
-      Session session(g, cluster_, options(functions, Layout::parse(split + ":" + name)));
+      std::string split;  // all groups of the axis work at the same time
+      for (int64_t size = 64; size <= 1 << 22; size *= 8) {
+        const std::string of = fmt::format("{}{}", to_string(kind), size * ranks);
+        const CollectiveProbe probe = collective_probe(g, of, kind, size * ranks, ranks);
+        functions.push_back({of, {probe.value}, false});
+        split = probe.split + ":" + mesh_.axes()[static_cast<size_t>(axis)].name;
+      }
+      Session session(g, cluster_, options(functions, Layout::parse(split)));
       measure(session, functions, kind, {to_string(kind), link, ranks, 0, 0, {}});
     }
   }
@@ -257,9 +239,7 @@ class Calibration {
     for (const FunctionSpec& f : functions) {
       double seconds = 0, bytes = 0;
       for (const auto& [step, time] : step_times(session, f.name)) {
-        const bool is_kind =
-            step.collective == kind ||
-            (kind == CollectiveKind::all_to_all && step.collective == CollectiveKind::exchange);
+        const bool is_kind = runs(step, kind);
         if (is_kind || step.waits) seconds += time;
         if (is_kind) bytes += static_cast<double>(step.bytes);
       }
@@ -336,7 +316,9 @@ class Calibration {
   Chain run_chain(int axis, int matmuls, bool with_all_reduce, int64_t size = 1 << 20) const {
     Graph g;
     const MeshAxis& ranks = mesh_.axes()[static_cast<size_t>(axis)];
-    FunctionSpec both = collective(g, CollectiveKind::all_reduce, size, ranks.size);
+    const CollectiveProbe probe =
+        collective_probe(g, "sum", CollectiveKind::all_reduce, size, ranks.size);
+    FunctionSpec both{"sum", {probe.value}, false};
     const Dim rows("rows", 256), depth("depth", 256), cols("cols", 256);
     const Tensor w = g.parameter("w", {depth, cols}, nn::normal(1.0 / 16));
     Tensor x = parameter(g, "x", {rows, depth});

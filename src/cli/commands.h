@@ -61,6 +61,8 @@ Job resolve_without_plan(const ModelFlags& args, const std::vector<ModelSpec>& m
 /// microbatches if they are not given. Under a launcher all ranks must call it; the root plans.
 void plan_layout(const ModelFlags& args, Job& job);
 bool is_automatic(const Layout& layout);
+/// "lr" and "3e-4" of "lr=3e-4". Throws a usage error for another text of --set.
+std::pair<std::string, std::string> key_and_value(const std::string& setting);
 /// The model's default layout without rules for axes that the job's mesh lacks.
 Layout default_layout(const Job& job);
 /// The planner's `most` best plans for the job's mesh, best first. All ranks must call it.
@@ -149,6 +151,8 @@ struct Trainer {
   std::vector<FunctionSpec> functions;
 };
 void build_trainer(const Job& job, Trainer& trainer, bool fetch_gradients);
+/// Adds what of the metrics a function does not return yet.
+void add_outputs(const std::vector<Metric>& metrics, FunctionSpec& function);
 /// Applies train.parameters and train.rounding to a graph before it is built.
 void store_parameters(const Config& config, Graph& graph);
 /// The last word of a key: "scan" of "model.scan".
@@ -157,8 +161,8 @@ std::string short_name(const std::string& key);
 /// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's device and
 /// machine.
 void set_schedule(const Job& job, CompileOptions& options);
-/// The compile options of a job's trainer, with set_schedule().
-CompileOptions options_of(const Job& job, const Trainer& trainer);
+/// The compile options of a job's trainer, with set_schedule(). `threads`: those of the job.
+CompileOptions options_of(const Job& job, const Trainer& trainer, std::optional<int> threads = {});
 /// CompileOptions::threads_per_rank of a job.
 int threads_of(const Job& job);
 /// Sets what a run without a checkpoint starts from: ModelSpec::start. Collective.

@@ -64,9 +64,7 @@ Simulated simulate_layout(const DiffFlags& args, const std::vector<ModelSpec>& m
   if (layout.empty()) job.layout = Layout();
   Trainer t;
   build_trainer(job, t, false);
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
-  return {tessera::simulate(t.graph, options, machine), source_files(t.graph)};
+  return {tessera::simulate(t.graph, options_of(job, t, 1), machine), source_files(t.graph)};
 }
 
 void add(const Simulation& s, bool is_a,

@@ -5,6 +5,7 @@
 #include "cli/report.h"
 #include "cli/terminal.h"
 #include "cli/watchdog.h"
+#include "cli/writing.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
@@ -27,18 +28,12 @@ struct EvalFlags : ModelFlags, JsonFlag {
 int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
   Job job = resolve(args, models, false);
-  TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
-                  "eval needs --checkpoint DIR; only a folder with weights goes without");
+  const std::vector<Checkpoint> all = checkpoints_to_read("eval", args.checkpoint, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  std::vector<Checkpoint> all;
   TESSERA_REQUIRE(!args.average || !args.checkpoint.empty(),
                   "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
-  if (!args.checkpoint.empty()) {
-    all = checkpoints_of(args.checkpoint);
-    take_stored_model(job, all[0]);
-    take_stored_data(job, all[0]);
-  }
+  if (!all.empty()) take_stored_data(job, all[0]);
   Evaluator evaluator(job, cluster);
   TESSERA_REQUIRE(evaluator.has_data(),
                   "there is no held-out data; give a share: --set held_out=0.1");

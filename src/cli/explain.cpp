@@ -146,9 +146,7 @@ std::vector<std::string> price_microbatches(const Job& job, const Machine& machi
     try {
       Trainer t;
       build_trainer(other, t, false);
-      CompileOptions options{other.mesh, other.layout, t.functions, 0, 1};
-      set_schedule(other, options);
-      step = simulate(t.graph, options, machine);
+      step = simulate(t.graph, options_of(other, t, 1), machine);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       continue;  // its layout does not suit that number
@@ -228,8 +226,7 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
     printed = true;
     say("{}", text());
   };
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
+  const CompileOptions options = options_of(job, t, 1);
   if (!args.show.empty()) {
     show_tensors(args.show, placement(t.graph, options));
     return 0;

@@ -288,7 +288,7 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
   for (const std::string& stop : args.stops)
     TESSERA_REQUIRE(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
-  const std::vector<Checkpoint> all = checkpoints_to_write_with("generate", args.checkpoint, job);
+  const std::vector<Checkpoint> all = checkpoints_to_read("generate", args.checkpoint, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   std::unique_ptr<Recomputing> recomputing;

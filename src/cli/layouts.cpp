@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -29,14 +30,11 @@ std::string layout_rules(const std::string& text) {
 }
 
 std::vector<std::string> layouts_in(const std::string& path) {
-  const std::string text = read_text_file("layouts", path);
+  std::istringstream text(read_text_file("layouts", path));
   std::vector<std::string> lines;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    std::string line = text.substr(start, end - start);
+  for (std::string line; std::getline(text, line);) {
     line.erase(line.find_last_not_of(" \t\r") + 1);
     if (!line.empty() && line[0] != '#') lines.push_back(std::move(line));
-    start = end + 1;
   }
   TESSERA_REQUIRE(!lines.empty(), "'{}' has no layouts, one a line", path);
   return lines;

@@ -37,10 +37,7 @@ std::optional<MemoryReport> needs(const Job& job) {
   try {
     Trainer t;
     build_trainer(job, t, false);
-    const int threads = std::max(1, threads_of(job));
-    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads};
-    set_schedule(job, options);
-    return tessera::explain(t.graph, options).memory;
+    return tessera::explain(t.graph, options_of(job, t, std::max(1, threads_of(job)))).memory;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage) throw;
     return {};

@@ -50,8 +50,9 @@ void set_schedule(const Job& job, CompileOptions& options) {
                   "key 'train.chunks' is {}; it is auto, or at least 1", options.chunks);
 }
 
-CompileOptions options_of(const Job& job, const Trainer& trainer) {
-  CompileOptions options{job.mesh, job.layout, trainer.functions, 0, threads_of(job)};
+CompileOptions options_of(const Job& job, const Trainer& trainer, std::optional<int> threads) {
+  CompileOptions options{job.mesh, job.layout, trainer.functions, 0,
+                         threads.value_or(threads_of(job))};
   set_schedule(job, options);
   return options;
 }

@@ -236,7 +236,7 @@ int run_serve(const ServeFlags& args, const std::vector<ModelSpec>& models) {
       "without a launcher",
       launched_ranks());
   Job job = resolve(args, models, false);
-  const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args.checkpoint, job);
+  const std::vector<Checkpoint> all = checkpoints_to_read("serve", args.checkpoint, job);
   const nn::TransformerOptions options = writing_model(job, "serve");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);

@@ -70,10 +70,8 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
                           std::map<std::string, std::string>& files) {
   Trainer t;
   build_trainer(job, t, false);
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
   files = source_files(t.graph);
-  return tessera::simulate(t.graph, options, machine, how);
+  return tessera::simulate(t.graph, options_of(job, t, 1), machine, how);
 }
 
 /// --interleave, or all numbers of chunks into which the layers can be divided.

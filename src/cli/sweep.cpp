@@ -230,10 +230,8 @@ class Sweep {
       try {
         Running r{c, std::make_unique<Job>(job_of(c->args)), std::make_unique<Trainer>(), nullptr};
         build_trainer(*r.job, *r.trainer, false);
-        CompileOptions options = options_of(*r.job, *r.trainer);
-        options.device = r.job->device;
-        r.session =
-            std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()), options);
+        r.session = std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()),
+                                              options_of(*r.job, *r.trainer));
         feed_examples(*r.session, r.trainer->model, 0);
         feed_scalar(*r.session, r.trainer->lr, learning_rate(*r.job, 0));
         running.push_back(std::move(r));

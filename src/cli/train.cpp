@@ -77,22 +77,6 @@ void TrainFlags::require() const {
                   "--on-nonfinite '{}' is neither skip nor stop", on_nonfinite);
 }
 
-int64_t Run::parameters() {
-  int64_t elements = 0;
-  for (const Tensor& p : trainer.graph.parameters()) elements += p.shape().elements();
-  return elements;
-}
-
-RunData::RunData(Run& run) : source(open_data(run.job, false)), fingerprint(source->fingerprint()) {
-  run.cluster.require_same({{"the training data", fingerprint}});
-  BatchOptions options;
-  options.seed = static_cast<uint64_t>(run.job.config.integer("train.seed"));
-  batcher = std::make_unique<Batcher>(*source, run.job.config.integer("train.batch"), options);
-  evaluator = std::make_unique<Evaluator>(run.job, run.cluster);
-  if (run.args.sample_every > 0)
-    samples = std::make_unique<Samples>(run.args, run.args.model, run.job, run.cluster);
-}
-
 namespace {
 
 /// Predicts the root's step time if a machine profile is known. On the CPU it also enables

@@ -82,6 +82,9 @@ nlohmann::json header(Run& run, const RunState& state);
 /// Adds the memory plan and the table of collectives to that line.
 void add_plan(Run& run, const Saver& saver, nlohmann::json& head);
 
+/// A command that goes on with the results of a run; "" if it leaves none.
+std::string next_command(const Run& run);
+
 /// Measured FLOP/s of matmuls on all GPUs, in `dtype`, or on all cores that the ranks of this
 /// cluster share, in float32; the log's peak_share refers to it. One rank of each host measures
 /// cores, the others wait. `threads`: per rank; 0: the cores divided by the ranks. Collective.

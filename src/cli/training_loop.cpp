@@ -274,30 +274,10 @@ int TrainingLoop::run(nlohmann::json& report) {
   return saver_.end(steps_);
 }
 
-std::string TrainingLoop::next_command(int code) const {
-  const TrainFlags& a = run_.args;
-  if (code != 0) return "";
-  if (!saver_.is_on())
-    return a.files.log.empty()
-               ? ""
-               : fmt::format("{} report {}", shell_word(a.program), shell_word(a.files.log));
-  const ModelSpec& spec = *run_.job.spec;
-  const bool writes = spec.transformer && spec.transformer(run_.job.config).causal;
-  std::string next =
-      fmt::format("{} {} {} --checkpoint {}", shell_word(a.program), writes ? "generate" : "eval",
-                  shell_word(a.model), shell_word(a.checkpoint));
-  if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);
-  const std::string data = "data.path=";
-  for (const std::string& key : a.keys) {
-    if (!writes && key.starts_with(data)) next += " --data " + shell_word(key.substr(data.size()));
-  }
-  return next;
-}
-
 std::string TrainingLoop::summary(int code) const {
   // Of a failed save an error has said so.
   return summary_.text(state_.best, {saver_.has_failed() ? std::string() : run_.args.checkpoint,
-                                     run_.args.files.log, next_command(code)});
+                                     run_.args.files.log, code == 0 ? next_command(run_) : ""});
 }
 
 }  // namespace tessera::cli

@@ -53,7 +53,6 @@ class TrainingLoop {
   int save_and_stop(int64_t step, int signal);
   /// After a step that stays: what follows from it. Returns the exit code if the run ends here.
   std::optional<int> after_step(StepRecord& r, const News& news, nlohmann::json& report);
-  std::string next_command(int code) const;
 
   Run& run_;
   RunData& data_;

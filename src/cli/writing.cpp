@@ -44,8 +44,8 @@ Checkpoint load_parameters(const Job& job, const std::string& model,
   return {model, 0, {}, ""};
 }
 
-std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const std::string& directory,
-                                                  Job& job) {
+std::vector<Checkpoint> checkpoints_to_read(const char* command, const std::string& directory,
+                                            Job& job) {
   TESSERA_REQUIRE(!directory.empty() || job.folder,
                   "{} needs --checkpoint DIR; only a folder with weights goes without", command);
   std::vector<Checkpoint> all;

@@ -31,7 +31,7 @@ Checkpoint load_parameters(const Job& job, const std::string& model,
                            const std::vector<Checkpoint>& checkpoints, Generator& generator);
 /// The checkpoints of a directory. Throws a usage error if there is neither it nor a folder's
 /// model.
-std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const std::string& directory,
-                                                  Job& job);
+std::vector<Checkpoint> checkpoints_to_read(const char* command, const std::string& directory,
+                                            Job& job);
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cli/profile.h"
 #include "cli/report_json.h"
+#include "cli/run_summary.h"
 #include "cli/source_text.h"
 #include "cli/training.h"
 #include "tessera/build_info.h"
@@ -27,6 +28,22 @@ std::vector<std::pair<std::string, int64_t>> ranks_by_host(const std::vector<std
 }
 
 }  // namespace
+
+int64_t Run::parameters() {
+  int64_t elements = 0;
+  for (const Tensor& p : trainer.graph.parameters()) elements += p.shape().elements();
+  return elements;
+}
+
+RunData::RunData(Run& run) : source(open_data(run.job, false)), fingerprint(source->fingerprint()) {
+  run.cluster.require_same({{"the training data", fingerprint}});
+  BatchOptions options;
+  options.seed = static_cast<uint64_t>(run.job.config.integer("train.seed"));
+  batcher = std::make_unique<Batcher>(*source, run.job.config.integer("train.batch"), options);
+  evaluator = std::make_unique<Evaluator>(run.job, run.cluster);
+  if (run.args.sample_every > 0)
+    samples = std::make_unique<Samples>(run.args, run.args.model, run.job, run.cluster);
+}
 
 std::string banner(Run& run, const Saver& saver) {
   const Config defaults = default_config(*run.job.spec);
@@ -87,6 +104,25 @@ nlohmann::json header(Run& run, const RunState& state) {
           {"process", getpid()},
           {"parameters", run.parameters()},
           {"first_step", state.first_step}};
+}
+
+std::string next_command(const Run& run) {
+  const TrainFlags& a = run.args;
+  if (a.checkpoint.empty())
+    return a.files.log.empty()
+               ? ""
+               : fmt::format("{} report {}", shell_word(a.program), shell_word(a.files.log));
+  const ModelSpec& spec = *run.job.spec;
+  const bool writes = spec.transformer && spec.transformer(run.job.config).causal;
+  std::string next =
+      fmt::format("{} {} {} --checkpoint {}", shell_word(a.program), writes ? "generate" : "eval",
+                  shell_word(a.model), shell_word(a.checkpoint));
+  if (writes && !a.tokenizer.empty()) next += " --tokenizer " + shell_word(a.tokenizer);
+  const std::string data = "data.path=";
+  for (const std::string& key : a.keys) {
+    if (!writes && key.starts_with(data)) next += " --data " + shell_word(key.substr(data.size()));
+  }
+  return next;
 }
 
 }  // namespace tessera::cli
