@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
-#include "cli/folder_model.h"
 #include "cli/terminal.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "tessera/checkpoint.h"
@@ -21,6 +22,8 @@
 
 namespace tessera::cli {
 
+/// Since host_seconds() was `start`.
+inline double seconds_since(double start) { return host_seconds() - start; }
 /// Other ranks wait this long before they report an error, so that rank 0 reports a common one.
 inline constexpr std::chrono::seconds kForRoot{3};
 
@@ -111,6 +114,9 @@ std::vector<std::string> layouts_in(const std::string& path);
 /// Throws a usage error for a purpose rule that applies to no tensor of that purpose, such as
 /// `@params batch:data`. Other rules are checked when they are lowered.
 void require_purposes(const Graph& graph, const Layout& layout);
+/// "" if the layout splits a dim over each axis; else a message that names the others, whose ranks
+/// compute the same, and gives the layout that splits the examples over them, too.
+std::string idle_axes_note(const Job& job);
 /// The checkpoints of a directory, newest first. Throws a usage error if there is none.
 std::vector<Checkpoint> checkpoints_of(const std::string& directory);
 /// Loads parameters and state from the first readable checkpoint of `all`; unreadable ones are

@@ -4,7 +4,6 @@
 #include "base/fail.h"
 #include "cli/build_model.h"
 #include "cli/commands.h"
-#include "cli/folder_model.h"
 #include "cli/transformer_keys.h"
 #include "tessera/build_info.h"
 #include "tessera/checkpoint.h"

@@ -93,9 +93,7 @@ bool Saver::storage_works(const std::function<void()>& work) {
       progress_.note(fmt::format(
           "warning: a save failed: {}; training goes on, and saving is tried again", e.what()));
     failed_.trying = false;
-    failed_.next =
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(pause_before_retry(failed_.tries)));
+    failed_.next = host_seconds() + pause_before_retry(failed_.tries);
     return false;
   }
 }
@@ -127,7 +125,7 @@ void Saver::save_best(int64_t step) {
 
 void Saver::start(int64_t step) {
   if (!is_on()) return;
-  const Clock::time_point begin = Clock::now();
+  const double begin = host_seconds();
   finish();
   const double waited = seconds_since(begin);
   if (!storage_works([&] { checkpoints_->start(session_, step, metadata_()); })) return;
@@ -140,7 +138,7 @@ void Saver::start(int64_t step) {
 bool Saver::has_news() const {
   if (!is_on()) return false;
   if (failed_.trying) return !checkpoints_->is_saving();
-  return checkpoints_->has_failed() || (failed_.tries > 0 && Clock::now() >= failed_.next);
+  return checkpoints_->has_failed() || (failed_.tries > 0 && host_seconds() >= failed_.next);
 }
 
 void Saver::tend(int64_t step) {

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 
-#include "cli/clock.h"
 #include "cli/flags.h"
 #include "cli/progress.h"
 #include "tessera/checkpoint.h"
@@ -80,9 +79,9 @@ class Saver {
  private:
   /// A save that failed because of storage. The same in every process but for `next`.
   struct FailedSave {
-    int64_t tries = 0;            ///< failures in a row; 0: no save failed
-    bool trying = false;          ///< another attempt is under way
-    Clock::time_point next = {};  ///< when to try again
+    int64_t tries = 0;    ///< failures in a row; 0: no save failed
+    bool trying = false;  ///< another attempt is under way
+    double next = 0;      ///< host_seconds() when to try again
   };
   bool storage_works(const std::function<void()>& work);
   bool try_until_saved(int64_t step);

@@ -12,7 +12,6 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
-#include "cli/clock.h"
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/report.h"
@@ -207,7 +206,7 @@ class Bar {
   }
   void show(int64_t done, int64_t tokens) {
     if (!terminal_ || seconds_since(last_) < 0.1) return;
-    last_ = Clock::now();
+    last_ = host_seconds();
     shown_ = true;
     constexpr int kWidth = 30;
     const double share = static_cast<double>(done) / static_cast<double>(bytes_);
@@ -222,7 +221,7 @@ class Bar {
  private:
   int64_t from_, bytes_;
   bool terminal_ = isatty(STDOUT_FILENO) == 1, shown_ = false;
-  Clock::time_point start_ = Clock::now(), last_ = {};
+  double start_ = host_seconds(), last_ = 0;
 };
 
 DocumentKind kind_of(const std::string& name) {
@@ -239,7 +238,7 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
             const std::string& name, size_t threads) {
   std::deque<std::future<Encoded>> tasks;
   Bar bar(reader.bytes_read(), reader.bytes());
-  Clock::time_point committed = Clock::now();
+  double committed = host_seconds();
   int64_t committed_bytes = reader.bytes_read(), skipped = 0;
   for (bool more = true; more || !tasks.empty();) {
     while (more && tasks.size() < threads) {
@@ -263,7 +262,7 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
         done.bytes_read - committed_bytes < kCommitBytes)
       continue;
     corpus.commit(note_of(name, done.end));
-    committed = Clock::now();
+    committed = host_seconds();
     committed_bytes = done.bytes_read;
   }
   return skipped;
@@ -291,7 +290,7 @@ int run_tokenize(const TokenizeFlags& args, const std::vector<ModelSpec>&) {
   const std::string name = job_text(args, reader);
   resume(corpus, reader, name, args.out);
   const int64_t before = reader.bytes_read(), tokens_before = corpus.tokens();
-  const Clock::time_point start = Clock::now();
+  const double start = host_seconds();
   const int64_t skipped = run(job, reader, corpus, name, threads);
   const double seconds = seconds_since(start);
   TESSERA_REQUIRE(corpus.documents() > 0, "there is no document in '{}'",

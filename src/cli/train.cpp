@@ -5,7 +5,6 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/build_model.h"
-#include "cli/idle_axes.h"
 #include "cli/profile.h"
 #include "cli/report.h"
 #include "cli/sweep.h"
@@ -123,13 +122,13 @@ class StartClock {
  public:
   void mark(const char* name) {
     phases_[name] = seconds_since(last_);
-    last_ = Clock::now();
+    last_ = host_seconds();
   }
   const nlohmann::json& phases() const { return phases_; }
 
  private:
   nlohmann::json phases_;
-  Clock::time_point last_ = Clock::now();
+  double last_ = host_seconds();
 };
 
 /// A run with what it reads and writes.

@@ -79,7 +79,7 @@ void TrainingLoop::count_skip(StepRecord& r) {
 /// Runs and times one step. Returns its record without eta_s.
 StepRecord TrainingLoop::step(int64_t step) {
   Session& session = *run_.session;
-  const Clock::time_point begin = Clock::now();
+  const double begin = host_seconds();
   watchdog_.note_step(step + 1);
   session.set_step(step);
   {
