@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "base/fail.h"
@@ -314,7 +313,7 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
   }
   const int64_t context = longest(texts);
   Checkpoint loaded;
-  std::chrono::steady_clock::time_point begin;
+  double begin = 0;
   if (context <= model.length) {
     WritingOptions o{std::min(args.rows, std::ssize(texts)), context, vocabulary.count()};
     if (args.beams > 0) {
@@ -326,7 +325,7 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
     loaded = load_parameters(job, args.model, all, *generator);
     std::vector<GenerationRequest> requests;
     for (size_t i = 0; i < texts.size(); ++i) requests.push_back(texts[i].request);
-    begin = std::chrono::steady_clock::now();
+    begin = host_seconds();
     if (args.beams > 0) {
       search(args, *generator, vocabulary, model.end, texts);
     } else {
@@ -341,14 +340,14 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
         context, model.length);
     if (!recomputing) recomputing = std::make_unique<Recomputing>(job, cluster);
     loaded = recomputing->load(args.model, all);
-    begin = std::chrono::steady_clock::now();
+    begin = host_seconds();
     for (size_t i = 0; i < texts.size(); ++i) {
       recomputing->write(texts[i].request, vocabulary.count());
       printer.complete(i);
     }
   }
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-  if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent.count()));
+  const double spent = seconds_since(begin);
+  if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent));
   return 0;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/transformer_keys.h"
+#include "tessera/op.h"
 
 namespace tessera::cli {
 
@@ -192,6 +193,36 @@ void feed_scalar(Session& session, Tensor input, double value) {
     array.data<float>()[0] = static_cast<float>(value);
   }
   session.feed(input.name(), array);
+}
+
+void feed_examples(Session& session, const nn::Model& model, int64_t step) {
+  for (const Tensor& input : model.inputs) {
+    std::vector<int64_t> sizes;
+    for (const Dim& d : input.shape()) sizes.push_back(d.size);
+    Array array(input.dtype(), input.shape().names(), sizes);
+    const bool scores = !model.logits.empty() && model.logits.shape().rank() > 0;
+    const int64_t classes = scores ? model.logits.shape().dims().back().size : 2;
+    const int64_t length = sizes.empty() ? 1 : sizes.back();
+    for (int64_t i = 0; i < array.elements(); ++i) {
+      uint64_t h = static_cast<uint64_t>(i) * 0x9E3779B97F4A7C15ull +
+                   static_cast<uint64_t>(step) * 0xD1B54A32D192ED03ull;
+      h ^= h >> 29;
+      h *= 0xBF58476D1CE4E5B9ull;
+      h ^= h >> 32;
+      if (input.dtype() == DType::int32)
+        array.data<int32_t>()[i] = static_cast<int32_t>(h % static_cast<uint64_t>(classes));
+      if (input.dtype() == DType::float32)
+        array.data<float>()[i] = static_cast<float>(h % 1000) / 1000.0f;
+      if (input.dtype() == DType::float64)
+        array.data<double>()[i] = static_cast<double>(h % 1000) / 1000.0;
+    }
+    // Of packed windows, which have two texts.
+    for (int64_t i = 0; input.name() == "segments" && i < array.elements(); ++i)
+      array.data<int32_t>()[i] = static_cast<int32_t>(1 + i % length * 2 / length);
+    for (int64_t i = 0; input.name() == "positions" && i < array.elements(); ++i)
+      array.data<int32_t>()[i] = static_cast<int32_t>(i % length);
+    session.feed(input.name(), array);
+  }
 }
 
 }  // namespace tessera::cli
