@@ -16,16 +16,26 @@ enum class ErrorKind {
   internal,     ///< a bug in Tessera: please report it
 };
 
+/// What failed, for callers that act on it.
+enum class ErrorCode {
+  none,
+  not_finite,       ///< a loss, a gradient or a checked tensor is infinite or NaN
+  unknown_machine,  ///< a machine profile lacks what a prediction needs
+};
+
 /// The name of a kind, for logs: "usage", "comm", ...
 const char* to_string(ErrorKind kind);
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  Error(ErrorKind kind, const std::string& message, ErrorCode code = ErrorCode::none)
+      : std::runtime_error(message), kind_(kind), code_(code) {}
   ErrorKind kind() const { return kind_; }
+  ErrorCode code() const { return code_; }
 
  private:
   ErrorKind kind_;
+  ErrorCode code_;
 };
 
 /// This process stops because another one failed. The message includes the message of that process,

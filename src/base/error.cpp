@@ -65,9 +65,10 @@ Error in_name_of(std::string_view op, const std::source_location& at, const Erro
          (std::isalnum(static_cast<unsigned char>(text[end])) || text[end] == '_'))
     ++end;
   if (!text.starts_with('[') || text.compare(end, 2, "] ") != 0)
-    return Error(e.kind(), fmt::format("[{}] {}{}", op, text, has_line ? "" : " (" + line + ")"));
+    return Error(e.kind(), fmt::format("[{}] {}{}", op, text, has_line ? "" : " (" + line + ")"),
+                 e.code());
   if (has_line) text.replace(1, end - 1, op);
-  return Error(e.kind(), text);
+  return Error(e.kind(), text, e.code());
 }
 
 std::string suggestion(const std::string& name, const std::vector<std::string>& known) {

@@ -144,7 +144,7 @@ tessera_status tessera_open(const char* model, const char* const* settings, size
                             tessera_model** opened) {
   return call("tessera_open", [&] {
     given(opened, "opened");
-    cli::Arguments args;
+    cli::ModelFlags args;
     args.model = given(model, "model");
     TESSERA_REQUIRE(
         settings != nullptr || count == 0,
@@ -176,7 +176,7 @@ tessera_status tessera_compile(const tessera_model* model, tessera_purpose purpo
     job.config.set("layout.mesh", job.mesh.to_string());
     job.config.set("layout.rules", job.layout.to_string());
     // Made first: GCC 12 frees members twice if a later one of the same initializer throws.
-    Cluster cluster = cli::make_cluster(job, cli::Arguments());
+    Cluster cluster = cli::make_cluster(job, cli::JobFlags());
     std::unique_ptr<tessera_session> s(new tessera_session{
         .job = std::move(job), .purpose = purpose, .cluster = std::move(cluster)});
     compile(*s);

@@ -9,7 +9,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "cli/plan_cache.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/build_info.h"
 #include "tessera/pipeline_schedules.h"
 
@@ -123,12 +123,12 @@ PlanModel model_of(const Job& job) {
   return model;
 }
 
-PlanOptions options_of(const Arguments& args, const Job& job) {
+PlanOptions options_of(const ModelFlags& args, const Job& job) {
   PlanOptions options;
   options.layout = job.layout;
-  TESSERA_REQUIRE(!args.seconds || *args.seconds > 0, "--plan-time is {} s; it must be more than 0",
-                  args.seconds.value_or(0));
-  if (args.seconds) options.seconds = *args.seconds;
+  TESSERA_REQUIRE(!args.plan_seconds || *args.plan_seconds > 0,
+                  "--plan-time is {} s; it must be more than 0", args.plan_seconds.value_or(0));
+  if (args.plan_seconds) options.seconds = *args.plan_seconds;
   if (!args.memory.empty()) options.memory = parse_bytes("--memory", args.memory);
   return options;
 }
@@ -166,20 +166,20 @@ PlanSpace plan_space_of(const Job& job) {
 void apply(const AutoPlan& plan, Job& job) {
   job.layout = Layout::parse(plan.layout);
   for (const std::string& set : plan.sets) {
-    const size_t eq = set.find('=');
-    job.config.set(set.substr(0, eq), set.substr(eq + 1));
+    const auto [key, value] = key_and_value(set);
+    job.config.set(key, value);
   }
 }
 
 namespace {
 
 /// Everything that the planner's answer depends on.
-std::string question_of(const Arguments& args, const Job& job, const Machine& machine,
+std::string question_of(const ModelFlags& args, const Job& job, const Machine& machine,
                         const PlanOptions& options, size_t most) {
   std::string key =
-      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
+      fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|", build_info().version, machine.to_toml(),
                   job.mesh.to_string(), options.layout.to_string(), most, options.seconds,
-                  options.memory.value_or(-1), args.checkpoint.empty(), args.staging, job.device);
+                  options.memory.value_or(-1), args.staging_bytes, job.device);
   for (const ConfigKey& k : job.config.keys()) {
     if (!k.name.starts_with("layout.")) key += k.name + "=" + k.value + ";";
   }
@@ -204,7 +204,7 @@ Job with_microbatches(const Job& job, const std::string& size, int64_t ranks) {
 
 /// The planner's best plans. Memory outside of its plans (chunks, threads, staging of saves) may
 /// make them exceed --memory; then it searches again with a limit reduced by the excess.
-std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machine& machine,
+std::vector<AutoPlan> search(const ModelFlags& args, const Job& job, const Machine& machine,
                              PlanOptions options) {
   constexpr int kTries = 3;
   std::vector<AutoPlan> plans;
@@ -228,7 +228,7 @@ std::vector<AutoPlan> search(const Arguments& args, const Job& job, const Machin
   return plans;
 }
 
-std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, size_t most) {
+std::vector<AutoPlan> search_or_read(const ModelFlags& args, const Job& asked, size_t most) {
   const Machine machine = machine_for_plans(args);
   PlanOptions options = options_of(args, asked);
   options.runners_up = most - 1;
@@ -257,7 +257,7 @@ std::vector<AutoPlan> search_or_read(const Arguments& args, const Job& asked, si
 
 }  // namespace
 
-std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t most) {
+std::vector<AutoPlan> auto_plans(const ModelFlags& args, const Job& job, size_t most) {
   if (args.alone || launched_ranks() <= 1) return search_or_read(args, job, most);
   Cluster cluster = make_cluster(job, args);
   std::string text;
@@ -270,7 +270,7 @@ std::vector<AutoPlan> auto_plans(const Arguments& args, const Job& job, size_t m
   return parse_plans(cluster.first_text(text));
 }
 
-Machine machine_for_plans(const Arguments& args) {
+Machine machine_for_plans(const MachineFlag& args) {
   const std::optional<Machine> machine = find_machine(args);
   return machine ? *machine : Machine::load(kDefaultMachine);
 }
@@ -280,7 +280,7 @@ bool is_automatic(const Layout& layout) {
   return std::any_of(rules.begin(), rules.end(), [](const LayoutRule& r) { return r.automatic; });
 }
 
-void plan_layout(const Arguments& args, Job& job) {
+void plan_layout(const ModelFlags& args, Job& job) {
   if (!is_automatic(job.layout)) return;
   const AutoPlan plan = auto_plans(args, job, 1).at(0);
   apply(plan, job);

@@ -11,7 +11,7 @@ namespace tessera::cli {
 /// microbatches, unless a file or --set gives a value other than `auto`.
 PlanModel model_of(const Job& job);
 /// Options from --plan-time, --memory and the job's rules. Throws usage errors that name the flag.
-PlanOptions options_of(const Arguments& args, const Job& job);
+PlanOptions options_of(const ModelFlags& args, const Job& job);
 /// A plan of model_of(job) as changes of the job.
 AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job);
 /// What the planner may give for the job: axes of its mesh, and the values that it chooses from.

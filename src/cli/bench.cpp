@@ -4,14 +4,47 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/step_timing.h"
+#include "cli/terminal.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
 
 namespace {
+
+struct BenchFlags : JobFlags, JsonFlag {
+  std::string what;
+  std::optional<std::string> model;
+  std::string layout, dtype = "float32";
+  std::vector<int64_t> sizes;
+  int64_t steps = 20;
+  void declare(FlagTable& table) {
+    table.add({{"WHAT",
+                &what,
+                kAgree,
+                "What to measure: matmul, all_reduce, all_gather, reduce_scatter, all_to_all or "
+                "train.",
+                {},
+                true},
+               {"MODEL", &model, kAgree, "Model of train (gpt), with its dims in --set."}});
+    JobFlags::declare(table);
+    table.add({layout_flag(layout, kAgree,
+                           "Layout of train, or of matmul over the dims rows, depth and cols (rows "
+                           "split)."),
+               {"--size", &sizes, kAgree,
+                "Rows, columns and depth of a matmul (1024), or elements of a collective "
+                "(1048576)."},
+               {"--steps", &steps, kAgree,
+                "Number of runs to take the median of, after three (20).", whole_number(1)},
+               {"--dtype DTYPE", &dtype, kAgree,
+                "Dtype of a matmul or collective: float32, float64, bfloat16 or float16. For "
+                "train, use --set dtype=."}});
+    JsonFlag::declare(table);
+  }
+};
 
 constexpr int kUncounted = 3;
 
@@ -49,31 +82,12 @@ void build_matmul(Work& work, const Mesh& mesh, int64_t size, DType dtype,
   work.layout = Layout::parse(layout.empty() ? "rows:" + axes_of(mesh) : layout);
 }
 
-/// A value of `size` elements whose layout, or whose sum over ranks, requires this collective over
-/// all axes; it may become one step per axis.
+/// All axes of the mesh take part.
 void build_collective(Work& work, const Mesh& mesh, CollectiveKind kind, int64_t size,
                       DType dtype) {
-  const int64_t ranks = mesh.size();
-  const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
-  Graph& g = work.graph;
-  std::string split = "parts";
-  Tensor y;
-  if (info_of(kind).reduces) {
-    y = reduce_sum(random_parameter(g, "x", {pieces, elements}, dtype), {"pieces"});
-    split = "pieces";
-    if (kind == CollectiveKind::reduce_scatter) {
-      y = rename(y, "elements", "parts");
-      split = "pieces,parts";
-    }
-  } else if (kind == CollectiveKind::all_gather) {
-    y = rename(random_parameter(g, "x", {parts}, dtype), "parts", "elements");
-  } else {
-    const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
-    y = reshape(random_parameter(g, "x", {pieces, along}, dtype), {rows, across});
-    split = "pieces,across";
-  }
-  work.functions = {{"run", {y.named("y")}, false}};
-  work.layout = Layout::parse(split + ":" + axes_of(mesh));
+  const CollectiveProbe probe = collective_probe(work.graph, "y", kind, size, mesh.size(), dtype);
+  work.functions = {{"run", {probe.value}, false}};
+  work.layout = Layout::parse(probe.split + ":" + axes_of(mesh));
 }
 
 struct Times {
@@ -92,14 +106,12 @@ Times times_of(int64_t repeats, const Once& once) {
   return {seconds[seconds.size() / 2], seconds[0]};
 }
 
-/// Total seconds of all runs of `kind` so far, and the bytes that a rank sends in one run. An
-/// all-to-all over several axes may be one exchange of slices.
+/// Total seconds of all runs of `kind` so far, and the bytes that a rank sends in one run.
 std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind) {
   double seconds = 0;
   int64_t bytes = 0, steps = 0;
   for (const StepTime& row : session.profile()) {
-    const bool is_kind = row.collective == kind || (kind == CollectiveKind::all_to_all &&
-                                                    row.collective == CollectiveKind::exchange);
+    const bool is_kind = runs(row, kind);
     if (!is_kind && !row.waits) continue;
     seconds += row.seconds;
     if (is_kind) bytes += row.bytes, ++steps;
@@ -112,14 +124,13 @@ std::pair<double, int64_t> profiled(const Session& session, CollectiveKind kind)
 
 class Bench {
  public:
-  Bench(const Arguments& args, const std::string& kind)
-      : args_(args), kind_(kind), repeats_(args.steps > 0 ? args.steps : 20) {
+  explicit Bench(const BenchFlags& args) : args_(args), kind_(args.what), repeats_(args.steps) {
     mesh_ = Mesh::parse(args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks()))
                                           : args.mesh);
     dtype_ = parse_dtype(args.dtype.c_str());
     TESSERA_REQUIRE(is_floating(dtype_),
                     "--dtype {}: bench knows float32, float64, bfloat16 and float16", args.dtype);
-    report_ = {{"what", kind}, {"steps", repeats_}, {"results", nlohmann::json::array()}};
+    report_ = {{"what", kind_}, {"steps", repeats_}, {"results", nlohmann::json::array()}};
   }
 
   void products_or_collectives() {
@@ -132,15 +143,12 @@ class Bench {
   }
 
   void train(const std::vector<ModelSpec>& models) {
-    Arguments args = args_;
-    args.model = args_.words.size() > 1 ? args_.words[1] : "gpt";
-    const Job job = resolve(args, models, false);
+    const Job job =
+        resolve(ModelFlags(args_, args_.model.value_or("gpt"), args_.layout), models, false);
     Trainer t;
     build_trainer(job, t, false);
     Cluster cluster = make_cluster(job.mesh.size());
-    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads_of(job)};
-    set_schedule(job, options);
-    Session session(t.graph, cluster, options);
+    Session session(t.graph, cluster, cli::options_of(job, t));
     feed_examples(session, t.model, 0);
     feed_scalar(session, t.lr, learning_rate(job, 0));
     const Times times = times_of(repeats_, [&] {
@@ -165,8 +173,7 @@ class Bench {
 
  private:
   Cluster make_cluster(int ranks) {
-    Cluster cluster = Cluster::from_environment(ranks);
-    cluster.set_timeout(args_.timeout);
+    Cluster cluster = cli::make_cluster(ranks, args_.timeout, args_);
     is_root_ = cluster.is_root();
     return cluster;
   }
@@ -244,7 +251,7 @@ class Bench {
                    {"gbytes_per_s", static_cast<double>(bytes) / times.median / 1e9}});
   }
 
-  const Arguments& args_;
+  const BenchFlags& args_;
   std::string kind_;
   int64_t repeats_;
   Mesh mesh_;
@@ -253,30 +260,38 @@ class Bench {
   nlohmann::json report_;
 };
 
-}  // namespace
-
-int bench(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  const std::string& kind = args.words[0];
+int run_bench(const BenchFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  const std::string& kind = args.what;
   TESSERA_REQUIRE(std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end(),
                   "bench cannot measure '{}'{}", kind, suggestion(kind, kKinds));
-  TESSERA_REQUIRE(kind == "train" || args.words.size() == 1,
-                  "bench {} takes no '{}'; only train has a model", kind, args.words.back());
   const bool trains = kind == "train";
+  TESSERA_REQUIRE(trains || !args.model, "bench {} takes no '{}'; only train has a model", kind,
+                  args.model.value_or(""));
   TESSERA_REQUIRE(!trains || args.sizes.empty(),
                   "bench train takes no --size; its sizes are in --set");
   TESSERA_REQUIRE(trains || args.sets.empty(),
                   "bench {} takes no --set; only train has a configuration", kind);
   TESSERA_REQUIRE(trains || kind == "matmul" || args.layout.empty(),
                   "bench {} takes no --layout: it is what makes the collective", kind);
-  Bench b(args, kind);
-  if (kind == "train") {
+  Bench b(args);
+  if (trains) {
     b.train(models);
   } else {
     b.products_or_collectives();
   }
   b.finish();
   return 0;
+}
+
+}  // namespace
+
+Command bench_command() {
+  return command("bench", "Measures a matmul, a collective or a training step: times and rates.",
+                 "tessera bench all_reduce --mesh data:2 --size 1024 1048576\n"
+                 "  mpirun -n 2 tessera bench matmul --size 2048 --threads 1 --layout depth:ranks\n"
+                 "  tessera bench train gpt --mesh data:2 --set layers=2",
+                 Processes::all, run_bench);
 }
 
 }  // namespace tessera::cli

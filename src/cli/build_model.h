@@ -28,4 +28,10 @@ auto of_program(const Job& job, const char* name, const Function& function) {
   }
 }
 
+/// Whether MODEL is a folder of Hugging Face. Throws a usage error for a folder without
+/// config.json.
+bool is_folder_model(const std::string& model);
+/// The model of the folder: reads its config.json. Throws as ModelFolder.
+std::shared_ptr<const ModelSpec> folder_model(const std::string& path);
+
 }  // namespace tessera::cli

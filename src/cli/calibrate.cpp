@@ -14,17 +14,34 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/median.h"
-#include "cli/busy_machine.h"
+#include "cli/command_pages.h"
 #include "cli/commands.h"
-#include "cli/machine_page.h"
 #include "cli/report.h"
-#include "cli/say.h"
 #include "cli/step_timing.h"
+#include "cli/terminal.h"
 #include "tessera/tessera.h"
 
 namespace tessera::cli {
 
 namespace {
+
+struct CalibrateFlags : Invocation {
+  std::string mesh, out, html;
+  int64_t threads = -1;
+  double timeout = 120;
+  void declare(FlagTable& table) {
+    table.add(
+        {{"--mesh AXES", &mesh, kAgree, "Axes to measure, one after the other (ranks:N)."},
+         {"--threads", &threads, kAgree,
+          "Number of threads of a rank. 0 divides the cores of the host among its ranks.",
+          whole_number(0, kMostThreads)},
+         {"--timeout", &timeout, kAgree,
+          "Seconds to wait for another rank before an error names it (120).", finite_number(0)},
+         {"--out FILE", &out, kOfRoot,
+          "File of the profile. The default is the one that other commands read here."},
+         html_flag(html)});
+  }
+};
 
 Tensor parameter(Graph& g, const std::string& name, const Shape& shape) {
   return g.parameter(name, shape, nn::normal(1));
@@ -32,7 +49,7 @@ Tensor parameter(Graph& g, const std::string& name, const Shape& shape) {
 
 class Calibration {
  public:
-  Calibration(const Arguments& args, const Mesh& mesh, Cluster& cluster)
+  Calibration(const CalibrateFlags& args, const Mesh& mesh, Cluster& cluster)
       : args_(args), mesh_(mesh), cluster_(cluster) {}
 
   Machine run() {
@@ -190,44 +207,26 @@ class Calibration {
     machine_.samples = std::move(samples);
   }
 
-  /// A value whose layout requires this collective over the axis. All groups of the axis work at
-  /// the same time.
-  FunctionSpec collective(Graph& g, CollectiveKind kind, int64_t size, int64_t ranks) const {
-    const std::string name = fmt::format("{}{}", to_string(kind), size);
-    const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
-    Tensor y;
-    if (kind == CollectiveKind::all_gather) {
-      y = rename(parameter(g, name + ".x", {parts}), "parts", "elements");
-    } else if (kind == CollectiveKind::all_to_all) {
-      const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
-      y = reshape(parameter(g, name + ".x", {pieces, along}), {rows, across});
-    } else {
-      y = reduce_sum(parameter(g, name + ".x", {pieces, elements}), {"pieces"});
-      if (kind == CollectiveKind::reduce_scatter) y = rename(y, "elements", "parts");
-    }
-    return {name, {y.named(name)}, false};
-  }
-
   void collectives(int axis) {
     const int64_t ranks = mesh_.axes()[static_cast<size_t>(axis)].size;
     if (ranks == 1) return;
-    const std::vector<std::pair<CollectiveKind, std::string>> kinds = {
-        {CollectiveKind::all_reduce, "pieces"},
-        {CollectiveKind::reduce_scatter, "pieces,parts"},
-        {CollectiveKind::all_gather, "parts"},
-        {CollectiveKind::all_to_all, "pieces,across"}};
     const std::string link = link_of(axis);
-    for (const auto& [kind, split] : kinds) {
-      const auto same = [&, kind = kind](const CollectiveRate& r) {
+    for (const CollectiveKind kind : {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter,
+                                      CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
+      const auto same = [&](const CollectiveRate& r) {
         return r.kind == to_string(kind) && r.link == link && r.ranks == ranks;
       };
       if (std::any_of(machine_.collectives.begin(), machine_.collectives.end(), same)) continue;
       Graph g;
       std::vector<FunctionSpec> functions;
-      for (int64_t size = 64; size <= 1 << 22; size *= 8)
-        functions.push_back(collective(g, kind, size * ranks, ranks));
-      const std::string name = mesh_.axes()[static_cast<size_t>(axis)].name;
-      Session session(g, cluster_, options(functions, Layout::parse(split + ":" + name)));
+      std::string split;  // all groups of the axis work at the same time
+      for (int64_t size = 64; size <= 1 << 22; size *= 8) {
+        const std::string of = fmt::format("{}{}", to_string(kind), size * ranks);
+        const CollectiveProbe probe = collective_probe(g, of, kind, size * ranks, ranks);
+        functions.push_back({of, {probe.value}, false});
+        split = probe.split + ":" + mesh_.axes()[static_cast<size_t>(axis)].name;
+      }
+      Session session(g, cluster_, options(functions, Layout::parse(split)));
       measure(session, functions, kind, {to_string(kind), link, ranks, 0, 0, {}});
     }
   }
@@ -240,9 +239,7 @@ class Calibration {
     for (const FunctionSpec& f : functions) {
       double seconds = 0, bytes = 0;
       for (const auto& [step, time] : step_times(session, f.name)) {
-        const bool is_kind =
-            step.collective == kind ||
-            (kind == CollectiveKind::all_to_all && step.collective == CollectiveKind::exchange);
+        const bool is_kind = runs(step, kind);
         if (is_kind || step.waits) seconds += time;
         if (is_kind) bytes += static_cast<double>(step.bytes);
       }
@@ -319,7 +316,9 @@ class Calibration {
   Chain run_chain(int axis, int matmuls, bool with_all_reduce, int64_t size = 1 << 20) const {
     Graph g;
     const MeshAxis& ranks = mesh_.axes()[static_cast<size_t>(axis)];
-    FunctionSpec both = collective(g, CollectiveKind::all_reduce, size, ranks.size);
+    const CollectiveProbe probe =
+        collective_probe(g, "sum", CollectiveKind::all_reduce, size, ranks.size);
+    FunctionSpec both{"sum", {probe.value}, false};
     const Dim rows("rows", 256), depth("depth", 256), cols("cols", 256);
     const Tensor w = g.parameter("w", {depth, cols}, nn::normal(1.0 / 16));
     Tensor x = parameter(g, "x", {rows, depth});
@@ -340,15 +339,13 @@ class Calibration {
     return result;
   }
 
-  const Arguments& args_;
+  const CalibrateFlags& args_;
   const Mesh& mesh_;
   Cluster& cluster_;
   Machine machine_;
 };
 
-}  // namespace
-
-int calibrate(const Arguments& args) {
+int run_calibrate(const CalibrateFlags& args, const std::vector<ModelSpec>&) {
   std::string path = args.out;
   if (path.empty()) {
     TESSERA_REQUIRE(!cache_folder().empty(),
@@ -356,12 +353,11 @@ int calibrate(const Arguments& args) {
     std::filesystem::create_directories(cache_folder());
     path = cache_folder() + "/machine.toml";
   }
-  require_place_for(path);
-  require_place_for(args.html);
+  require_writable(path);
+  require_writable(args.html);
   const Mesh mesh = Mesh::parse(
       args.mesh.empty() ? fmt::format("ranks:{}", std::max(1, launched_ranks())) : args.mesh);
-  Cluster cluster = Cluster::from_environment(mesh.size());
-  cluster.set_timeout(args.timeout);
+  Cluster cluster = make_cluster(mesh.size(), args.timeout, args);
   double load = 0;
   ::getloadavg(&load, 1);
   const Machine machine = Calibration(args, mesh, cluster).run();
@@ -384,6 +380,15 @@ int calibrate(const Arguments& args) {
   if (!busy.empty()) say("note: {}\n", busy);
   if (!args.html.empty()) write_text_file(args.html, machine_page(machine, path));
   return 0;
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return command(
+      "calibrate",
+      "Measures this machine and writes its profile, for explain, plan, simulate, sweep and diff.",
+      "mpirun -n 2 tessera calibrate --threads 1 --out here.toml", Processes::all, run_calibrate);
 }
 
 }  // namespace tessera::cli

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/fail.h"
-#include "cli/mesh_chart.h"
+#include "cli/plain_charts.h"
 
 namespace tessera::cli {
 

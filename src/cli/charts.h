@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/words.h"
-#include "cli/bar_chart.h"
-#include "cli/causes.h"
+#include "cli/plain_charts.h"
 #include "pages/page.h"
 #include "tessera/placement.h"
 #include "tessera/simulate.h"

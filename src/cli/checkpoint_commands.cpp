@@ -2,15 +2,65 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
-#include "cli/folder_model.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 
 namespace tessera::cli {
 
 namespace {
+
+struct CheckpointFlags : Invocation {
+  std::string what, path;
+  void declare(FlagTable& table) {
+    table.add(
+        {{"show|verify", &what, kOneProcess, "What to do.", {}, true},
+         {"DIR", &path, kOneProcess, "One checkpoint, or a directory of several.", {}, true}});
+  }
+};
+
+struct ConvertFlags : Invocation {
+  std::string from, to;
+  std::vector<std::string> renames;  ///< OLD=NEW
+  bool all = false;
+  void declare(FlagTable& table) {
+    table.add(
+        {{"FROM", &from, kOneProcess, "A checkpoint, or a file.", {}, true},
+         {"TO", &to, kOneProcess, "A file, or the directory of checkpoints to write to.", {}, true},
+         {"--rename OLD=NEW", &renames, kOneProcess,
+          "Renames the tensors that are called like OLD, with one * in both names."},
+         {"--all", &all, kOneProcess, "Converts optimizer state too."}});
+  }
+};
+
+struct ExportFlags : Invocation {
+  std::string to, checkpoint, like, shard_size;
+  bool average = false, adapter = false;
+  void declare(FlagTable& table) {
+    table.add({{"OUT", &to, kOneProcess, "Folder to write. It must not exist.", {}, true},
+               {"--checkpoint DIR",
+                &checkpoint,
+                kOneProcess,
+                "A checkpoint, or a directory of several.",
+                {},
+                true},
+               {"--like DIR",
+                &like,
+                kOneProcess,
+                "Folder of the model: names, dtypes and files of the tensors, config.json and the "
+                "tokenizer are taken from it.",
+                {},
+                true},
+               {"--shard-size BYTES", &shard_size, kOneProcess,
+                "Most bytes of a file, if --like has no weights (5GB)."},
+               {"--ema", &average, kOneProcess, "Writes the moving averages of train.ema."},
+               {"--adapter", &adapter, kOneProcess,
+                "Writes the matrices of LoRA as an adapter of PEFT. Without, they are merged into "
+                "the weights."}});
+  }
+};
 
 /// Parses a list of "OLD=NEW".
 std::vector<std::pair<std::string, std::string>> rules_of(const std::vector<std::string>& texts) {
@@ -32,7 +82,7 @@ std::string checkpoint_in(const std::string& path) {
 
 /// How the checkpoint to export was adapted, as its configuration says. Throws a usage error if
 /// that is of another config.json.
-nn::LoraOptions stored_lora(const Arguments& args) {
+nn::LoraOptions stored_lora(const ExportFlags& args) {
   const std::shared_ptr<const ModelSpec> spec = folder_model(args.like);
   const std::optional<Checkpoint> latest = find_latest(args.checkpoint);
   if (!latest || !latest->metadata.contains("config")) return {};
@@ -53,10 +103,8 @@ nn::LoraOptions stored_lora(const Arguments& args) {
   return lora_of(stored);
 }
 
-}  // namespace
-
-int checkpoint(const Arguments& args) {
-  const std::string &what = args.words[0], &path = args.words[1];
+int run_checkpoint(const CheckpointFlags& args, const std::vector<ModelSpec>&) {
+  const std::string &what = args.what, &path = args.path;
   TESSERA_REQUIRE(what == "show" || what == "verify", "checkpoint '{}': it is show or verify",
                   what);
   if (!std::filesystem::is_directory(path)) {
@@ -83,27 +131,49 @@ int checkpoint(const Arguments& args) {
   return 0;
 }
 
-int export_folder(const Arguments& args) {
-  const std::string& to = args.words[0];
+int run_export(const ExportFlags& args, const std::vector<ModelSpec>&) {
   const ModelFolder like(args.like);
   ExportOptions options;
   if (!args.shard_size.empty()) options.shard_bytes = parse_bytes("--shard-size", args.shard_size);
   options.average = args.average;
   options.adapter = args.adapter;
   options.lora = stored_lora(args);
-  const int64_t tensors = export_model(args.checkpoint, like, to, options);
-  say("{} tensors from {} to {}\n", tensors, args.checkpoint, to);
+  const int64_t tensors = export_model(args.checkpoint, like, args.to, options);
+  say("{} tensors from {} to {}\n", tensors, args.checkpoint, args.to);
   return 0;
 }
 
-int convert(const Arguments& args) {
-  const std::string &from = args.words[0], &to = args.words[1];
+int run_convert(const ConvertFlags& args, const std::vector<ModelSpec>&) {
+  const std::string &from = args.from, &to = args.to;
   if (!std::filesystem::exists(from))
     fail(ErrorKind::io, "'{}' does not exist; give a checkpoint or a safetensors file", from);
   const std::string source = std::filesystem::is_directory(from) ? checkpoint_in(from) : from;
   const int64_t tensors = convert_checkpoint(source, to, {args.all, rules_of(args.renames)});
   say("{} tensors from {} to {}\n", tensors, source, to);
   return 0;
+}
+
+}  // namespace
+
+Command checkpoint_command() {
+  return command(
+      "checkpoint", "Shows what a checkpoint holds, or verifies every byte of it.",
+      "tessera checkpoint verify out/run\n  tessera checkpoint show out/run/step-00000200",
+      Processes::first, run_checkpoint);
+}
+
+Command convert_command() {
+  return command("convert",
+                 "Converts between a checkpoint and one safetensors file of whole tensors.",
+                 "tessera convert out/run model.safetensors --rename \"gpt.*=transformer.*\"\n"
+                 "  tessera convert model.safetensors out/from-elsewhere",
+                 Processes::first, run_convert);
+}
+
+Command export_command() {
+  return command("export", "Writes a checkpoint of a folder's model as a folder of Hugging Face.",
+                 "tessera export --checkpoint out/run --like Llama-3.2-1B Llama-3.2-1B-tuned",
+                 Processes::first, run_export);
 }
 
 }  // namespace tessera::cli

@@ -5,11 +5,11 @@
 #include <map>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "cli/commands.h"
-#include "cli/layout_text.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "tessera/inspect.h"
 #include "tessera/safetensors.h"
@@ -17,6 +17,31 @@
 namespace tessera::cli {
 
 namespace {
+
+struct CompareFlags : JobFlags, JsonFlag {
+  std::string model, a;          ///< a model and a layout; or two dumps
+  std::optional<std::string> b;  ///< after a model
+  int64_t steps = 1;
+  double tolerance = -1;
+  void declare(FlagTable& table) {
+    table.add({{"MODEL",
+                &model,
+                kAgree,
+                "Name of a model; or a file or folder that train --dump wrote.",
+                {},
+                true},
+               {"A", &a, kAgree, "A layout; or another such file or folder.", {}, true},
+               {"B", &b, kAgree, "The layout to compare it with, after a model."}});
+    JobFlags::declare(table);
+    table.add({{"--steps", &steps, kAgree, "Number of training steps (1).", whole_number(1)},
+               {"--tolerance", &tolerance, kAgree,
+                "Largest relative difference (1e-10 in float64, 1e-4 in float32, 6e-2 in 16 bits "
+                "and ten times that from the first update on, else 0).",
+                finite_number(0)},
+               dtype_flag(sets)});
+    JsonFlag::declare(table);
+  }
+};
 
 /// One tensor on both sides. is_updated: it follows from what an optimizer has written.
 struct Pair {
@@ -82,7 +107,7 @@ class Comparison {
   }
 
   /// Prints and writes the report. Returns the exit code.
-  int finish(const Arguments& args, bool is_root) {
+  int finish(const std::string& json, bool is_root) {
     const bool equal = text_.empty();
     if (!is_root) return equal ? 0 : 1;
     say("{}{} values {}", text_, agreed_, equal ? "agree" : "before it agree");
@@ -94,7 +119,7 @@ class Comparison {
     report_["equal"] = equal;
     report_["agreed"] = agreed_;
     report_["max_rel"] = worst_;
-    write_report(args.json, report_);
+    write_report(json, report_);
     return equal ? 0 : 1;
   }
 
@@ -131,12 +156,11 @@ void step(Side& side, int64_t step) {
   side.session->run("train");
 }
 
-int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models) {
+int compare_layouts(const CompareFlags& args, const std::vector<ModelSpec>& models) {
   std::vector<std::unique_ptr<Side>> sides;
-  for (const std::string& layout : {args.words[1], args.words[2]}) {
-    Arguments one = args;
-    one.model = args.words[0];
-    one.layout = layout.empty() ? ";" : layout;  // ";": no rules, instead of the default layout
+  for (const std::string& layout : {args.a, *args.b}) {
+    // ";": no rules, instead of the default layout
+    const ModelFlags one(args, args.model, layout.empty() ? ";" : layout);
     sides.emplace_back(new Side{resolve(one, models, true)});
   }
   Side &a = *sides[0], &b = *sides[1];
@@ -162,7 +186,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
                        [&](const std::string& name) { return same(name, when); });
   };
   bool equal = all_same(stored, "before the first step");
-  for (int64_t s = 0; equal && s < std::max<int64_t>(args.steps, 1); ++s) {
+  for (int64_t s = 0; equal && s < args.steps; ++s) {
     step(a, s);
     step(b, s);
     std::vector<std::string> computed = a.session->program().find("train", "*");
@@ -175,7 +199,7 @@ int compare_layouts(const Arguments& args, const std::vector<ModelSpec>& models)
     equal = all_same(computed, fmt::format("step {}", s + 1)) &&
             all_same(stored, fmt::format("after step {}", s + 1));
   }
-  return comparison.finish(args, cluster.is_root());
+  return comparison.finish(args.json, cluster.is_root());
 }
 
 /// The dumps in a folder by file name, or a single file under the name "".
@@ -232,13 +256,13 @@ bool compare_files(const std::string& path_a, const std::string& path_b, Compari
   return true;
 }
 
-int compare_dumps(const Arguments& args) {
-  for (const std::string& path : args.words) {
+int compare_dumps(const CompareFlags& args) {
+  for (const std::string& path : {args.model, args.a}) {
     TESSERA_REQUIRE(std::filesystem::exists(path),
                     "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B",
                     path);
   }
-  const auto a = dumps_in(args.words[0]), b = dumps_in(args.words[1]);
+  const auto a = dumps_in(args.model), b = dumps_in(args.a);
   const bool single = a.size() == 1 && b.size() == 1;
   Comparison comparison(args.tolerance);
   int64_t files = 0, lonely = 0;
@@ -248,20 +272,26 @@ int compare_dumps(const Arguments& args) {
     ++files;
     if (!compare_files(path, other->second, comparison, lonely)) break;
   }
-  TESSERA_REQUIRE(files > 0, "'{}' and '{}' have no dump of one step", args.words[0],
-                  args.words[1]);
-  say("A  {}\nB  {}\n", args.words[0], args.words[1]);
+  TESSERA_REQUIRE(files > 0, "'{}' and '{}' have no dump of one step", args.model, args.a);
+  say("A  {}\nB  {}\n", args.model, args.a);
   if (lonely > 0) say("{} tensors are in one of them only\n", lonely);
-  return comparison.finish(args, true);
+  return comparison.finish(args.json, true);
+}
+
+int run_compare(const CompareFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  return args.b ? compare_layouts(args, models) : compare_dumps(args);
 }
 
 }  // namespace
 
-int compare(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  TESSERA_REQUIRE(args.words.size() == 2 || args.words.size() == 3,
-                  "compare needs MODEL and two layouts, or two dumps");
-  return args.words.size() == 3 ? compare_layouts(args, models) : compare_dumps(args);
+Command compare_command() {
+  return command(
+      "compare", "Finds the first node whose value differs between two layouts or two dumps.",
+      "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
+      "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
+      "  tessera compare dumps-of-one-build dumps-of-another",
+      Processes::all, run_compare);
 }
 
 }  // namespace tessera::cli

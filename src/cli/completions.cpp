@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <ctime>
-#include <set>
 
 #include "base/fail.h"
 #include "base/printable.h"
@@ -82,31 +81,14 @@ Json error_body(const std::string& message, const char* type) {
 
 Completion::Completion(const std::string& text, const ServedModel& model, uint64_t seed)
     : model_(model) {
-  static const std::set<std::string> known = {"model",
-                                              "prompt",
-                                              "max_tokens",
-                                              "temperature",
-                                              "top_p",
-                                              "n",
-                                              "stream",
-                                              "logprobs",
-                                              "echo",
-                                              "stop",
-                                              "seed",
-                                              "best_of",
-                                              "suffix",
-                                              "user",
-                                              "presence_penalty",
-                                              "logit_bias",
-                                              "top_k",
-                                              "min_p",
-                                              "repetition_penalty",
-                                              "frequency_penalty"};
+  static const std::string known =
+      " model prompt max_tokens temperature top_p n stream logprobs echo stop seed best_of suffix "
+      "user presence_penalty logit_bias top_k min_p repetition_penalty frequency_penalty ";
   const Json body = Json::parse(text, nullptr, false);
   TESSERA_REQUIRE(body.is_object(),
                   "the body is not a JSON object, as {{\"prompt\": \"Call me\"}} is");
   for (const auto& [field, value] : body.items())
-    TESSERA_REQUIRE(known.contains(field),
+    TESSERA_REQUIRE(known.find(" " + field + " ") != known.npos,
                     "'{}' is no field of a completion that this server knows", printable(field));
   const Json name = body.value("model", Json());
   TESSERA_REQUIRE(name.is_null() || name.is_string(), "'model' is {}; it is a text", shown(name));

@@ -1,5 +1,3 @@
-#include "cli/denoising.h"
-
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "cli/transformer_keys.h"
 #include "tessera/tokenizer.h"
 
 namespace tessera::cli {

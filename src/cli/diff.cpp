@@ -9,14 +9,26 @@
 #include "cli/charts.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
 #include "cli/source_text.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 #include "tessera/simulate.h"
 
 namespace tessera::cli {
 
 namespace {
+
+struct DiffFlags : JobFlags, MachineFlag, ReportFlags {
+  std::string model, a, b;  ///< a and b: layouts
+  void declare(FlagTable& table) {
+    table.add({{"MODEL", &model, kOneProcess, "Name of a model, or a TOML file.", {}, true},
+               {"A", &a, kOneProcess, "A layout.", {}, true},
+               {"B", &b, kOneProcess, "The layout to compare it with.", {}, true}});
+    JobFlags::declare(table);
+    MachineFlag::declare(table);
+    ReportFlags::declare(table);
+  }
+};
 
 /// The cost of one node under one layout: its time on the compute stream, or a collective's exposed
 /// time.
@@ -44,18 +56,15 @@ struct Simulated {
   std::map<std::string, std::string> files;
 };
 
-Simulated simulate_layout(const Arguments& args, const std::vector<ModelSpec>& models,
+Simulated simulate_layout(const DiffFlags& args, const std::vector<ModelSpec>& models,
                           const std::string& layout, const Machine& machine) {
-  Arguments with = args;
-  with.model = args.words[0];
-  with.layout = layout;
+  ModelFlags with(args, args.model, layout);
+  with.machine = args.machine;
   Job job = resolve(with, models, false);
   if (layout.empty()) job.layout = Layout();
   Trainer t;
   build_trainer(job, t, false);
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
-  return {tessera::simulate(t.graph, options, machine), source_files(t.graph)};
+  return {tessera::simulate(t.graph, options_of(job, t, 1), machine), source_files(t.graph)};
 }
 
 void add(const Simulation& s, bool is_a,
@@ -133,11 +142,11 @@ pages::Json by_axes(const Simulation& a, const Simulation& b) {
   return list;
 }
 
-std::string page_of(const Arguments& args, const Simulation& a, const Simulation& b,
+std::string page_of(const DiffFlags& args, const Simulation& a, const Simulation& b,
                     const std::vector<Line>& changed,
                     const std::map<std::string, std::string>& files) {
-  const std::string name_a = "A: " + args.words[1], name_b = "B: " + args.words[2];
-  pages::Page page(fmt::format("{}: two layouts", args.words[0]),
+  const std::string name_a = "A: " + args.a, name_b = "B: " + args.b;
+  pages::Page page(fmt::format("{}: two layouts", args.model),
                    fmt::format("{}; {}; on {}. {}", name_a, name_b, a.machine, verdict_of(a, b)));
   const auto memory = [](const Simulation& s) {
     return pages::with_unit(static_cast<double>(s.memory), "B");
@@ -154,8 +163,7 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
   nlohmann::json causes = nlohmann::json::array();
   for (const CauseOfBoth& c : causes_of_both(causes_of(a), causes_of(b)))
     causes.push_back({{"cause", c.name}, {"a", c.a}, {"b", c.b}, {"delta", c.b - c.a}});
-  page.table({{"cause", "cause"}, {"a", "A", "s"}, {"b", "B", "s"}, {"delta", "B - A", "s"}},
-             causes, "");
+  page.table("cause: cause | a: A [s] | b: B [s] | delta: B - A [s]", causes, "");
   std::vector<pages::Json> lines = {time_line_chart(name_a, a), time_line_chart(name_b, b)};
   size_t longest = 0;
   for (const pages::Json& chart : lines) {
@@ -168,12 +176,10 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
     page.chart(chart);
   }
   page.section("communication", "Communication by axis");
-  page.table({{"axes", "over"},
-              {"a_bytes", "A: sent by a rank", "B"},
-              {"b_bytes", "B: sent by a rank", "B"},
-              {"a", "A: exposed", "s"},
-              {"b", "B: exposed", "s"}},
-             by_axes(a, b), "Neither layout sends anything between ranks.");
+  page.table(
+      "axes: over | a_bytes: A: sent by a rank [B] | b_bytes: B: sent by a rank [B] | "
+      "a: A: exposed [s] | b: B: exposed [s]",
+      by_axes(a, b), "Neither layout sends anything between ranks.");
   page.section("nodes", "What differs");
   nlohmann::json rows = nlohmann::json::array();
   std::set<std::string> places;
@@ -188,30 +194,24 @@ std::string page_of(const Arguments& args, const Simulation& a, const Simulation
                     {"delta", delta(l)}});
   }
   page.code(code_around(places, files));
-  page.table({{"kernel", "kernel or collective"},
-              {"name", "tensor"},
-              {"rule", "because of"},
-              {"source", "source", "@"},
-              {"a", "A", "s"},
-              {"b", "B", "s"},
-              {"delta", "B - A", "s"}},
-             rows, "No step differs.");
+  page.table(
+      "kernel: kernel or collective | name: tensor | rule: because of | "
+      "source: source [@] | a: A [s] | b: B [s] | delta: B - A [s]",
+      rows, "No step differs.");
   return page.html();
 }
 
-}  // namespace
-
-int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+int run_diff(const DiffFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  require_writable(args.html);
   const std::optional<Machine> machine = find_machine(args);
   TESSERA_REQUIRE(
       machine.has_value(),
       "diff needs --machine, a profile ({}) or a TOML file; or measure this machine with "
       "tessera calibrate",
       fmt::join(Machine::names(), ", "));
-  const auto [a, files] = simulate_layout(args, models, args.words[1], *machine);
-  const Simulation b = simulate_layout(args, models, args.words[2], *machine).step;
+  const auto [a, files] = simulate_layout(args, models, args.a, *machine);
+  const Simulation b = simulate_layout(args, models, args.b, *machine).step;
   std::map<std::pair<std::string, std::string>, Line> lines;
   add(a, true, lines);
   add(b, false, lines);
@@ -230,7 +230,7 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
       return std::abs(delta(x)) > std::abs(delta(y));
     });
   }
-  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.words[1], args.words[2], a.machine, verdict_of(a, b),
+  say("A  {}\nB  {}\non {}: {}\n{}{}\n", args.a, args.b, a.machine, verdict_of(a, b),
       causes_table(a, b),
       changed.empty() ? "no node differs"
                       : fmt::format("{} nodes differ, most first; those that do not {:+.3f} ms",
@@ -267,6 +267,15 @@ int diff(const Arguments& args, const std::vector<ModelSpec>& models) {
   write_report(args.json, json);
   if (!args.html.empty()) write_text_file(args.html, page_of(args, a, b, rows, files));
   return 0;
+}
+
+}  // namespace
+
+Command diff_command() {
+  return command("diff", "Shows which steps differ between two layouts, and what they cost.",
+                 "tessera diff gpt \"batch:data\" \"batch:data;ff:model\" --machine h100 "
+                 "--mesh \"data:2;model:2\"",
+                 Processes::first, run_diff);
 }
 
 }  // namespace tessera::cli

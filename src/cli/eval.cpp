@@ -1,28 +1,39 @@
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
+#include "cli/writing.h"
 #include "tessera/checkpoint.h"
 
 namespace tessera::cli {
 
-int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+namespace {
+
+struct EvalFlags : ModelFlags, JsonFlag {
+  std::string checkpoint;
+  bool average = false;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({data_flag(keys),
+               {"--checkpoint DIR", &checkpoint, kAgree,
+                "Directory of checkpoints. Without it the weights of a folder are evaluated."},
+               {"--ema", &average, kAgree, "Evaluates the moving averages of train.ema."}});
+    JsonFlag::declare(table);
+  }
+};
+
+int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
   Job job = resolve(args, models, false);
-  TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
-                  "eval needs --checkpoint DIR; only a folder with weights goes without");
+  const std::vector<Checkpoint> all = checkpoints_to_read("eval", args.checkpoint, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  std::vector<Checkpoint> all;
   TESSERA_REQUIRE(!args.average || !args.checkpoint.empty(),
                   "--ema is about a checkpoint's moving averages; add --checkpoint DIR");
-  if (!args.checkpoint.empty()) {
-    all = checkpoints_of(args);
-    take_stored_model(job, all[0]);
-    take_stored_data(job, all[0]);
-  }
+  if (!all.empty()) take_stored_data(job, all[0]);
   Evaluator evaluator(job, cluster);
   TESSERA_REQUIRE(evaluator.has_data(),
                   "there is no held-out data; give a share: --set held_out=0.1");
@@ -52,6 +63,14 @@ int eval(const Arguments& args, const std::vector<ModelSpec>& models) {
     write_report(args.json, report);
   }
   return 0;
+}
+
+}  // namespace
+
+Command eval_command() {
+  return command("eval", "Prints the loss of a checkpoint on held-out data.",
+                 "tessera eval gpt --data data/moby-dick.txt --checkpoint out/run", Processes::all,
+                 run_eval);
 }
 
 }  // namespace tessera::cli

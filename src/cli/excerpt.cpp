@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/printable.h"
-#include "cli/columns.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 

@@ -7,107 +7,111 @@
 #include "base/cache_file.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "cli/command_pages.h"
 #include "cli/commands.h"
-#include "cli/explain_page.h"
-#include "cli/ignored_cache.h"
+#include "cli/plan_cache.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 
 namespace {
 
-nlohmann::json to_json(const Explanation& e) {
-  nlohmann::json report;
-  for (const FunctionReport& f : e.functions) {
-    nlohmann::json function = {
-        {"name", f.name}, {"steps", f.steps}, {"flops", f.flops}, {"bytes", f.bytes}};
-    function["collectives"] = nlohmann::json::array();
-    for (const CollectiveReport& c : f.collectives) {
-      function["collectives"].push_back({{"kind", c.kind},
-                                         {"tensor", c.tensor},
-                                         {"source", c.source},
-                                         {"rule", c.rule},
-                                         {"axes", c.axes},
-                                         {"ranks", c.ranks},
-                                         {"bytes", c.bytes}});
-      if (!e.machine.empty()) {
-        function["collectives"].back()["seconds"] = c.seconds;
-        function["collectives"].back()["exposed"] = c.exposed;
-      }
-    }
-    if (!e.machine.empty()) {
-      function["predicted"] = {{"seconds", f.time.seconds}, {"compute", f.time.compute},
-                               {"slowed", f.time.slowed},   {"transfer", f.time.transfer},
-                               {"exposed", f.time.exposed}, {"bubble", f.time.bubble}};
-    }
-    for (const PipelineReport& p : f.pipelines) {
-      function["pipelines"].push_back({{"axis", p.axis},
-                                       {"stages", p.stages},
-                                       {"microbatches", p.microbatches},
-                                       {"ticks", p.ticks},
-                                       {"busy", p.busy}});
-    }
-    for (const BucketReport& x : f.buckets) {
-      function["buckets"].push_back({{"kind", x.kind},
-                                     {"axes", x.axes},
-                                     {"count", x.buckets},
-                                     {"most", x.most},
-                                     {"seconds", x.seconds},
-                                     {"started", x.started}});
-    }
-    for (const KernelReport& k : f.kernels) {
-      function["kernels"].push_back({{"kernel", k.kernel},
-                                     {"tensor", k.tensor},
-                                     {"source", k.source},
-                                     {"times", k.times},
-                                     {"flops", k.flops},
-                                     {"bytes", k.bytes},
-                                     {"seconds", k.seconds},
-                                     {"roofline", k.roofline}});
-    }
-    for (const RedundantReport& r : f.redundant) {
-      function["redundant"].push_back(
-          {{"node", r.node}, {"axes", r.axes}, {"flops", r.flops}, {"factor", r.factor}});
-    }
-    function["redundant_left_out"] = {{"steps", f.redundant_left_out},
-                                      {"flops", f.redundant_left_out_flops}};
-    report["functions"].push_back(std::move(function));
+/// "partition, ..., reduce_rows_first (cpu), ...".
+std::string pass_list() {
+  std::string text;
+  for (const PassInfo& pass : passes()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", pass.name);
+    if (*pass.device != '\0') text += fmt::format(" ({})", pass.device);
   }
-  report["memory"] = {{"params", e.memory.params},
-                      {"state", e.memory.state},
-                      {"inputs", e.memory.inputs},
-                      {"transient", e.memory.transient},
-                      {"offloaded", e.memory.offloaded}};
-  for (const PaddingReport& p : e.padding)
-    report["padding"].push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
-  report["warnings"] = e.notes;
+  return text;
+}
+
+struct ExplainFlags : ModelFlags, ReportFlags {
+  std::string print_after;
+  std::string show;  ///< glob of the tensors to sketch
+  bool kernels = false;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({batch_flag(sets), recompute_flag(sets)});
+    JsonFlag::declare(table);
+    table.add({
+        {"--print-after PASS", &print_after, kOneProcess,
+         "Prints the model after a pass: " + pass_list() + "."},
+        {"--show GLOB", &show, kOneProcess,
+         "Sketches how the tensors of these names are cut over the mesh, instead of the report: "
+         "--show \"*.block0.mlp.*\"."},
+        html_flag(html),
+        {"--kernels", &kernels, kOneProcess,
+         "Prints every kernel of a step with its flops, bytes and predicted time beside the "
+         "roofline of --machine."},
+    });
+  }
+};
+
+nlohmann::json to_json(const FunctionReport& f, bool is_timed) {
+  nlohmann::json json = {
+      {"name", f.name},
+      {"steps", f.steps},
+      {"flops", f.flops},
+      {"bytes", f.bytes},
+      {"collectives", f.collectives},
+      {"redundant_left_out",
+       {{"steps", f.redundant_left_out}, {"flops", f.redundant_left_out_flops}}}};
+  without(json["collectives"], {"times"});
+  if (!is_timed) without(json["collectives"], {"seconds", "exposed"});
+  if (is_timed) json["predicted"] = f.time;
+  if (!f.pipelines.empty()) json["pipelines"] = f.pipelines;
+  if (!f.kernels.empty()) json["kernels"] = f.kernels;
+  if (!f.redundant.empty()) without(json["redundant"] = f.redundant, {"source"});
+  if (f.buckets.empty()) return json;
+  add_field(json["buckets"] = f.buckets, "count", f.buckets, [](auto& x) { return x.buckets; });
+  without(json["buckets"], {"buckets"});
+  return json;
+}
+
+nlohmann::json to_json(const Explanation& e) {
+  nlohmann::json report = {{"warnings", e.notes},
+                           {"program", fmt::format("{:016x}", e.program_hash)},
+                           {"memory",
+                            {{"params", e.memory.params},
+                             {"state", e.memory.state},
+                             {"inputs", e.memory.inputs},
+                             {"transient", e.memory.transient},
+                             {"offloaded", e.memory.offloaded}}}};
+  for (const FunctionReport& f : e.functions)
+    report["functions"].push_back(to_json(f, !e.machine.empty()));
+  if (!e.padding.empty()) report["padding"] = e.padding;
   if (!e.machine.empty()) report["machine"] = e.machine;
-  report["program"] = fmt::format("{:016x}", e.program_hash);
   return report;
 }
 
-/// The new name of a renamed pass; "" if it was not renamed.
-std::string pass_now(const std::string& old) {
-  static const std::map<std::string, std::string> passes = {
+void require_pass(const std::string& name) {
+  static const std::map<std::string, std::string> renamed = {
       {"masks", "insert_padding_masks"}, {"fuse", "fuse_pointwise"},
       {"epilogue", "fuse_epilogues"},    {"prologue", "fuse_prologues"},
       {"combine", "bucket_collectives"}, {"chunk", "collective_matmul"},
       {"memory", "plan_memory"}};
-  const auto it = passes.find(old);
-  return it == passes.end() ? "" : it->second;
+  std::vector<std::string> names;
+  for (const PassInfo& pass : passes()) names.push_back(pass.name);
+  const auto now = renamed.find(name);
+  TESSERA_REQUIRE(name.empty() || std::find(names.begin(), names.end(), name) != names.end(),
+                  "--print-after={}: there is no such pass{}", name,
+                  now == renamed.end() ? suggestion(name, names)
+                                       : fmt::format("; it is called {} now", now->second));
 }
 
 using AfterPass = std::function<void(const std::string&, const std::function<std::string()>&)>;
 
 /// With predicted times if --machine is given or a calibrated profile knows the mesh.
-Explanation explain_on(const Arguments& args, const std::optional<Machine>& machine,
+Explanation explain_on(const ExplainFlags& args, const std::optional<Machine>& machine,
                        const Graph& graph, const CompileOptions& options, const AfterPass& after) {
   if (!machine) return tessera::explain(graph, options, after);
   try {
     return tessera::explain(graph, options, after, &*machine);
   } catch (const Error& e) {
-    if (!args.machine.empty() || !std::string(e.what()).starts_with("machine '")) throw;
+    if (!args.machine.empty() || e.code() != ErrorCode::unknown_machine) throw;
     Explanation without = tessera::explain(graph, options);
     without.notes.push_back(fmt::format("no times are predicted: {}", e.what()));
     return without;
@@ -151,9 +155,7 @@ std::vector<std::string> price_microbatches(const Job& job, const Machine& machi
     try {
       Trainer t;
       build_trainer(other, t, false);
-      CompileOptions options{other.mesh, other.layout, t.functions, 0, 1};
-      set_schedule(other, options);
-      step = simulate(t.graph, options, machine);
+      step = simulate(t.graph, options_of(other, t, 1), machine);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       continue;  // its layout does not suit that number
@@ -169,7 +171,7 @@ std::vector<std::string> price_microbatches(const Job& job, const Machine& machi
 
 }  // namespace
 
-std::optional<Machine> find_machine(const Arguments& args) {
+std::optional<Machine> find_machine(const MachineFlag& args) {
   if (!args.machine.empty()) return Machine::load(args.machine);
   const std::string path = Machine::calibrated_path();
   if (path.empty()) return std::nullopt;
@@ -203,7 +205,7 @@ void show_tensors(const std::string& glob, const Placement& placement) {
   if (matching > kMost) say("\nand {} more; give a narrower name to --show\n", matching - kMost);
 }
 
-void write_page(const Arguments& args, const Job& job, const Explanation& e,
+void write_page(const ExplainFlags& args, const Job& job, const Explanation& e,
                 const std::vector<std::string>& notes, const std::optional<Machine>& machine,
                 const Graph& graph, const CompileOptions& options) {
   if (args.html.empty()) return;
@@ -218,25 +220,21 @@ void write_page(const Arguments& args, const Job& job, const Explanation& e,
                    machine ? &*machine : nullptr, source_files(graph)));
 }
 
-}  // namespace
-
-int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  require_writable(args.html);
+  require_pass(args.print_after);
   Job job = resolve(args, models, false);
   fit_memory(args, job);
   Trainer t;
   build_trainer(job, t, false);
-  std::vector<std::string> passes;
   bool printed = false;
   auto after = [&](const std::string& pass, const std::function<std::string()>& text) {
-    passes.push_back(pass);
     if (pass != args.print_after) return;
     printed = true;
     say("{}", text());
   };
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
+  const CompileOptions options = options_of(job, t, 1);
   if (!args.show.empty()) {
     show_tensors(args.show, placement(t.graph, options));
     return 0;
@@ -250,11 +248,10 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
       "--kernels needs times; give a profile with --machine ({}), or measure this machine with "
       "tessera calibrate",
       fmt::join(Machine::names(), ", "));
-  const std::string now = pass_now(args.print_after);
-  TESSERA_REQUIRE(args.print_after.empty() || printed, "--print-after={}: there is no such pass{}",
-                  args.print_after,
-                  now.empty() ? suggestion(args.print_after, passes)
-                              : fmt::format("; it is called {} now", now));
+  TESSERA_REQUIRE(
+      args.print_after.empty() || printed,
+      "--print-after={}: this pass does not run for a device '{}'; give another --device",
+      args.print_after, options.device);
   if (!printed) {
     say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
         job.mesh.size(), job.layout.to_string(), batch_text(job));
@@ -267,6 +264,17 @@ int explain(const Arguments& args, const std::vector<ModelSpec>& models) {
   write_report(args.json, report);
   write_page(args, job, e, notes, machine, t.graph, options);
   return 0;
+}
+
+}  // namespace
+
+Command explain_command() {
+  return command(
+      "explain",
+      "Explains a layout without running it: every collective and why it is there, memory, and "
+      "redundant compute.",
+      "tessera explain gpt --mesh \"data:4;model:8\" --layout \"batch:data;heads,ff,vocab:model\"",
+      Processes::first, run_explain);
 }
 
 }  // namespace tessera::cli

@@ -1,10 +1,10 @@
-#include "cli/explain_page.h"
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/fail.h"
 #include "cli/charts.h"
+#include "cli/command_pages.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
 #include "pages/page.h"
 
@@ -29,46 +29,30 @@ void add_time(Page& page, const FunctionReport& f, const Simulation* simulation,
   if (const Json stages = stages_chart(*simulation); !stages.is_null()) page.chart(stages);
   for (const std::string& note : notes) page.text(note);
   page.chart(time_line_chart("time line of the step", *simulation));
-  Json rows = Json::array();
-  for (const BucketReport& b : f.buckets)
-    rows.push_back({{"kind", b.kind},
-                    {"axes", b.axes},
-                    {"buckets", b.buckets},
-                    {"most", b.most},
-                    {"seconds", b.seconds},
-                    {"start", b.seconds > 0 ? b.started / b.seconds : 0}});
+  Json rows = f.buckets;
+  add_field(rows, "start", f.buckets,
+            [](auto& b) { return b.seconds > 0 ? b.started / b.seconds : 0; });
   if (!rows.empty())
-    page.table({{"kind", "collective"},
-                {"axes", "over"},
-                {"buckets", "buckets", "#"},
-                {"most", "the largest sends", "B"},
-                {"seconds", "all take", "s"},
-                {"start", "of that, starting", "%"}},
-               rows, "");
+    page.table(
+        "kind: collective | axes: over | buckets: buckets [#] | "
+        "most: the largest sends [B] | seconds: all take [s] | start: of that, starting [%]",
+        rows, "");
 }
 
 void add_collectives(Page& page, const FunctionReport& f, bool timed) {
   page.section("collectives", "Collectives, and why they are there");
-  Json rows = Json::array();
-  for (const CollectiveReport& c : by_layers(f.collectives))
-    rows.push_back({{"kind", c.kind},
-                    {"axes", fmt::format("{} ({})", c.axes, c.ranks)},
-                    {"tensor", c.tensor},
-                    {"rule", c.rule},
-                    {"source", c.source},
-                    {"times", c.times},
-                    {"bytes", c.bytes},
-                    {"seconds", c.seconds},
-                    {"exposed", c.exposed}});
+  const std::vector<CollectiveReport> collectives = by_layers(f.collectives);
+  Json rows = collectives;
+  add_field(rows, "axes", collectives,
+            [](auto& c) { return fmt::format("{} ({})", c.axes, c.ranks); });
   if (rows.size() > Page::kMostRows) {
     const char* const most = timed ? "exposed" : "bytes";
     std::stable_sort(rows.begin(), rows.end(),
                      [&](const Json& a, const Json& b) { return a[most] > b[most]; });
   }
-  std::vector<pages::Column> columns = {
-      {"kind", "collective"},          {"axes", "over (ranks)"},  {"tensor", "tensor"},
-      {"rule", "because of"},          {"source", "source", "@"}, {"times", "times", "#"},
-      {"bytes", "sent by a rank", "B"}};
+  std::vector<pages::Column> columns = pages::columns(
+      "kind: collective | axes: over (ranks) | tensor: tensor | rule: because of | "
+      "source: source [@] | times: times [#] | bytes: sent by a rank [B]");
   if (timed)
     columns.insert(columns.end(), {{"seconds", "takes", "s"}, {"exposed", "exposed", "s"}});
   page.table(columns, rows, "A step has no collectives: nothing is sent between ranks.");
@@ -83,17 +67,10 @@ double peak_of(const Machine& machine) {
 
 void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
   page.section("kernels", "Kernels");
-  Json rows = Json::array(), x = Json::array(), y = Json::array(), tips = Json::array();
+  Json rows = f.kernels, x = Json::array(), y = Json::array(), tips = Json::array();
+  add_field(rows, "lost", f.kernels, [](auto& k) { return std::max(0.0, k.seconds - k.roofline); });
   double low = INFINITY, high = 0;
   for (const KernelReport& k : f.kernels) {
-    rows.push_back({{"kernel", k.kernel},
-                    {"tensor", k.tensor},
-                    {"source", k.source},
-                    {"times", k.times},
-                    {"flops", k.flops},
-                    {"bytes", k.bytes},
-                    {"seconds", k.seconds},
-                    {"lost", std::max(0.0, k.seconds - k.roofline)}});
     if (k.flops == 0 || k.bytes == 0 || k.seconds <= 0) continue;
     const double intensity = static_cast<double>(k.flops) / static_cast<double>(k.bytes);
     x.push_back(intensity);
@@ -124,15 +101,11 @@ void add_kernels(Page& page, const FunctionReport& f, const Machine& machine) {
           {{{"name", "kernel"}, {"points", true}, {"x", {{"i", x}}}, {"y", y}, {"tips", tips}},
            {{"name", "roofline"}, {"quiet", true}, {"x", {{"i", at}}}, {"y", roof}}}}});
   }
-  page.table({{"kernel", "kernel"},
-              {"tensor", "tensor"},
-              {"source", "source", "@"},
-              {"times", "launches", "#"},
-              {"flops", "operations", "FLOP"},
-              {"bytes", "touched", "B"},
-              {"seconds", "takes", "s"},
-              {"lost", "over the roofline", "s"}},
-             rows, "No kernels.");
+  page.table(
+      "kernel: kernel | tensor: tensor | source: source [@] | times: launches [#] | "
+      "flops: operations [FLOP] | bytes: touched [B] | seconds: takes [s] | "
+      "lost: over the roofline [s]",
+      rows, "No kernels.");
 }
 
 void add_memory(Page& page, const Explanation& e, const Placement& placement) {
@@ -145,33 +118,20 @@ void add_memory(Page& page, const Explanation& e, const Placement& placement) {
   Json rows = Json::array();
   for (const auto& [name, size] : e.memory.at_peak)
     rows.push_back({{"tensor", name}, {"bytes", size}});
-  page.table({{"tensor", "largest at the peak"}, {"bytes", "bytes", "B"}}, rows,
-             "No transient tensors.");
+  page.table("tensor: largest at the peak | bytes: bytes [B]", rows, "No transient tensors.");
 }
 
 void add_waste(Page& page, const Explanation& e, const FunctionReport& f) {
   page.section("waste", "Redundant work and padding");
-  Json rows = Json::array();
-  for (const RedundantReport& r : f.redundant)
-    rows.push_back(
-        {{"node", r.node},
-         {"source", r.source},
-         {"axes", r.axes},
-         {"ranks", r.factor},
-         {"flops", r.flops},
-         {"share", f.flops > 0 ? static_cast<double>(r.flops) / static_cast<double>(f.flops) : 0}});
-  page.table({{"node", "computed alike"},
-              {"source", "source", "@"},
-              {"axes", "on all ranks along"},
-              {"ranks", "ranks", "#"},
-              {"flops", "on each", "FLOP"},
-              {"share", "of its work", "%"}},
-             rows, "No op of 1 % of the work or more is computed alike on several ranks.");
-  rows = Json::array();
-  for (const PaddingReport& p : e.padding)
-    rows.push_back({{"dim", p.dim}, {"size", p.size}, {"padded", p.padded}});
-  page.table({{"dim", "dim"}, {"size", "size", "#"}, {"padded", "padded to", "#"}}, rows,
-             "No dim is padded.");
+  Json rows = f.redundant;
+  const double all = std::max(1.0, static_cast<double>(f.flops));
+  add_field(rows, "share", f.redundant,
+            [&](auto& r) { return static_cast<double>(r.flops) / all; });
+  page.table(
+      "node: computed alike | source: source [@] | axes: on all ranks along | "
+      "factor: ranks [#] | flops: on each [FLOP] | share: of its work [%]",
+      rows, "No op of 1 % of the work or more is computed alike on several ranks.");
+  page.table("dim: dim | size: size [#] | padded: padded to [#]", e.padding, "No dim is padded.");
 }
 
 std::set<std::string> places_of(const FunctionReport& f, const Placement& placement) {

@@ -1,12 +1,8 @@
-#include "cli/folder_model.h"
-
 #include <algorithm>
 #include <filesystem>
 
 #include "base/fail.h"
 #include "cli/build_model.h"
-#include "cli/denoising.h"
-#include "cli/images.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
 #include "tessera/session.h"

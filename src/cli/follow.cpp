@@ -13,11 +13,31 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/report_page.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 
 namespace {
+
+struct LogFlags : Invocation {
+  std::vector<std::string> logs;
+  std::string out;
+  bool follow = false;  ///< until the jobs are finished
+  void declare(FlagTable& table) {
+    table.add(
+        {{"LOG",
+          &logs,
+          kOneProcess,
+          "Files that train --log wrote, to be compared on one page.",
+          {},
+          true},
+         {"--out FILE", &out, kOneProcess,
+          "File of the page. The default is the first log's name with .html."},
+         {"--follow", &follow, kOneProcess,
+          "Writes the page again while the jobs go on, until they are finished, and waits for logs "
+          "that are not there yet. A browser shows it anew by itself."}});
+  }
+};
 
 constexpr int kRefresh = 5;           ///< seconds between loads of a page that is followed
 constexpr double kLeastSilence = 60;  ///< seconds
@@ -117,18 +137,16 @@ int follow(const std::vector<std::string>& paths, const std::string& out) {
   }
 }
 
-}  // namespace
-
-int report(const Arguments& args) {
-  const std::string& path = args.words[0];
+int run_report(const LogFlags& args, const std::vector<ModelSpec>&) {
+  const std::string& path = args.logs[0];
   std::string out = args.out;
   if (out.empty()) out = path.substr(0, path.rfind(".jsonl")) + ".html";
-  for (const std::string& log : args.words)
+  for (const std::string& log : args.logs)
     TESSERA_REQUIRE(out != log, "the page would replace the log '{}'; choose another --out", log);
-  require_place_for(out);
-  if (args.follow) return follow(args.words, out);
+  require_writable(out);
+  if (args.follow) return follow(args.logs, out);
   std::vector<LogText> logs;
-  for (const std::string& log : args.words) logs.push_back({read_text_file("the log", log), log});
+  for (const std::string& log : args.logs) logs.push_back({read_text_file("the log", log), log});
   // A log may be old: that nothing is written says nothing then.
   const ReportPage made = report_page(logs, 0, [](const ReportJob& job) {
     const JobState state = state_of(job);
@@ -137,6 +155,16 @@ int report(const Arguments& args) {
   write_text_file(out, made.html);
   say("{}: {} steps\n", out, made.steps);
   return 0;
+}
+
+}  // namespace
+
+Command report_command() {
+  return command("report", "Writes logs of train as one HTML page, which needs no network.",
+                 "tessera report run.jsonl --out run.html\n"
+                 "  tessera report warm.jsonl cold.jsonl --out both.html\n"
+                 "  tessera report run.jsonl --follow",
+                 Processes::first, run_report);
 }
 
 }  // namespace tessera::cli

@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/printable.h"
 #include "cli/build_model.h"
 #include "cli/report.h"
@@ -19,6 +19,39 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kUsualTokens = 200;
+
+struct GenerateFlags : WriterFlags, SamplingFlags, JsonFlag {
+  std::vector<std::string> prompts, stops;
+  int64_t samples = 1;  ///< texts of a prompt
+  bool no_cache = false;
+  int64_t beams = 0;  ///< 0: tokens are chosen one by one
+  double length_penalty = 1;
+  bool early_stopping = false;
+  void declare(FlagTable& table) {
+    WriterFlags::declare(table);
+    table.add({{"--prompt", Each{&prompts}, kAgree,
+                "Text that the model continues. Several are continued together."}});
+    SamplingFlags::declare(table, kUsualTokens);
+    table.add(
+        {{"--stop TEXT", Each{&stops}, kAgree,
+          "Text at which to stop, and which is left out. May be given several times."},
+         {"--samples", &samples, kAgree, "Number of texts for each prompt (1).",
+          whole_number(1, kMostRows)},
+         {"--no-cache", &no_cache, kAgree,
+          "Keeps no keys and values: reads the whole text again for every token, as texts that "
+          "outgrow the model's length always are."},
+         {"--beams", &beams, kAgree,
+          "Writes the likeliest text that a beam search with so many beams finds, instead of "
+          "choosing tokens one by one; with --samples the best ones.",
+          whole_number(1, kMostRows)},
+         {"--length-penalty", &length_penalty, kAgree,
+          "With --beams: the score of a text of n tokens is its log-probability / n^X (1). Above 0 "
+          "it prefers long texts."},
+         {"--early-stopping", &early_stopping, kAgree,
+          "With --beams: ends the search once as many texts have ended as there are beams."}});
+    JsonFlag::declare(table);
+  }
+};
 
 /// A language model's tokens and logits, with the dims that they have.
 struct Language {
@@ -59,7 +92,7 @@ struct Transformer {
   std::optional<int32_t> end;  ///< ends prompts and texts if an encoder reads the prompts
 };
 
-Transformer transformer_of(const Arguments& args, const Job& job) {
+Transformer transformer_of(const GenerateFlags& args, const Job& job) {
   const nn::TransformerOptions o = job.spec->transformer(job.config);
   TESSERA_REQUIRE(
       o.causal,
@@ -84,14 +117,14 @@ class Recomputing {
   }
   int64_t vocabulary() const { return model_.vocabulary; }
 
-  Checkpoint load(const Arguments& args, const std::vector<Checkpoint>& checkpoints) {
+  Checkpoint load(const std::string& model, const std::vector<Checkpoint>& checkpoints) {
     CompileOptions options{
         job_.mesh, job_.layout, {{"logits", {model_.logits}, false}}, 0, threads_of(job_)};
     options.device = job_.device;
     session_ = std::make_unique<Session>(graph_, cluster_, options);
     if (!checkpoints.empty()) return load_first(*session_, checkpoints);
     start_parameters(job_, *session_);
-    return {args.model, 0, {}, ""};
+    return {model, 0, {}, ""};
   }
 
   /// Only tokens below `count` are chosen.
@@ -125,7 +158,7 @@ class Recomputing {
   std::unique_ptr<Session> session_;
 };
 
-std::vector<Text> texts_of(const Arguments& args, const Job& job, const TextTokens& vocabulary,
+std::vector<Text> texts_of(const GenerateFlags& args, const Job& job, const TextTokens& vocabulary,
                            std::optional<int32_t> end) {
   static const std::vector<std::string> kNone = {""};
   std::vector<Text> texts;
@@ -208,7 +241,7 @@ nlohmann::json report_of(const Checkpoint& loaded, const std::vector<Text>& text
           {"written", written}};
 }
 
-void require_beams(const Arguments& args) {
+void require_beams(const GenerateFlags& args) {
   const Sampling& s = args.sampling;
   const bool samples = s.top_k != 0 || s.top_p != 1 || s.min_p != 0 || s.repetition_penalty != 1;
   if (args.beams > 0) {
@@ -225,7 +258,7 @@ void require_beams(const Arguments& args) {
 }
 
 /// Gives the texts of each prompt, which follow each other, the best that the search finds.
-void search(const Arguments& args, Generator& generator, const TextTokens& vocabulary,
+void search(const GenerateFlags& args, Generator& generator, const TextTokens& vocabulary,
             std::optional<int32_t> end, const std::vector<Text>& texts) {
   std::vector<BeamRequest> requests;
   for (size_t i = 0; i < texts.size(); i += static_cast<size_t>(args.samples)) {
@@ -248,15 +281,13 @@ void search(const Arguments& args, Generator& generator, const TextTokens& vocab
   }
 }
 
-}  // namespace
-
-int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
+int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
   require_beams(args);
   for (const std::string& stop : args.stops)
     TESSERA_REQUIRE(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
-  const std::vector<Checkpoint> all = checkpoints_to_write_with("generate", args, job);
+  const std::vector<Checkpoint> all = checkpoints_to_read("generate", args.checkpoint, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   std::unique_ptr<Recomputing> recomputing;
@@ -267,7 +298,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
     recomputing = std::make_unique<Recomputing>(job, cluster);
     model.vocabulary = recomputing->vocabulary();
   }
-  const TextTokens vocabulary(args, job, model.vocabulary);
+  const TextTokens vocabulary(args, args.model, job, model.vocabulary);
   std::vector<Text> texts = texts_of(args, job, vocabulary, model.end);
   Printer printer(texts, cluster.is_root());
   int64_t written = 0;
@@ -282,7 +313,7 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
   }
   const int64_t context = longest(texts);
   Checkpoint loaded;
-  std::chrono::steady_clock::time_point begin;
+  double begin = 0;
   if (context <= model.length) {
     WritingOptions o{std::min(args.rows, std::ssize(texts)), context, vocabulary.count()};
     if (args.beams > 0) {
@@ -291,10 +322,10 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
       o.rows = args.beams * std::clamp<int64_t>(args.rows / args.beams, 1, searches);
     }
     const std::unique_ptr<Generator> generator = make_generator(job, cluster, o);
-    loaded = load_parameters(job, args, all, *generator);
+    loaded = load_parameters(job, args.model, all, *generator);
     std::vector<GenerationRequest> requests;
     for (size_t i = 0; i < texts.size(); ++i) requests.push_back(texts[i].request);
-    begin = std::chrono::steady_clock::now();
+    begin = host_seconds();
     if (args.beams > 0) {
       search(args, *generator, vocabulary, model.end, texts);
     } else {
@@ -308,16 +339,24 @@ int generate(const Arguments& args, const std::vector<ModelSpec>& models) {
         "they have {} tokens of {}",
         context, model.length);
     if (!recomputing) recomputing = std::make_unique<Recomputing>(job, cluster);
-    loaded = recomputing->load(args, all);
-    begin = std::chrono::steady_clock::now();
+    loaded = recomputing->load(args.model, all);
+    begin = host_seconds();
     for (size_t i = 0; i < texts.size(); ++i) {
       recomputing->write(texts[i].request, vocabulary.count());
       printer.complete(i);
     }
   }
-  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
-  if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent.count()));
+  const double spent = seconds_since(begin);
+  if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent));
   return 0;
+}
+
+}  // namespace
+
+Command generate_command() {
+  return command("generate", "Writes text from a checkpoint, or from a folder of Hugging Face.",
+                 "tessera generate gpt --checkpoint out/run --prompt \"The whale\"", Processes::all,
+                 run_generate);
 }
 
 }  // namespace tessera::cli

@@ -1,8 +1,7 @@
-#include "cli/images.h"
-
 #include <filesystem>
 
 #include "base/fail.h"
+#include "cli/transformer_keys.h"
 
 namespace tessera::cli {
 

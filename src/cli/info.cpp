@@ -5,20 +5,36 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
+#include "cli/terminal.h"
 #include "tessera/build_info.h"
 
 namespace tessera::cli {
 
 namespace {
 
+struct InfoFlags : Invocation, JsonFlag {
+  std::string mesh;
+  bool keys = false;
+  void declare(FlagTable& table) {
+    table.add({{"--mesh AXES", &mesh, kAgree, "Prints which ranks each axis groups."},
+               {"--keys",
+                &keys,
+                {"the first rank alone prints"},
+                "Prints every configuration key of every model, with its default, its values and "
+                "its meaning."}});
+    JsonFlag::declare(table);
+  }
+};
+
 /// The host of each rank of the mesh. Without a launcher all ranks are threads of this process, so
 /// none needs to be started.
-std::vector<std::string> hosts_of(const Mesh& mesh, bool& is_root) {
+std::vector<std::string> hosts_of(const InfoFlags& args, const Mesh& mesh, bool& is_root) {
   if (launched_ranks() > 0) {
     TESSERA_REQUIRE(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
                     mesh.to_string(), mesh.size(), launched_ranks());
     Cluster cluster = Cluster::from_environment(mesh.size());
+    cluster.require_same(args.agreed);
     is_root = cluster.is_root();
     return cluster.hosts();
   }
@@ -76,24 +92,15 @@ void print_mesh(const Mesh& mesh, const std::vector<std::string>& hosts, nlohman
 }
 
 const char* name_of(KeyRange::Kind kind) {
-  switch (kind) {
-    case KeyRange::Kind::any:
-      return "any";
-    case KeyRange::Kind::word:
-      return "word";
-    case KeyRange::Kind::whole:
-      return "whole";
-    case KeyRange::Kind::number:
-      return "number";
-  }
-  return "";
+  static constexpr const char* kNames[] = {"any", "word", "whole", "number"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 nlohmann::json to_json(const ConfigKey& key) {
-  return {{"name", key.name},         {"default", key.value},
-          {"help", key.help},         {"kind", name_of(key.range.kind)},
-          {"least", key.range.least}, {"most", key.range.most},
-          {"words", key.range.words}};
+  nlohmann::json json = {{"default", key.value}, {"kind", name_of(key.range.kind)}};
+  TESSERA_JSON_FIELDS(json, key, name, help)
+  TESSERA_JSON_FIELDS(json, key.range, least, most, words)
+  return json;
 }
 
 void print(const ConfigKey& key) {
@@ -126,16 +133,14 @@ void print_keys(const std::vector<ModelSpec>& models, nlohmann::json& report) {
   }
 }
 
-}  // namespace
-
-int info(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_info(const InfoFlags& args, const std::vector<ModelSpec>& models) {
   const BuildInfo build = build_info();
   bool is_root = true;
   std::vector<std::string> hosts;
   Mesh mesh;
   if (!args.mesh.empty()) {
     mesh = Mesh::parse(args.mesh);
-    hosts = hosts_of(mesh, is_root);
+    hosts = hosts_of(args, mesh, is_root);
   }
   if (!is_root) return 0;
   nlohmann::json report = {
@@ -151,6 +156,13 @@ int info(const Arguments& args, const std::vector<ModelSpec>& models) {
   if (args.keys) print_keys(models, report);
   write_report(args.json, report);
   return 0;
+}
+
+}  // namespace
+
+Command info_command() {
+  return command("info", "Prints what this build and machine have.",
+                 "tessera info\n  tessera info --keys", Processes::all, run_info);
 }
 
 }  // namespace tessera::cli

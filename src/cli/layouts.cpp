@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -29,14 +30,11 @@ std::string layout_rules(const std::string& text) {
 }
 
 std::vector<std::string> layouts_in(const std::string& path) {
-  const std::string text = read_text_file("layouts", path);
+  std::istringstream text(read_text_file("layouts", path));
   std::vector<std::string> lines;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = std::min(text.find('\n', start), text.size());
-    std::string line = text.substr(start, end - start);
+  for (std::string line; std::getline(text, line);) {
     line.erase(line.find_last_not_of(" \t\r") + 1);
     if (!line.empty() && line[0] != '#') lines.push_back(std::move(line));
-    start = end + 1;
   }
   TESSERA_REQUIRE(!lines.empty(), "'{}' has no layouts, one a line", path);
   return lines;
@@ -74,6 +72,47 @@ void require_purposes(const Graph& graph, const Layout& layout) {
         rule.scope.empty() ? "" : " named like '" + rule.scope + "'", rule.dim, rule.dim,
         dims.contains(rule.dim) ? "" : suggestion(rule.dim, {dims.begin(), dims.end()}));
   }
+}
+
+namespace {
+
+/// Rules for what is stored (@state and the like) share memory, not work.
+bool shares_work(const LayoutRule& rule) { return rule.purpose == Purpose::none; }
+
+/// The layout with `batch` split over `more` axes besides those that it has.
+std::string with_batch_over(const Layout& layout, const std::vector<std::string>& more) {
+  std::vector<std::string> rules, axes;
+  for (const LayoutRule& rule : layout.rules()) {
+    if (shares_work(rule) && rule.scope.empty() && rule.dim == "batch") {
+      axes = rule.axes;
+    } else {
+      rules.push_back(rule.text);
+    }
+  }
+  axes.insert(axes.end(), more.begin(), more.end());
+  rules.insert(rules.begin(), fmt::format("batch:{}", fmt::join(axes, "+")));
+  return fmt::format("{}", fmt::join(rules, ";"));
+}
+
+}  // namespace
+
+std::string idle_axes_note(const Job& job) {
+  std::set<std::string> used;
+  for (const LayoutRule& rule : job.layout.rules()) {
+    if (shares_work(rule)) used.insert(rule.axes.begin(), rule.axes.end());
+  }
+  std::vector<std::string> idle;
+  int64_t ranks = 1;
+  for (const MeshAxis& axis : job.mesh.axes()) {
+    if (axis.size == 1 || used.contains(axis.name)) continue;
+    idle.push_back(axis.name);
+    ranks *= axis.size;
+  }
+  if (idle.empty()) return "";
+  return fmt::format(
+      "note: groups of {} ranks compute the same, since no dim is split over mesh axis {}; to "
+      "share the examples among them: --layout \"{}\"",
+      ranks, fmt::join(idle, " and "), with_batch_over(job.layout, idle));
 }
 
 }  // namespace tessera::cli

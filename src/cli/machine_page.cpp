@@ -1,6 +1,5 @@
-#include "cli/machine_page.h"
-
 #include "base/fail.h"
+#include "cli/command_pages.h"
 #include "pages/page.h"
 
 namespace tessera::cli {
@@ -62,13 +61,10 @@ std::string machine_page(const Machine& machine, const std::string& path) {
           {"y", speed},
           {"tips", tips}},
          {{"name", "fit"}, {"points", true}, {"x", {{"w", work}}}, {"y", fit}, {"tips", tips}}}}});
-  page.table({{"m", "m", "#"},
-              {"n", "n", "#"},
-              {"k", "k", "#"},
-              {"seconds", "took", "s"},
-              {"rate", "rate", "FLOP/s"},
-              {"off", "fit is off by", "%"}},
-             rows, "No matmul was measured.");
+  page.table(
+      "m: m [#] | n: n [#] | k: k [#] | seconds: took [s] | rate: rate [FLOP/s] | "
+      "off: fit is off by [%]",
+      rows, "No matmul was measured.");
   page.section("collectives", "Collectives");
   if (machine.collectives.empty()) {
     page.text("One rank has no collectives to measure. Give --mesh, or start under a launcher.");

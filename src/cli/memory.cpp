@@ -23,14 +23,11 @@ namespace {
 constexpr std::array kPolicies = {"none", "attention", "block"};
 
 /// Memory of a background save: at most a copy of what the rank owns.
-int64_t staging(const Arguments& args, const MemoryReport& m) {
-  if (args.checkpoint.empty()) return 0;
-  const int64_t most =
-      args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", args.staging);
-  return std::min(most, m.params + m.state);
+int64_t staging(const ModelFlags& args, const MemoryReport& m) {
+  return std::min(args.staging_bytes, m.params + m.state);
 }
 
-int64_t total(const Arguments& args, const Job& job, const MemoryReport& m) {
+int64_t total(const ModelFlags& args, const Job& job, const MemoryReport& m) {
   const int64_t own = job.device == "cpu" ? m.offloaded : 0;  // in memory of the rank itself
   return m.params + m.state + own + m.inputs + m.transient + staging(args, m);
 }
@@ -40,10 +37,7 @@ std::optional<MemoryReport> needs(const Job& job) {
   try {
     Trainer t;
     build_trainer(job, t, false);
-    const int threads = std::max(1, threads_of(job));
-    CompileOptions options{job.mesh, job.layout, t.functions, 0, threads};
-    set_schedule(job, options);
-    return tessera::explain(t.graph, options).memory;
+    return tessera::explain(t.graph, options_of(job, t, std::max(1, threads_of(job)))).memory;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::usage) throw;
     return {};
@@ -66,7 +60,7 @@ struct Change {
 /// Changes that make `job` fit, cheapest first; or the one that comes closest.
 class Remedies {
  public:
-  Remedies(const Arguments& args, const Job& job, int64_t limit)
+  Remedies(const ModelFlags& args, const Job& job, int64_t limit)
       : args_(args), job_(job), limit_(limit) {
     build_model(job, graph_, job.config.integer("train.batch"), false);
   }
@@ -165,7 +159,7 @@ class Remedies {
     return changes;
   }
 
-  const Arguments& args_;
+  const ModelFlags& args_;
   const Job& job_;
   const int64_t limit_;
   Graph graph_;
@@ -204,12 +198,12 @@ int64_t parse_bytes(const char* flag, const std::string& text) {
   return static_cast<int64_t>(number * factor);
 }
 
-int64_t bytes_over(const Arguments& args, const Job& job) {
+int64_t bytes_over(const ModelFlags& args, const Job& job) {
   const std::optional<MemoryReport> m = needs(job);
   return m ? total(args, job, *m) - parse_bytes("--memory", args.memory) : 0;
 }
 
-void fit_memory(const Arguments& args, Job& job) {
+void fit_memory(const ModelFlags& args, Job& job) {
   const bool any_policy = job.config.text("train.recompute") == "auto";
   const bool any_count = job.config.text("train.microbatches") == "auto";
   for (const auto& [automatic, key] :

@@ -1,6 +1,5 @@
 // The built-in models with their configuration keys.
 #include "base/fail.h"
-#include "cli/images.h"
 #include "cli/transformer_keys.h"
 #include "tessera/cli.h"
 

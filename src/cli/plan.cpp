@@ -4,87 +4,64 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/auto_plan.h"
-#include "cli/plan_page.h"
+#include "cli/command_pages.h"
 #include "cli/report.h"
+#include "cli/report_json.h"
 #include "cli/run_summary.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 
 namespace {
 
+struct PlanFlags : ModelFlags, ReportFlags {
+  int64_t devices = 0;                ///< ranks of the meshes; 0: that of --mesh
+  std::string why_not, why_not_mesh;  ///< a layout to compare, and its mesh if it differs
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({{"--devices N", &devices, kOneProcess,
+                "Searches all meshes of N devices with up to three axes, instead of --mesh.",
+                whole_number(1, kMostDevices)},
+               {"--time", &plan_seconds, kOneProcess, "The same as --plan-time."},
+               {"--why-not RULES", &why_not, kOneProcess,
+                "Layout that is priced beside the best plan, with the microbatches that suit it "
+                "best."},
+               {"--why-not-mesh AXES", &why_not_mesh, kOneProcess,
+                "Mesh of the --why-not layout. The default is the plan's."},
+               batch_flag(sets)});
+    ReportFlags::declare(table);
+  }
+};
+
 nlohmann::json to_json(const PricedPlan& p) {
-  nlohmann::json axes = nlohmann::json::array(), transfers = nlohmann::json::array();
-  for (const PlanAxes& a : p.by_axes) {
-    axes.push_back(
-        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
-  }
-  for (const PlanTransfer& t : p.transfers) {
-    transfers.push_back(
-        {{"kind", t.kind}, {"tensor", t.tensor}, {"axes", t.axes}, {"bytes", t.bytes}});
-  }
-  return {{"mesh", p.mesh.to_string()},
-          {"layout", p.layout},
-          {"rules", p.rules},
-          {"scoped", p.scoped},
-          {"zero", p.zero},
-          {"over", p.over},
-          {"recompute", p.build.recompute},
-          {"reshard_after_forward", p.build.reshard_after_forward},
-          {"microbatches", p.build.microbatches},
-          {"settings", p.settings},
-          {"seconds", p.seconds},
-          {"compute", p.compute},
-          {"update", p.update},
-          {"slowed", p.slowed},
-          {"exposed", p.exposed},
-          {"bubble", p.bubble},
-          {"axes", axes},
-          {"transfers", transfers},
-          {"whole", p.whole},
-          {"memory",
-           {{"params", p.params},
-            {"state", p.state},
-            {"inputs", p.inputs},
-            {"transient", p.transient},
-            {"total", p.memory()}}}};
+  nlohmann::json json;
+  TESSERA_JSON_FIELDS(json, p, layout, rules, scoped, zero, over, settings, seconds, compute,
+                      update, slowed, exposed, bubble, transfers, whole)
+  TESSERA_JSON_FIELDS(json, p.build, recompute, reshard_after_forward, microbatches)
+  TESSERA_JSON_FIELDS(json["memory"], p, params, state, inputs, transient)
+  json["memory"]["total"] = p.memory();
+  json["mesh"] = p.mesh.to_string();
+  json["axes"] = p.by_axes;
+  return json;
+}
+
+nlohmann::json to_json(const std::vector<PricedPlan>& plans) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const PricedPlan& p : plans) list.push_back(to_json(p));
+  return list;
 }
 
 nlohmann::json to_json(const Plan& plan) {
-  nlohmann::json report = {{"best", to_json(plan.best)},
-                           {"bound", plan.bound},
-                           {"gap", plan.gap()},
-                           {"optimal", plan.optimal},
-                           {"machine", plan.machine},
-                           {"memory_limit", plan.memory_limit},
-                           {"table_seconds", plan.table_seconds},
-                           {"saved_per_gib", plan.saved_per_gib},
-                           {"plain_seconds", plan.plain_seconds},
-                           {"scoped", plan.scoped},
-                           {"space", plan.space},
-                           {"priced", plan.priced},
-                           {"illegal", plan.illegal},
-                           {"too_large", plan.too_large},
-                           {"first_seconds", plan.first_seconds},
-                           {"proof_seconds", plan.proof_seconds},
-                           {"search_seconds", plan.search_seconds}};
-  const PlanTensors& t = plan.tensors;
-  report["tensors"] = {
-      {"tensors", t.tensors},       {"ops", t.ops},          {"left_out", t.left_out},
-      {"mesh", t.mesh.to_string()}, {"planned", t.planned},  {"least", t.least},
-      {"bound", t.bound},           {"proof", t.is_proof()}, {"floor", t.floor},
-      {"rules", t.rules},           {"before", t.before},    {"played", t.played}};
-  report["runners_up"] = nlohmann::json::array();
-  for (const PricedPlan& p : plan.runners_up) report["runners_up"].push_back(to_json(p));
-  report["alternatives"] = nlohmann::json::array();
-  for (const DimAlternative& a : plan.alternatives) {
-    report["alternatives"].push_back({{"dim", a.dim},
-                                      {"now", a.now},
-                                      {"instead", a.instead},
-                                      {"penalty", a.penalty},
-                                      {"memory", a.memory},
-                                      {"fits", a.fits}});
-  }
+  nlohmann::json report = {
+      {"best", to_json(plan.best)},
+      {"gap", plan.gap()},
+      {"tensors", {{"mesh", plan.tensors.mesh.to_string()}, {"proof", plan.tensors.is_proof()}}},
+      {"runners_up", to_json(plan.runners_up)}};
+  TESSERA_JSON_FIELDS(report, plan, bound, optimal, machine, memory_limit, table_seconds,
+                      saved_per_gib, plain_seconds, scoped, space, priced, illegal, too_large,
+                      first_seconds, proof_seconds, search_seconds, alternatives)
+  TESSERA_JSON_FIELDS(report["tensors"], plan.tensors, tensors, ops, left_out, planned, least,
+                      bound, floor, rules, before, played)
   return report;
 }
 
@@ -96,13 +73,12 @@ nlohmann::json to_json(const BreakEvenSide& side) {
 
 nlohmann::json to_json(const std::vector<BreakEven>& links) {
   nlohmann::json list = nlohmann::json::array();
-  for (const BreakEven& link : links) {
+  for (const BreakEven& link : links)
     list.push_back({{"link", link.link},
                     {"axes", link.axes},
                     {"bandwidth", link.bandwidth},
                     {"below", to_json(link.below)},
                     {"above", to_json(link.above)}});
-  }
   return list;
 }
 
@@ -111,7 +87,7 @@ constexpr double kBreakEvens = 0.3;  ///< minimum share of the search time for b
 /// The answer as text, JSON and a page, printed and written part by part as it is known.
 class Answer {
  public:
-  Answer(const Arguments& args, const std::string& model) : args_(args) {
+  Answer(const PlanFlags& args, const std::string& model) : args_(args) {
     findings.model = model;
     findings.job =
         fmt::format("{} train {} --data PATH", shell_word(args.program), shell_word(args.model));
@@ -131,7 +107,7 @@ class Answer {
   PlanFindings findings;
 
  private:
-  const Arguments& args_;
+  const PlanFlags& args_;
   nlohmann::json report_;
 };
 
@@ -230,8 +206,8 @@ void require_names(const PlanModel& model, const Layout& rules, const std::strin
 
 /// The job with the rules of --layout or a file, which all plans keep, but without the model's
 /// default rules.
-Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
-  Arguments plain = args;
+Job job_to_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
+  ModelFlags plain = args;
   if (args.devices > 0) plain.mesh = fmt::format("data:{}", args.devices);  // overrides the file
   if (!find_machine(args)) plain.machine = machine_for_plans(args).name;
   Job job = resolve_without_plan(plain, models);
@@ -239,11 +215,10 @@ Job job_to_plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   plain.layout = "*:auto";
   return resolve_without_plan(plain, models);
 }
-}  // namespace
 
-int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
+int run_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  require_writable(args.html);
   TESSERA_REQUIRE(args.devices == 0 || args.mesh.empty(),
                   "--devices {} and --mesh '{}': give one of the two", args.devices, args.mesh);
   TESSERA_REQUIRE(args.microbatch_size.empty() || args.microbatch_size == "auto",
@@ -293,6 +268,18 @@ int plan(const Arguments& args, const std::vector<ModelSpec>& models) {
   answer.findings.links = links;
   answer.add("break_even", to_string(links), to_json(links));
   return 0;
+}
+
+}  // namespace
+
+Command plan_command() {
+  return command(
+      "plan", "Finds the layout, storage, recompute and microbatches of least predicted step time.",
+      "tessera plan gpt --devices 64 --machine h100 --batch 512 --set layers=24 d_model=2048 "
+      "heads=16 ff=8192 length=2048\n"
+      "  tessera plan gpt --mesh \"data:4;model:8\" --layout \"batch:data;*:auto\" --why-not "
+      "\"batch:data;length:model\"",
+      Processes::first, run_plan);
 }
 
 }  // namespace tessera::cli

@@ -1,16 +1,19 @@
 #include "cli/plan_cache.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "base/cache_file.h"
+#include "base/env.h"
 #include "base/fail.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/printable.h"
-#include "cli/ignored_cache.h"
 
 namespace tessera::cli {
 
@@ -121,6 +124,14 @@ void PlanCache::write(const std::vector<AutoPlan>& plans) const {
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;
   }
+}
+
+void warn_of_ignored_cache(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string> known;
+  const std::lock_guard lock(mutex);
+  if (read_environment().rank > 0 || !known.insert(text).second) return;
+  std::fprintf(stderr, "tessera: warning: %s\n", printable(text).c_str());
 }
 
 }  // namespace tessera::cli

@@ -49,4 +49,8 @@ class PlanCache {
   std::string question_, path_;
 };
 
+/// "tessera: warning: <text>" on stderr: once per text and process, and of a launched job only by
+/// rank 0. `text` names the file, the cause, and what is done instead.
+void warn_of_ignored_cache(const std::string& text);
+
 }  // namespace tessera::cli

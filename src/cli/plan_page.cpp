@@ -1,9 +1,9 @@
-#include "cli/plan_page.h"
-
 #include <algorithm>
 
 #include "base/fail.h"
 #include "cli/charts.h"
+#include "cli/command_pages.h"
+#include "cli/report_json.h"
 #include "pages/page.h"
 
 namespace tessera::cli {
@@ -65,15 +65,8 @@ void add_step(Page& page, const PlanFindings& f) {
   Json rows = {{{"label", "best plan"}, {"parts", parts_of(f.plan.best)}}};
   if (f.other) rows.push_back({{"label", "--why-not"}, {"parts", parts_of(*f.other)}});
   page.chart({{"kind", "bars"}, {"title", "a step by cause"}, {"unit", "s"}, {"rows", rows}});
-  Json transfers = Json::array();
-  for (const PlanTransfer& t : f.plan.best.transfers)
-    transfers.push_back(
-        {{"kind", t.kind}, {"axes", t.axes}, {"tensor", t.tensor}, {"bytes", t.bytes}});
-  page.table({{"kind", "collective"},
-              {"axes", "over"},
-              {"tensor", "tensor"},
-              {"bytes", "sent by a rank", "B"}},
-             transfers, "The plan sends nothing between ranks.");
+  page.table("kind: collective | axes: over | tensor: tensor | bytes: sent by a rank [B]",
+             f.plan.best.transfers, "The plan sends nothing between ranks.");
   if (f.other) page.command(f.why_not);
 }
 
@@ -139,27 +132,19 @@ void add_others(Page& page, const PlanFindings& f) {
   if (plan.memory_limit > 0 && plan.memory_limit < 4 * plan.best.memory())
     chart["vlines"] = {{{"at", plan.memory_limit}, {"label", "limit"}}};
   page.chart(chart);
-  Json rows = Json::array();
-  for (const DimAlternative& a : plan.alternatives)
-    rows.push_back({{"dim", a.dim},
-                    {"now", a.now},
-                    {"instead", a.instead},
-                    {"more", a.penalty},
-                    {"share", plan.table_seconds > 0 ? a.penalty / plan.table_seconds : 0},
-                    {"memory", a.memory},
-                    {"fits", a.fits ? "yes" : "no"}});
-  page.table({{"dim", "if dim"},
-              {"now", "were split not over"},
-              {"instead", "but over"},
-              {"more", "a step takes longer by", "s"},
-              {"share", "that is", "%"},
-              {"memory", "memory", "B"},
-              {"fits", "fits"}},
-             rows, "No dim could be split otherwise.");
+  Json rows = plan.alternatives;
+  add_field(rows, "share", plan.alternatives,
+            [&](auto& a) { return plan.table_seconds > 0 ? a.penalty / plan.table_seconds : 0; });
+  add_field(rows, "fits", plan.alternatives, [](auto& a) { return a.fits ? "yes" : "no"; });
+  page.table(
+      "dim: if dim | now: were split not over | instead: but over | "
+      "penalty: a step takes longer by [s] | share: that is [%] | memory: memory [B] | "
+      "fits: fits",
+      rows, "No dim could be split otherwise.");
   rows = Json::array();
   for (const PricedPlan& p : plan.runners_up)
     rows.push_back({{"flags", train_flags(p)}, {"seconds", p.seconds}, {"memory", p.memory()}});
-  page.table({{"seconds", "a step", "s"}, {"memory", "memory", "B"}, {"flags", "runner-up"}}, rows,
+  page.table("seconds: a step [s] | memory: memory [B] | flags: runner-up", rows,
              "There are no runners-up.");
 }
 
@@ -205,13 +190,10 @@ void add_links(Page& page, const std::vector<BreakEven>& links) {
                 {"classes", {"this plan", "another plan is faster"}},
                 {"names", names},
                 {"rects", rects}});
-  page.table({{"link", "link (axes)"},
-              {"now", "now", "B/s"},
-              {"side", "side"},
-              {"at", "break-even", "B/s"},
-              {"instead", "then faster"},
-              {"shown", "shown"}},
-             rows, "The plan uses no links.");
+  page.table(
+      "link: link (axes) | now: now [B/s] | side: side | at: break-even [B/s] | "
+      "instead: then faster | shown: shown",
+      rows, "The plan uses no links.");
 }
 
 }  // namespace

@@ -5,11 +5,29 @@
 #include <set>
 
 #include "base/fail.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
 #include "cli/training.h"
 #include "tessera/explain.h"
 
+namespace tessera {
+
+inline void to_json(nlohmann::json& json, const BucketTime& e) {
+  TESSERA_JSON_FIELDS(json, e, kind, axes, tensor, source, collectives, bytes)
+  json["exposed_ms"] = 1e3 * e.exposed;
+  json["hidden_ms"] = 1e3 * e.hidden;
+  json["predicted_exposed_ms"] = 1e3 * e.predicted_exposed;
+  json["predicted_hidden_ms"] = 1e3 * e.predicted_hidden;
+}
+
+}  // namespace tessera
+
 namespace tessera::cli {
+
+inline void to_json(nlohmann::json& json, const ProfileRow& r) {
+  TESSERA_JSON_FIELDS(json, r, op, source, name, steps, ms, flops, bytes)
+  json["result_bytes"] = r.results;
+}
 
 std::vector<ProfileRow> profile_rows(const std::vector<StepTime>& steps) {
   std::map<std::pair<std::string, std::string>, ProfileRow> rows;
@@ -70,11 +88,11 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
   return text;
 }
 
-std::string offload_text(const Training& t) {
-  if (t.session->program().offloaded_bytes() == 0) return "";
-  const bool moves = t.session->device() != "cpu";
+std::string offload_text(const Session& session) {
+  if (session.program().offloaded_bytes() == 0) return "";
+  const bool moves = session.device() != "cpu";
   return fmt::format(", {} of optimizer state in host memory{}",
-                     with_unit(static_cast<double>(t.session->program().offloaded_bytes()), "B"),
+                     with_unit(static_cast<double>(session.program().offloaded_bytes()), "B"),
                      moves ? "" : ", which is the CPU's own: nothing is gained");
 }
 
@@ -82,9 +100,9 @@ namespace {
 
 /// The buckets of training steps. They have predictions only if the machine is known and knows the
 /// mesh.
-std::vector<BucketTime> buckets_of(const Training& t, std::string& machine) {
-  std::vector<BucketTime> rows = t.session->bucket_times(t.job.machine.get());
-  if (t.job.machine) machine = t.job.machine->name;
+std::vector<BucketTime> buckets_of(const Run& run, std::string& machine) {
+  std::vector<BucketTime> rows = run.session->bucket_times(run.job.machine.get());
+  if (run.job.machine) machine = run.job.machine->name;
   std::erase_if(rows, [](const BucketTime& e) { return e.function != "train"; });
   return rows;
 }
@@ -151,73 +169,47 @@ std::string roofline_table(const std::vector<KernelReport>& rows) {
   return text;
 }
 
-void report_profile(Training& t, double peak_flops) {
-  std::vector<StepTime> steps = t.session->profile();
+void report_profile(Run& run, double peak_flops, Progress& progress) {
+  std::vector<StepTime> steps = run.session->profile();
   std::erase_if(steps, [](const StepTime& s) { return s.function != "train"; });
   const std::vector<ProfileRow> rows = profile_rows(steps);
-  t.progress->note("profile of a training step:\n" + profile_table(rows, peak_flops));
-  nlohmann::json table = nlohmann::json::array(), line = nlohmann::json::array();
-  for (const ProfileRow& r : rows)
-    table.push_back({{"op", r.op},
-                     {"source", r.source},
-                     {"name", r.name},
-                     {"steps", r.steps},
-                     {"ms", r.ms},
-                     {"flops", r.flops},
-                     {"bytes", r.bytes},
-                     {"result_bytes", r.results}});
+  progress.note("profile of a training step:\n" + profile_table(rows, peak_flops));
+  nlohmann::json table = rows, line = nlohmann::json::array(), kernels = nlohmann::json::array();
   for (const StepTime& s : steps)
     line.push_back({s.name, s.kernel, 1e3 * s.seconds / static_cast<double>(s.runs)});
-  nlohmann::json kernels = nlohmann::json::array();
-  if (t.job.machine) {
-    const std::vector<KernelReport> times = t.session->kernel_times("train", *t.job.machine);
-    t.progress->note("kernels of a training step against the roofline of " + t.job.machine->name +
-                     ", worst first:\n" + roofline_table(times));
-    for (const KernelReport& k : times)
-      kernels.push_back({{"kernel", k.kernel},
-                         {"tensor", k.tensor},
-                         {"source", k.source},
-                         {"launches", k.times},
-                         {"flops", k.flops},
-                         {"bytes", k.bytes},
-                         {"ms", 1e3 * k.measured},
-                         {"roofline_ms", 1e3 * k.roofline},
-                         {"predicted_ms", 1e3 * k.seconds}});
+  if (run.job.machine) {
+    const std::vector<KernelReport> times = run.session->kernel_times("train", *run.job.machine);
+    progress.note("kernels of a training step against the roofline of " + run.job.machine->name +
+                  ", worst first:\n" + roofline_table(times));
+    kernels = times;
+    add_field(kernels, "launches", times, [](auto& k) { return k.times; });
+    add_field(kernels, "ms", times, [](auto& k) { return 1e3 * k.measured; });
+    add_field(kernels, "roofline_ms", times, [](auto& k) { return 1e3 * k.roofline; });
+    add_field(kernels, "predicted_ms", times, [](auto& k) { return 1e3 * k.seconds; });
+    without(kernels, {"times", "seconds", "roofline"});
   }
   std::string machine;
-  const std::vector<BucketTime> sent = buckets_of(t, machine);
-  nlohmann::json buckets = nlohmann::json::array();
-  for (const BucketTime& e : sent)
-    buckets.push_back({{"kind", e.kind},
-                       {"axes", e.axes},
-                       {"tensor", e.tensor},
-                       {"source", e.source},
-                       {"collectives", e.collectives},
-                       {"bytes", e.bytes},
-                       {"exposed_ms", 1e3 * e.exposed},
-                       {"hidden_ms", 1e3 * e.hidden},
-                       {"predicted_exposed_ms", 1e3 * e.predicted_exposed},
-                       {"predicted_hidden_ms", 1e3 * e.predicted_hidden}});
+  const std::vector<BucketTime> sent = buckets_of(run, machine);
+  nlohmann::json buckets = sent;
   if (!sent.empty()) {
-    t.progress->note(fmt::format("communication of a training step, measured{}:\n{}",
-                                 machine.empty() ? "" : " and predicted on " + machine,
-                                 bucket_table(sent, machine)));
+    progress.note(fmt::format("communication of a training step, measured{}:\n{}",
+                              machine.empty() ? "" : " and predicted on " + machine,
+                              bucket_table(sent, machine)));
   }
   std::set<std::string> places;
   for (const nlohmann::json* list : {&table, &kernels, &buckets}) {
     for (const nlohmann::json& row : *list) places.insert(row["source"].get<std::string>());
   }
-  t.progress->record(nlohmann::json{{"profile", table},
-                                    {"time_line", line},
-                                    {"kernels", kernels},
-                                    {"buckets", buckets},
-                                    {"code", code_around(places, source_files(t.trainer.graph))}}
-                         .dump());
+  progress.record({{"profile", table},
+                   {"time_line", line},
+                   {"kernels", kernels},
+                   {"buckets", buckets},
+                   {"code", code_around(places, source_files(run.trainer.graph))}});
 }
 
-std::string fallbacks_text(const Training& t) {
+std::string fallbacks_text(const Session& session) {
   constexpr size_t kShown = 8;
-  const std::vector<std::string> all = t.session->fallbacks();
+  const std::vector<std::string> all = session.fallbacks();
   std::string text;
   for (size_t k = 0; k < std::min(all.size(), kShown); ++k) text += "\nnote    " + all[k];
   if (all.size() > kShown) text += fmt::format("\nnote    and {} more", all.size() - kShown);

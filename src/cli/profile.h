@@ -9,7 +9,8 @@
 
 namespace tessera::cli {
 
-struct Training;
+class Progress;
+struct Run;
 
 /// All steps of a function that share op and source line.
 struct ProfileRow {
@@ -26,10 +27,10 @@ std::string profile_table(const std::vector<ProfileRow>& rows, double peak_flops
 /// The same for buckets of collectives, with predictions if `machine` is not empty.
 std::string bucket_table(const std::vector<BucketTime>& rows, const std::string& machine);
 /// ", 2 MB of optimizer state in host memory", or "".
-std::string offload_text(const Training& t);
+std::string offload_text(const Session& session);
 /// The first fallbacks of the device, one per line (Session::fallbacks()), or "".
-std::string fallbacks_text(const Training& t);
+std::string fallbacks_text(const Session& session);
 /// Prints the tables and adds the rows and the timeline of one run to the log.
-void report_profile(Training& t, double peak_flops);
+void report_profile(Run& run, double peak_flops, Progress& progress);
 
 }  // namespace tessera::cli

@@ -11,10 +11,8 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
-#include "cli/columns.h"
-#include "cli/progress_line.h"
 #include "cli/report.h"
-#include "cli/style.h"
+#include "cli/terminal.h"
 #include "tessera/cluster.h"
 
 namespace tessera::cli {
@@ -135,8 +133,8 @@ Progress::~Progress() {
 
 bool Progress::shows(int64_t step) const { return terminal_ || stays(step, steps_); }
 
-void Progress::record(const std::string& json) {
-  if (log_) log_->append(json + '\n');
+void Progress::record(const nlohmann::json& line) {
+  if (log_) log_->append(line.dump() + '\n');
 }
 
 void Progress::step(const StepRecord& r) {
@@ -166,7 +164,7 @@ void Progress::step(const StepRecord& r) {
   json["memory_bytes"] = r.memory;
   json["skipped"] = r.skipped;
   json["slowest_rank"] = r.slowest_rank;
-  record(json.dump());
+  record(json);
   if (csv_) csv_->append(row + '\n');
   if (events_) events_->add(r.step, scalars);
 }
@@ -202,7 +200,7 @@ void Progress::evaluation(int64_t step, double loss, double accuracy, const Name
   }
   inform(text);
   if (!active_) return;
-  record(line.dump());
+  record(line);
   if (accuracy >= 0) scalars.emplace_back("eval/accuracy", accuracy);
   if (events_) events_->add(step, scalars);
 }
@@ -217,7 +215,7 @@ void Progress::samples(int64_t step,
     all.push_back({{"prompt", prompt}, {"text", text}});
     if (events_) events_->add_text(step, fmt::format("sample/{}", i), text);
   }
-  record(nlohmann::json{{"step", step}, {"samples", all}}.dump());
+  record({{"step", step}, {"samples", all}});
 }
 
 }  // namespace tessera::cli

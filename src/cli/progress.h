@@ -2,13 +2,14 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cli/log_file.h"
+#include "cli/report.h"
 #include "cli/tensorboard.h"
-#include "cli/units.h"
 
 namespace tessera::cli {
 
@@ -55,7 +56,7 @@ class Progress {
   bool shows(int64_t step) const;
   bool has_log() const { return !files_.log.empty(); }
   /// Adds a line to the log.
-  void record(const std::string& json);
+  void record(const nlohmann::json& line);
   /// Prints lines between steps: trouble, and what was asked for.
   void note(const std::string& text);
   /// The same for what is no trouble; nothing if quiet.

@@ -1,10 +1,11 @@
-#include "cli/report_curves.h"
-
+// The curves of a report.
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "base/fail.h"
+#include "cli/run_log.h"
+#include "pages/page.h"
 
 namespace tessera::cli {
 

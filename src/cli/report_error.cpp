@@ -6,11 +6,9 @@
 
 #include "base/env.h"
 #include "base/printable.h"
-#include "cli/columns.h"
 #include "cli/commands.h"
-#include "cli/progress_line.h"
 #include "cli/signals.h"
-#include "cli/style.h"
+#include "cli/terminal.h"
 
 namespace tessera::cli {
 

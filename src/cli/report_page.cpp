@@ -7,12 +7,8 @@
 #include "base/json.h"
 #include "base/median.h"
 #include "base/words.h"
-#include "cli/bar_chart.h"
-#include "cli/causes.h"
-#include "cli/mesh_chart.h"
-#include "cli/report_curves.h"
+#include "cli/plain_charts.h"
 #include "cli/run_log.h"
-#include "cli/slow_ranks.h"
 #include "pages/page.h"
 #include "tessera/collectives.h"
 
@@ -23,199 +19,6 @@ namespace {
 using pages::Json;
 using pages::Page;
 
-/// (name, number of ranks) of each host, in order of rank; none if the head does not say.
-std::vector<std::pair<std::string, int64_t>> hosts_of(const Json& head) {
-  std::vector<std::pair<std::string, int64_t>> hosts;
-  const auto list = head.find("hosts");
-  if (list == head.end() || !list->is_array()) return {};
-  for (const Json& host : *list) {
-    const bool is_host = host.is_array() && host.size() == 2 && host[0].is_string();
-    const double ranks = is_host && host[1].is_number() ? host[1].get<double>() : 0;
-    if (!(ranks >= 1 && ranks < 1e6)) return {};
-    hosts.emplace_back(host[0].get<std::string>(), static_cast<int64_t>(ranks));
-  }
-  return hosts;
-}
-
-/// "" if there is but one, or none is known.
-std::string host_of(const Json& head, int64_t rank) {
-  const auto hosts = hosts_of(head);
-  for (const auto& [name, ranks] : hosts) {
-    if (hosts.size() > 1 && rank < ranks) return name;
-    rank -= ranks;
-  }
-  return "";
-}
-
-/// Seconds that the first rank waited for data over each axis, as a job with a profile measured it.
-std::map<std::string, double> waits_by_axes(const RunLog& log) {
-  std::map<std::string, double> waiting;
-  for (const Json& bucket : log.buckets) {
-    const double exposed = number_of(bucket, "exposed_ms");
-    if (exposed > 0 && bucket.contains("axes"))
-      waiting["waiting for " + text_of(bucket["axes"])] += exposed / 1e3;
-  }
-  return waiting;
-}
-
-/// The mean measured step by cause, without the first one, which warms up.
-struct MeasuredStep {
-  double seconds = 0, reading = 0, working = 0, saving = 0;
-  int64_t steps = 0;
-  std::map<std::string, double> waits;  ///< by axes, if these are known
-
-  Causes causes() const;
-};
-
-MeasuredStep measured_step(const RunLog& log) {
-  const std::vector<double> ms = log.column("ms"), data = log.column("data_ms"),
-                            own = log.column("median_ms");
-  MeasuredStep m;
-  for (size_t i = ms.size() > 1 ? 1 : 0; i < ms.size(); ++i) {
-    if (!(ms[i] > 0) || !(data[i] >= 0) || !(own[i] > 0)) continue;
-    m.seconds += ms[i];
-    m.reading += data[i];
-    m.working += std::min(ms[i], own[i]);
-    ++m.steps;
-  }
-  if (m.steps == 0) return m;
-  for (const auto& [step, record] : log.saves) {
-    for (const char* field : {"save_ms", "save_wait_ms"}) {
-      if (const double paid = number_of(record, field); paid > 0) m.saving += paid;
-    }
-  }
-  for (double* sum : {&m.seconds, &m.reading, &m.working, &m.saving})
-    *sum *= 1e-3 / static_cast<double>(m.steps);
-  double waited = 0;
-  const std::map<std::string, double> waits = waits_by_axes(log);
-  for (const auto& [axes, seconds] : waits) waited += seconds;
-  if (waited + m.reading < m.seconds) m.waits = waits;
-  return m;
-}
-
-Causes MeasuredStep::causes() const {
-  const double waiting = seconds - working;
-  if (waits.empty())
-    return {{"compute", working - reading},
-            {"reading data", reading},
-            {"waiting for other ranks", waiting},
-            {"saving", saving}};
-  double waited = 0;
-  for (const auto& [axes, wait] : waits) waited += wait;
-  // What is measured of a transfer begins when its last rank has come.
-  const double for_slower = std::max(0.0, waiting - waited);
-  Causes causes = {{"compute", seconds - reading - waited - for_slower}, {"reading data", reading}};
-  causes.insert(causes.end(), waits.begin(), waits.end());
-  causes.emplace_back("waiting for slower ranks", for_slower);
-  causes.emplace_back("saving", saving);
-  return causes;
-}
-
-/// The measured step by cause, a bar for each job, and how the others differ from the first. Waits
-/// are told by axes where all jobs can.
-void add_steps(Page& page, const std::vector<RunLog>& logs) {
-  std::vector<std::pair<const RunLog*, MeasuredStep>> steps;
-  bool by_axes = true;
-  for (const RunLog& log : logs) {
-    const MeasuredStep step = measured_step(log);
-    if (step.steps == 0) continue;
-    steps.emplace_back(&log, step);
-    by_axes = by_axes && !step.waits.empty();
-  }
-  if (steps.empty()) return;
-  Json chart;
-  std::string differences;
-  for (auto& [log, step] : steps) {
-    if (!by_axes) step.waits.clear();
-    const std::string label = fmt::format("{}mean of {} steps, of which the median takes {}",
-                                          steps.size() > 1 ? log->name + ": " : "", step.steps,
-                                          pages::with_unit(median(log->column("ms")) / 1e3, "s"));
-    Json bar = bar_chart("a measured step by cause", "s", label, step.causes());
-    if (chart.is_null()) {
-      chart = std::move(bar);
-      continue;
-    }
-    chart["rows"].push_back(bar["rows"][0]);
-    differences += fmt::format(
-        "{}{}", differences.empty() ? "" : " ",
-        verdict(steps[0].first->name, steps[0].second.causes(), log->name, step.causes()));
-  }
-  chart["about"] = by_axes ? "Waiting for axes is that of the first rank, as it was profiled, from "
-                             "when the last rank has come. What ranks wait for that one before is "
-                             "apart."
-                           : "Waiting is the time in which the median rank did no work of its own; "
-                             "with --profile it is shown by axes.";
-  page.section("step", "Where the time of a step went");
-  if (!differences.empty()) page.text(differences);
-  page.chart(chart);
-}
-
-/// Which rank was slowest, and by how much, over stretches of steps: a cell is the mean over the
-/// steps of its stretch, 0 in those in which another rank was the slowest.
-/// `which`: as for add_job().
-void add_ranks(Page& page, const RunLog& log, const std::string& which) {
-  constexpr size_t kStretches = 120, kMostRanks = 64;
-  const std::vector<double> steps = log.step_numbers(), rank = log.column("slowest_rank"),
-                            slowest = log.column("slowest_ms"), median = log.column("median_ms");
-  std::map<int64_t, std::map<size_t, double>> by_rank;  // then by stretch
-  std::map<int64_t, double> total;
-  std::vector<SlowestRank> seen;
-  const size_t stretches = std::min(kStretches, steps.size());
-  const auto begin_of = [&](size_t stretch) {  // the first step i with i * stretches / steps here
-    return (stretch * steps.size() + stretches - 1) / stretches;
-  };
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const double excess = slowest[i] / median[i] - 1;
-    if (!std::isfinite(excess) || !(rank[i] >= 0) || rank[i] > 1e9) continue;
-    const auto r = static_cast<int64_t>(rank[i]);
-    seen.push_back({steps[i], r, excess + 1});
-    const size_t s = i * stretches / steps.size();
-    by_rank[r][s] += excess / static_cast<double>(begin_of(s + 1) - begin_of(s));
-    total[r] += excess;
-  }
-  if (by_rank.empty()) return;
-  const double ranks = number_of(log.head, "ranks");
-  const bool is_alone = std::isfinite(ranks) ? ranks < 2 : by_rank.rbegin()->first == 0;
-  if (is_alone) return;
-  std::vector<int64_t> order;
-  for (const auto& [r, values] : by_rank) order.push_back(r);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return total[a] > total[b]; });
-  const size_t left_out = order.size() - std::min(order.size(), kMostRanks);
-  order.resize(order.size() - left_out);
-  Json labels = Json::array(), rects = Json::array(), names = Json::array();
-  for (const int64_t r : order) {
-    const auto& values = by_rank[r];
-    const size_t y = labels.size();
-    const std::string host = host_of(log.head, r);
-    labels.push_back(fmt::format("rank {}", r));
-    names.push_back(
-        fmt::format("rank {}{} was slowest", r, host.empty() ? "" : fmt::format(" ({})", host)));
-    for (const auto& [s, excess] : values) {
-      const size_t first = begin_of(s), last = begin_of(s + 1);
-      rects.push_back({steps[first], last < steps.size() ? steps[last] : steps.back() + 1, y, y + 1,
-                       excess, y});
-    }
-  }
-  page.section("ranks" + which, "Slow ranks" + (which.empty() ? "" : ": " + log.name));
-  page.text(slow_ranks_text(seen, [&](int64_t r) { return host_of(log.head, r); }));
-  page.chart(
-      {{"kind", "rects"},
-       {"title", "the slowest rank by step"},
-       {"about",
-        "How much more work of its own than the median rank the slowest one had, on average "
-        "over the steps of a cell. The rank that lost most time stands first; a row that is "
-        "dark throughout is a slow machine." +
-            (left_out > 0 ? fmt::format(" {} ranks that lost less are left out.", left_out) : "")},
-       {"x", {{"label", "step"}, {"unit", "#"}}},
-       {"y", {{"labels", labels}}},
-       {"heat", "%"},
-       {"low", 0},
-       {"high", 1},  // the same colours in all reports
-       {"names", names},
-       {"rects", rects}});
-}
-
 void add_samples(Page& page, const RunLog& log) {
   Json rows = Json::array();
   for (const auto& [step, texts] : log.samples) {
@@ -224,7 +27,7 @@ void add_samples(Page& page, const RunLog& log) {
         rows.push_back({{"step", step}, {"text", sample.value("text", Json(""))}});
     }
   }
-  page.table({{"step", "step", "#"}, {"text", "text"}}, rows, "No samples.");
+  page.table("step: step [#] | text: text", rows, "No samples.");
 }
 
 void add_memory(Page& page, const Json& memory) {
@@ -244,7 +47,7 @@ void add_memory(Page& page, const Json& memory) {
               {"unit", "B"},
               {"rows", {{{"label", "planned"}, {"parts", parts}}}}});
   if (memory.contains("at_peak"))
-    page.table({{"tensor", "largest at the peak"}, {"bytes", "bytes", "B"}}, memory["at_peak"], "");
+    page.table("tensor: largest at the peak | bytes: bytes [B]", memory["at_peak"], "");
 }
 
 /// [name, op, milliseconds] of a step of the Program.
@@ -285,7 +88,7 @@ Json config_of(const RunLog& log) {
 /// The keys whose values differ between the jobs.
 void add_differences(Page& page, const std::vector<RunLog>& logs) {
   std::map<std::string, Json> rows;
-  std::vector<pages::Column> columns = {{"key", "key"}};
+  std::vector<pages::Column> columns = pages::columns("key: key");
   for (size_t r = 0; r < logs.size(); ++r) {
     columns.push_back({std::to_string(r), logs[r].name});
     const Json config = config_of(logs[r]);
@@ -361,15 +164,11 @@ void add_summary(Page& page, const std::vector<RunLog>& logs) {
   if (logs.size() > 1) {
     Json rows = Json::array();
     for (const RunLog& log : logs) rows.push_back(summary(log));
-    return page.table({{"name", "job"},
-                       {"step", "steps", "#"},
-                       {"loss", "last loss", "#"},
-                       {"best", "best held out", "#"},
-                       {"rate", "tokens/s, median", "#"},
-                       {"ms", "a step, median", "s"},
-                       {"peak", "of its peak, median", "%"},
-                       {"skipped", "skipped", "#"}},
-                      rows, "");
+    return page.table(
+        "name: job | step: steps [#] | loss: last loss [#] | best: best held out [#] | "
+        "rate: tokens/s, median [#] | ms: a step, median [s] | "
+        "peak: of its peak, median [%] | skipped: skipped [#]",
+        rows, "");
   }
   const Json row = summary(logs[0]);
   std::vector<std::pair<std::string, std::string>> cards;
@@ -398,14 +197,10 @@ Json in_seconds(Json rows) {
 
 /// The buckets of collectives of a step, measured, beside what was predicted if anything was.
 void add_buckets(Page& page, const Json& buckets) {
-  std::vector<pages::Column> columns = {{"kind", "collective"},
-                                        {"axes", "over"},
-                                        {"tensor", "first tensor"},
-                                        {"source", "source", "@"},
-                                        {"collectives", "collectives", "#"},
-                                        {"bytes", "sent by a rank", "B"},
-                                        {"exposed_ms", "exposed", "s"},
-                                        {"hidden_ms", "hidden", "s"}};
+  std::vector<pages::Column> columns = pages::columns(
+      "kind: collective | axes: over | tensor: first tensor | source: source [@] | "
+      "collectives: collectives [#] | bytes: sent by a rank [B] | exposed_ms: exposed [s] | "
+      "hidden_ms: hidden [s]");
   const bool predicted = std::any_of(buckets.begin(), buckets.end(), [](const Json& b) {
     return number_of(b, "predicted_exposed_ms") + number_of(b, "predicted_hidden_ms") > 0;
   });
@@ -420,17 +215,12 @@ void add_kernels(Page& page, Json kernels) {
     const double lost = number_of(row, "ms") - number_of(row, "roofline_ms");
     if (row.is_object() && std::isfinite(lost)) row["lost_ms"] = lost;
   }
-  page.table({{"kernel", "kernel"},
-              {"tensor", "tensor"},
-              {"source", "source", "@"},
-              {"launches", "launches", "#"},
-              {"flops", "operations", "FLOP"},
-              {"bytes", "touched", "B"},
-              {"ms", "takes", "s"},
-              {"roofline_ms", "at the roofline", "s"},
-              {"predicted_ms", "predicted", "s"},
-              {"lost_ms", "over the roofline", "s"}},
-             in_seconds(kernels), "No kernels.");
+  page.table(
+      "kernel: kernel | tensor: tensor | source: source [@] | launches: launches [#] | "
+      "flops: operations [FLOP] | bytes: touched [B] | ms: takes [s] | "
+      "roofline_ms: at the roofline [s] | predicted_ms: predicted [s] | "
+      "lost_ms: over the roofline [s]",
+      in_seconds(kernels), "No kernels.");
 }
 
 /// The ranks on their hosts, if the log says where they were.
@@ -464,12 +254,8 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   add_memory(page, head.value("memory", none));
   section("communication", "Communication of a step");
   page.table(
-      {{"kind", "collective"},
-       {"axes", "axes"},
-       {"tensor", "tensor"},
-       {"rule", "because of"},
-       {"source", "source", "@"},
-       {"bytes", "sent by a rank", "B"}},
+      "kind: collective | axes: axes | tensor: tensor | rule: because of | "
+      "source: source [@] | bytes: sent by a rank [B]",
       head.value("communication", empty),
       head.contains("communication") ? "A step has no collectives." : "The log has no plan.");
   if (log.buckets.is_array() && !log.buckets.empty()) {
@@ -480,14 +266,10 @@ void add_job(Page& page, const RunLog& log, const std::string& which) {
   add_time_line(page, log.time_line);
   if (!log.profile.is_null()) {
     section("profile", "Where the time and memory of a step go");
-    page.table({{"ms", "time", "s"},
-                {"op", "op"},
-                {"source", "source", "@"},
-                {"name", "first name"},
-                {"flops", "operations", "FLOP"},
-                {"bytes", "touched or sent", "B"},
-                {"result_bytes", "results", "B"}},
-               in_seconds(log.profile), "The profile is empty.");
+    page.table(
+        "ms: time [s] | op: op | source: source [@] | name: first name | "
+        "flops: operations [FLOP] | bytes: touched or sent [B] | result_bytes: results [B]",
+        in_seconds(log.profile), "The profile is empty.");
   }
   if (log.kernels.is_array() && !log.kernels.empty()) {
     section("kernels", "Kernels beside the roofline");

@@ -11,8 +11,6 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr const char* kAllow = "--allow-changes";
-
 /// Keys that may change between runs: they do not change results, or only the number of steps.
 bool is_free(const std::string& key) {
   static const char* const free[] = {"train.steps",        "train.threads",
@@ -51,15 +49,16 @@ int64_t stored_steps(const Checkpoint& checkpoint, const char* key) {
 
 /// Throws a usage error if the checkpoint belongs to another job; adds changes of tuned keys to
 /// `notes`.
-void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::string>& notes) {
+void compare_jobs(const Run& run, const std::string& data_now, const Checkpoint& checkpoint,
+                  std::vector<std::string>& notes) {
   std::string different;
   auto differs = [&](const std::string& what, const std::string& was, const std::string& is) {
     different +=
         fmt::format("{}{} was '{}' and is '{}'", different.empty() ? "" : ", ", what, was, is);
   };
-  if (const std::optional<Config> then = stored_config(t.job, checkpoint)) {
+  if (const std::optional<Config> then = stored_config(run.job, checkpoint)) {
     for (const ConfigKey& key : then->keys()) {
-      const std::string now = t.job.config.text(key.name);
+      const std::string now = run.job.config.text(key.name);
       if (same_value(key.value, now) || is_free(key.name)) continue;
       if (is_tuned(key.name)) {
         notes.push_back(fmt::format("{} was {} and is {} from here on", key.name, key.value, now));
@@ -68,15 +67,23 @@ void compare_jobs(Training& t, const Checkpoint& checkpoint, std::vector<std::st
       }
     }
   }
-  const std::string data = stored(checkpoint, "data_fingerprint"), &now = t.data_fingerprint;
-  if (!data.empty() && data != now) differs("the data", data, now);
+  const std::string data = stored(checkpoint, "data_fingerprint");
+  if (!data.empty() && data != data_now) differs("the data", data, data_now);
   if (different.empty()) return;
   TESSERA_REQUIRE(
-      t.args.allow_changes,
+      run.args.allow_changes,
       "'{}' was saved by another job: {}; continue with what it had, choose another --checkpoint "
-      "directory, or add {}",
-      checkpoint.path, different, kAllow);
+      "directory, or add --allow-changes",
+      checkpoint.path, different);
   notes.push_back("warning: continuing with changes: " + different);
+}
+
+/// What bit-equal results depend on, besides model, data and seed.
+std::string numerics_key(const Run& run) {
+  const BuildInfo info = build_info();
+  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
+                     run.session->program().hash(), run.cluster.size(), run.job.device, info.isa,
+                     info.blas, info.version);
 }
 
 }  // namespace
@@ -106,62 +113,48 @@ void require_stored_model(const Job& job, const Checkpoint& checkpoint,
       checkpoint.path, different);
 }
 
-std::string numerics_key(Training& t) {
-  const BuildInfo info = build_info();
-  return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
-                     t.session->program().hash(), t.cluster.size(), t.job.device, info.isa,
-                     info.blas, info.version);
+Saver::Metadata RunState::metadata(Run& run, const RunData& data) const {
+  nlohmann::json names = nlohmann::json::array();
+  for (const Tensor& p : run.trainer.graph.parameters()) names.push_back(p.name());
+  return {{"config", run.job.config.to_toml()},
+          {"seed", run.job.config.text("train.seed")},
+          {"data_fingerprint", data.fingerprint},
+          {"numerics", numerics_key(run)},
+          {"parameters", names.dump()},
+          {"skipped", fmt::format("{}", skipped)},
+          {"data_shift", fmt::format("{}", spikes.data_shift())},
+          {"spikes", spikes.history().to_string()},
+          {"best", best.to_string()}};
 }
 
-std::optional<Checkpoint> open_checkpoints(Training& t) {
-  if (t.args.checkpoint.empty()) return {};
-  t.checkpoints = std::make_unique<Checkpoints>(
-      t.cluster, t.args.checkpoint, static_cast<int>(t.args.keep),
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging));
-  std::optional<Checkpoint> latest = t.checkpoints->latest();
-  if (!t.args.resume) {
-    TESSERA_REQUIRE(
-        !latest,
-        "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to continue "
-        "from it, or choose another --checkpoint directory",
-        t.args.checkpoint, latest ? latest->step : 0);
-  }
-  if (t.args.keep_best)
-    t.best_checkpoints = std::make_unique<Checkpoints>(t.cluster, t.args.checkpoint + "/best", 1);
-  return latest;
-}
-
-void resume(Training& t, const std::optional<Checkpoint>& latest) {
-  if (!latest) {
-    t.progress->inform("no checkpoint yet: starting from step 0");
-    return;
-  }
+void RunState::resume(Run& run, const RunData& data, const std::optional<Checkpoint>& latest,
+                      Saver& saver, Progress& progress) {
+  if (!latest) return progress.inform("no checkpoint yet: starting from step 0");
   std::vector<std::string> notes;
-  compare_jobs(t, *latest, notes);
-  const std::optional<Checkpoint> loaded =
-      t.checkpoints->load_latest(*t.session, t.args.allow_changes);
-  if (!loaded->warning.empty()) t.progress->note("warning: " + loaded->warning);
-  for (const std::string& note : notes) t.progress->note(note);
-  t.first_step = loaded->step;
-  t.skipped = stored_steps(*loaded, "skipped");
-  t.spikes.data_shift = stored_steps(*loaded, "data_shift");
-  t.best = BestEvaluation::parse(stored(*loaded, "best"), loaded->path);
-  t.spikes.history = SpikeHistory::parse(stored(*loaded, "spikes"), loaded->path);
-  t.progress->inform(fmt::format("resumed from {} at step {}", loaded->path, t.first_step));
-  if (const int64_t steps = t.job.config.integer("train.steps"); t.first_step >= steps)
-    t.progress->note(fmt::format(
+  compare_jobs(run, data.fingerprint, *latest, notes);
+  const Checkpoint loaded = saver.load_latest();
+  if (!loaded.warning.empty()) progress.note("warning: " + loaded.warning);
+  for (const std::string& note : notes) progress.note(note);
+  first_step = loaded.step;
+  skipped = stored_steps(loaded, "skipped");
+  const int64_t shift = stored_steps(loaded, "data_shift");
+  best = BestEvaluation::parse(stored(loaded, "best"), loaded.path);
+  spikes.restore(shift, SpikeHistory::parse(stored(loaded, "spikes"), loaded.path));
+  progress.inform(fmt::format("resumed from {} at step {}", loaded.path, first_step));
+  if (const int64_t steps = run.job.config.integer("train.steps"); first_step >= steps)
+    progress.note(fmt::format(
         "nothing to do: train.steps is {}; to continue, give the number of steps in all (--steps)",
         steps));
-  const std::string then = stored(*loaded, "numerics"), now = numerics_key(t);
+  const std::string then = stored(loaded, "numerics"), now = numerics_key(run);
   if (!then.empty() && then != now)
-    t.progress->note(fmt::format(
+    progress.note(fmt::format(
         "numerics differ, so results agree to rounding and not to the bit: saved with {}; now {}",
         then, now));
 }
 
-std::vector<Checkpoint> checkpoints_of(const Arguments& args) {
-  std::vector<Checkpoint> all = find_checkpoints(args.checkpoint);
-  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", args.checkpoint);
+std::vector<Checkpoint> checkpoints_of(const std::string& directory) {
+  std::vector<Checkpoint> all = find_checkpoints(directory);
+  TESSERA_REQUIRE(!all.empty(), "'{}' holds no checkpoint", directory);
   return all;
 }
 

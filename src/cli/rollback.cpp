@@ -4,8 +4,7 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "cli/training.h"
-#include "tessera/checkpoint.h"
+#include "cli/spikes.h"
 
 namespace tessera::cli {
 
@@ -14,100 +13,97 @@ namespace {
 constexpr const char *kLossLimit = "spike.loss_limit", *kNormLimit = "spike.grad_norm_limit",
                      *kGate = "spike.gate";
 
-bool leaves_out(const Training& t) { return t.job.config.text("train.on_spike") == "skip"; }
-
 /// The newest checkpoint that --save-every made; "" if there is none. Collective.
-std::string regular_checkpoint(Training& t) {
+std::string regular_checkpoint(const SavingFlags& flags, Cluster& cluster) {
   std::string found;
-  if (t.cluster.is_root()) {
-    for (const Checkpoint& c : find_checkpoints(t.args.checkpoint)) {
-      if (c.step % t.args.save_every != 0) continue;
+  if (cluster.is_root()) {
+    for (const Checkpoint& c : find_checkpoints(flags.checkpoint)) {
+      if (c.step % flags.save_every != 0) continue;
       found = c.path;
       break;
     }
   }
-  return t.cluster.first_text(found);
+  return cluster.first_text(found);
 }
 
 }  // namespace
 
-void add_spike_limits(Training& t) {
-  if (!leaves_out(t)) return;
-  Graph& g = t.trainer.graph;
+void SpikeGuard::add_limits(Trainer& trainer, CompileOptions& compile) const {
+  if (!leaves_out()) return;
+  Graph& g = trainer.graph;
   const auto is_above = [&](Tensor value, const char* limit) {
     return cast(value, DType::float32) > g.input(limit, {}, DType::float32);
   };
-  Tensor gate = where(logical_or(is_above(t.trainer.model.loss, kLossLimit),
-                                 is_above(t.trainer.minimized.gradient_norm, kNormLimit)),
+  Tensor gate = where(logical_or(is_above(trainer.model.loss, kLossLimit),
+                                 is_above(trainer.minimized.gradient_norm, kNormLimit)),
                       constant(g, std::numeric_limits<double>::infinity()), 0.0)
                     .named(kGate);
-  t.trainer.functions[0].outputs.push_back(gate);
-  t.compile.functions = t.trainer.functions;
-  t.compile.guards.push_back(gate.name());
+  trainer.functions[0].outputs.push_back(gate);
+  compile.functions = trainer.functions;
+  compile.guards.push_back(gate.name());
 }
 
-void feed_spike_limits(Training& t) {
-  if (!leaves_out(t)) return;
-  const SpikeHistory::Limits limits = t.spikes.history.limits();
+void SpikeGuard::feed_limits(Session& session) const {
+  if (!leaves_out()) return;
+  const SpikeHistory::Limits limits = history_.limits();
   for (const auto& [name, limit] :
        {std::pair(kLossLimit, limits.loss), std::pair(kNormLimit, limits.grad_norm)}) {
     Array value(DType::float32, {}, {});
     value.data<float>()[0] = limit;
-    t.session->feed(name, value);
+    session.feed(name, value);
   }
 }
 
-bool left_out_spike(Training& t) {
-  return leaves_out(t) && std::isinf(t.session->fetch_scalar(kGate));
+bool SpikeGuard::left_out(Session& session) const {
+  return leaves_out() && std::isinf(session.fetch_scalar(kGate));
 }
 
-void note_spike(Training& t, const StepRecord& r) {
-  Spikes& s = t.spikes;
-  const std::string why = s.history.spike(r.loss, r.grad_norm);
-  s.history.add(r.loss, r.grad_norm);
-  const bool is_first = s.last.empty();
-  s.last = why;
+void SpikeGuard::note(const StepRecord& r, Progress& progress) {
+  const std::string why = history_.spike(r.loss, r.grad_norm);
+  history_.add(r.loss, r.grad_norm);
+  const bool is_first = last_.empty();
+  last_ = why;
   if (why.empty()) return;
-  t.progress->record(nlohmann::json{
-      {"step", r.step}, {"spike", why}, {"on_spike", t.job.config.text("train.on_spike")}}
-                         .dump());
-  if (is_first && t.job.config.text("train.on_spike") == "warn")
-    t.progress->note(
-        fmt::format("warning: step {} is a spike: {}; train.on_spike = skip or rollback does "
-                    "something about it",
+  progress.record({{"step", r.step}, {"spike", why}, {"on_spike", on_spike_}});
+  if (is_first && on_spike_ == "warn")
+    progress.note(
+        fmt::format("warning: step {} is a spike: {}; train.on_spike = skip or rollback "
+                    "does something about it",
                     r.step, why));
 }
 
-int64_t roll_back(Training& t, int64_t step) {
+int64_t SpikeGuard::roll_back(int64_t step, const SavingFlags& flags, Session& session,
+                              Saver& saver, Progress& progress) {
   constexpr int kMostToOneStep = 3;
-  Spikes& s = t.spikes;
-  const std::string why = s.last;
-  finish_save(t);
-  const std::string path = regular_checkpoint(t);
+  saver.finish();
+  const std::string path = regular_checkpoint(flags, session.cluster());
   if (path.empty()) {
-    t.progress->note(fmt::format(
-        "warning: step {} is a spike: {}; there is no checkpoint to go back to yet", step, why));
+    progress.note(fmt::format(
+        "warning: step {} is a spike: {}; there is no checkpoint to go back to yet", step, last_));
     return step;
   }
   const int64_t to = read_checkpoint(path).step;
-  s.rollbacks = to == s.rolled_back_to ? s.rollbacks + 1 : 1;
-  s.rolled_back_to = to;
+  rollbacks_ = to == rolled_back_to_ ? rollbacks_ + 1 : 1;
+  rolled_back_to_ = to;
   TESSERA_REQUIRE(
-      s.rollbacks <= kMostToOneStep,
+      rollbacks_ <= kMostToOneStep,
       "the loss or gradient spikes again after {} rollbacks to step {}, each with other batches: "
       "{} (step {}); lower train.lr or train.clip, or set train.on_spike=warn",
-      kMostToOneStep, to, why, step);
-  load_checkpoint(*t.session, path);
-  const int64_t first = to + s.data_shift, last = step - 1 + s.data_shift;
-  s.data_shift += step - to;
-  s.last.clear();
-  t.progress->note(fmt::format(
+      kMostToOneStep, to, last_, step);
+  load_checkpoint(session, path);
+  const int64_t first = to + data_shift_, last = step - 1 + data_shift_;
+  data_shift_ += step - to;
+  progress.note(fmt::format(
       "step {} is a spike: {}; back to step {}, and its batches {} to {} are not seen again", step,
-      why, to, first, last));
-  t.progress->record(
-      nlohmann::json{{"step", step}, {"rolled_back_to", to}, {"left_out_batches", {first, last}}}
-          .dump());
+      last_, to, first, last));
+  last_.clear();
+  progress.record({{"step", step}, {"rolled_back_to", to}, {"left_out_batches", {first, last}}});
   return to;
+}
+
+void SpikeGuard::restore(int64_t data_shift, SpikeHistory history) {
+  data_shift_ = data_shift;
+  history_ = std::move(history);
 }
 
 }  // namespace tessera::cli

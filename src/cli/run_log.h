@@ -5,7 +5,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
+
+namespace tessera::pages {
+class Page;
+}
 
 namespace tessera::cli {
 
@@ -46,5 +51,18 @@ double number_of(const nlohmann::json& record, const char* field);
 
 /// A count of a record (steps, bytes); 0 if there is none, or none that a job can have.
 int64_t count_of(const nlohmann::json& record, const char* field);
+
+/// Adds the charts of what jobs logged by step, in the same colours for all.
+void add_curves(pages::Page& page, const std::vector<RunLog>& logs);
+
+/// Adds the measured step by cause, a bar for each job, and how the others differ from the first.
+/// Waits are told by axes where all jobs can.
+void add_steps(pages::Page& page, const std::vector<RunLog>& logs);
+/// Adds which rank was slowest, and by how much, over stretches of steps: a cell is the mean over
+/// the steps of its stretch, 0 in those in which another rank was the slowest. `which`: the number
+/// of the job if there are several, else "".
+void add_ranks(pages::Page& page, const RunLog& log, const std::string& which);
+/// (name, number of ranks) of each host, in order of rank; none if the head of a log does not say.
+std::vector<std::pair<std::string, int64_t>> hosts_of(const nlohmann::json& head);
 
 }  // namespace tessera::cli

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/median.h"
-#include "cli/units.h"
+#include "cli/report.h"
 
 namespace tessera::cli {
 

@@ -10,17 +10,30 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr int64_t kSampleTokens = 64;
+constexpr int64_t kSampleTokens = 64, kRows = 8;
 
 nn::TransformerOptions options_of(const Job& job) { return writing_model(job, "--sample-every"); }
 
 }  // namespace
 
-Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
-    : args_(args),
-      job_(job),
+void SampleFlags::declare(FlagTable& table) {
+  table.add(
+      kSeeingHeading,
+      {{"--sample-every", &sample_every, kAgree,
+        "Writes a text after every so many steps, and after the last (0: none). It goes to the "
+        "log, TensorBoard and the report.",
+        whole_number(0)},
+       {"--sample-prompt TEXT", Each{&prompts}, kAgree,
+        "Text that a sample continues. May be given several times."}});
+  SamplingFlags::declare(table, kSampleTokens);
+  TokenizerFlags::declare(table);
+}
+
+Samples::Samples(const SampleFlags& args, const std::string& model, const Job& job,
+                 Cluster& cluster)
+    : job_(job),
       cluster_(cluster),
-      vocabulary_(args, job, options_of(job).vocab),
+      vocabulary_(args, model, job, options_of(job).vocab),
       prompts_(args.prompts.empty() ? std::vector<std::string>{""} : args.prompts),
       end_(end_of_prompts(options_of(job))) {
   const int64_t length = options_of(job).length;
@@ -43,7 +56,7 @@ Samples::Samples(const Arguments& args, const Job& job, Cluster& cluster)
 
 std::vector<std::pair<std::string, std::string>> Samples::write(Session& trained) {
   if (!generator_) {
-    WritingOptions o{std::min(args_.rows, std::ssize(requests_)), 0, vocabulary_.count()};
+    WritingOptions o{std::min(kRows, std::ssize(requests_)), 0, vocabulary_.count()};
     for (const GenerationRequest& r : requests_)
       o.context = std::max(o.context, end_ ? std::max(std::ssize(r.prompt), r.max_tokens + 1)
                                            : std::ssize(r.prompt) + r.max_tokens);

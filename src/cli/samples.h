@@ -13,17 +13,22 @@
 
 namespace tessera::cli {
 
+struct SampleFlags : SamplingFlags, TokenizerFlags {
+  int64_t sample_every = 0;  ///< steps between samples; 0: none
+  std::vector<std::string> prompts;
+  void declare(FlagTable& table);
+};
+
 class Samples {
  public:
   /// Throws usage errors for a model that cannot write, a tokenizer that does not fit, and prompts
   /// that leave no room in the model's length. The generator, with parameters of its own, is made
   /// when it is first needed.
-  Samples(const Arguments& args, const Job& job, Cluster& cluster);
+  Samples(const SampleFlags& args, const std::string& model, const Job& job, Cluster& cluster);
   /// Prompts, each with its text so far, by the parameters of `trained`. Collective.
   std::vector<std::pair<std::string, std::string>> write(Session& trained);
 
  private:
-  const Arguments& args_;
   const Job& job_;
   Cluster& cluster_;
   TextTokens vocabulary_;

@@ -1,11 +1,12 @@
-// Saving while training. A save works in the background; what goes wrong there is noticed after one
-// of the next steps, and the state that there is then is saved instead: it is newer than the copy
-// that was not written.
+#include "cli/saving.h"
+
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/fail.h"
-#include "cli/training.h"
+#include "cli/commands.h"
+#include "cli/signals.h"
 
 namespace tessera::cli {
 
@@ -17,118 +18,162 @@ double pause_before_retry(int64_t tries) {
   return tries <= 1 ? 0 : std::min(10.0, 0.1 * std::exp2(static_cast<double>(tries - 2)));
 }
 
+}  // namespace
+
+void SavingFlags::declare(FlagTable& table) {
+  table.add(
+      kCheckpointsHeading,
+      {{"--checkpoint DIR", &checkpoint, kAgree, "Directory of checkpoints."},
+       {"--save-every", &save_every, kAgree,
+        "Number of steps between checkpoints. One is always written at the end."},
+       {"--save-retry SECONDS", &save_retry, kAgree,
+        "How long a job that ends tries a failed save again, in seconds (60). While it trains it "
+        "always does."},
+       {"--keep", &keep, kAgree, "Number of checkpoints to keep (3).", whole_number(1, kMostKept)},
+       {"--keep-best", &keep_best, kAgree,
+        "Also keeps the checkpoint with the lowest evaluation loss, in DIR/best."},
+       {"--staging BYTES", &staging, kAgree,
+        "Most memory that a process takes to save while it trains, such as 4GB (1 GiB)."},
+       {"--resume", &resume, kAgree, "Continues from the last checkpoint."},
+       {"--allow-changes", &allow_changes, kAgree,
+        "With --resume: continues although model, optimizer, batch, seed or data have changed."}});
+}
+
+void SavingFlags::require() const {
+  TESSERA_REQUIRE(!checkpoint.empty() || (!resume && save_every == 0),
+                  "--resume and --save-every need --checkpoint DIR");
+  TESSERA_REQUIRE(save_every >= 0, "--save-every {} is negative; 0 saves at the end only",
+                  save_every);
+  TESSERA_REQUIRE(save_retry >= 0 && save_retry <= 86400,
+                  "--save-retry {} is not between 0 and 86400 seconds", save_retry);
+  TESSERA_REQUIRE(!keep_best || !checkpoint.empty(), "--keep-best needs --checkpoint DIR");
+}
+
+int64_t SavingFlags::most_staging() const {
+  if (checkpoint.empty()) return 0;
+  return staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", staging);
+}
+
+OpenCheckpoints open_checkpoints(Cluster& cluster, const SavingFlags& flags) {
+  if (flags.checkpoint.empty()) return {};
+  OpenCheckpoints open{std::make_unique<Checkpoints>(
+      cluster, flags.checkpoint, static_cast<int>(flags.keep), flags.most_staging())};
+  open.latest = open.all->latest();
+  TESSERA_REQUIRE(
+      flags.resume || !open.latest,
+      "'{}' holds checkpoints of an earlier run (the last at step {}); add --resume to continue "
+      "from it, or choose another --checkpoint directory",
+      flags.checkpoint, open.latest ? open.latest->step : 0);
+  if (flags.keep_best)
+    open.best = std::make_unique<Checkpoints>(cluster, flags.checkpoint + "/best", 1);
+  return open;
+}
+
+Saver::Saver(const SavingFlags& flags, OpenCheckpoints checkpoints, Session& session,
+             Progress& progress, std::function<Metadata()> metadata)
+    : flags_(flags),
+      checkpoints_(std::move(checkpoints.all)),
+      best_(std::move(checkpoints.best)),
+      session_(session),
+      progress_(progress),
+      metadata_(std::move(metadata)) {}
+
+Checkpoint Saver::load_latest() {
+  return *checkpoints_->load_latest(session_, flags_.allow_changes);
+}
+
 /// Runs `work`, which is collective. False if storage failed, which every process learns.
-template <class Work>
-bool storage_works(Training& t, Work work) {
+bool Saver::storage_works(const std::function<void()>& work) {
   try {
     work();
     return true;
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;
-    FailedSave& f = t.failed_save;
-    if (++f.tries == 1)
-      t.progress->note(fmt::format(
+    if (++failed_.tries == 1)
+      progress_.note(fmt::format(
           "warning: a save failed: {}; training goes on, and saving is tried again", e.what()));
-    f.trying = false;
-    f.next = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                std::chrono::duration<double>(pause_before_retry(f.tries)));
+    failed_.trying = false;
+    failed_.next = host_seconds() + pause_before_retry(failed_.tries);
     return false;
   }
 }
 
-}  // namespace
-
-bool finish_save(Training& t) {
-  return storage_works(t, [&] {
-    const std::optional<Checkpoint> saved = t.checkpoints->finish();
+bool Saver::finish() {
+  return storage_works([&] {
+    const std::optional<Checkpoint> saved = checkpoints_->finish();
     if (!saved) return;
-    if (!saved->warning.empty()) t.progress->note("warning: " + saved->warning);
-    if (t.failed_save.tries > 0)
-      t.progress->note(fmt::format("storage works again: saved at step {}", saved->step));
-    t.failed_save = {};
+    if (!saved->warning.empty()) progress_.note("warning: " + saved->warning);
+    if (failed_.tries > 0)
+      progress_.note(fmt::format("storage works again: saved at step {}", saved->step));
+    failed_ = {};
   });
 }
 
-int64_t staging_bytes(Training& t) {
-  if (!t.checkpoints) return 0;
-  const int64_t most =
-      t.args.staging.empty() ? Checkpoints::kStaging : parse_bytes("--staging", t.args.staging);
-  return std::min(most, Checkpoints::owned_bytes(*t.session));
+int64_t Saver::staging_bytes() const {
+  return is_on() ? std::min(flags_.most_staging(), Checkpoints::owned_bytes(session_)) : 0;
 }
 
-namespace {
-std::map<std::string, std::string> metadata_of(Training& t) {
-  nlohmann::json parameters = nlohmann::json::array();
-  for (const Tensor& p : t.trainer.graph.parameters()) parameters.push_back(p.name());
-  return {{"config", t.job.config.to_toml()},
-          {"seed", t.job.config.text("train.seed")},
-          {"data_fingerprint", t.data_fingerprint},
-          {"numerics", numerics_key(t)},
-          {"parameters", parameters.dump()},
-          {"skipped", fmt::format("{}", t.skipped)},
-          {"data_shift", fmt::format("{}", t.spikes.data_shift)},
-          {"spikes", t.spikes.history.to_string()},
-          {"best", t.best.to_string()}};
-}
-}  // namespace
-
-void save_best(Training& t, int64_t step) {
-  if (!t.best_checkpoints) return;
+void Saver::save_best(int64_t step) {
+  if (!best_) return;
   try {
-    t.best_checkpoints->save(*t.session, step, metadata_of(t));
+    best_->save(session_, step, metadata_());
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;
-    t.progress->note(fmt::format("warning: the best checkpoint could not be saved: {}", e.what()));
+    progress_.note(fmt::format("warning: the best checkpoint could not be saved: {}", e.what()));
   }
 }
 
-void start_save(Training& t, int64_t step) {
-  const Clock::time_point begin = Clock::now();
-  finish_save(t);
+void Saver::start(int64_t step) {
+  if (!is_on()) return;
+  const double begin = host_seconds();
+  finish();
   const double waited = seconds_since(begin);
-  const bool started =
-      storage_works(t, [&] { t.checkpoints->start(*t.session, step, metadata_of(t)); });
-  if (!started) return;
-  t.failed_save.trying = t.failed_save.tries > 0;
-  t.progress->record(nlohmann::json{
-      {"step", step},
-      {"save_ms", 1e3 * (seconds_since(begin) - waited)},
-      {"save_wait_ms",
-       1e3 * waited}}.dump());
+  if (!storage_works([&] { checkpoints_->start(session_, step, metadata_()); })) return;
+  failed_.trying = failed_.tries > 0;
+  progress_.record({{"step", step},
+                    {"save_ms", 1e3 * (seconds_since(begin) - waited)},
+                    {"save_wait_ms", 1e3 * waited}});
 }
 
-bool has_save_news(const Training& t) {
-  if (!t.checkpoints) return false;
-  const FailedSave& f = t.failed_save;
-  if (f.trying) return !t.checkpoints->is_saving();
-  return t.checkpoints->has_failed() || (f.tries > 0 && Clock::now() >= f.next);
+bool Saver::has_news() const {
+  if (!is_on()) return false;
+  if (failed_.trying) return !checkpoints_->is_saving();
+  return checkpoints_->has_failed() || (failed_.tries > 0 && host_seconds() >= failed_.next);
 }
 
-void tend_saves(Training& t, int64_t step) {
-  const bool due = t.failed_save.tries > 0 && !t.failed_save.trying;
-  if (due) {
-    start_save(t, step);
+void Saver::tend(int64_t step) {
+  if (failed_.tries > 0 && !failed_.trying) {
+    start(step);
   } else {
-    finish_save(t);
+    finish();
   }
 }
 
-bool end_saves(Training& t, int64_t step) {
+bool Saver::try_until_saved(int64_t step) {
   double waited = 0;  // by all processes alike
-  bool done = finish_save(t) && t.failed_save.tries == 0;
-  while (!done && waited <= t.args.save_retry) {
-    const double pause = std::max(0.1, pause_before_retry(t.failed_save.tries));
+  bool done = finish() && failed_.tries == 0;
+  while (!done && waited <= flags_.save_retry) {
+    const double pause = std::max(0.1, pause_before_retry(failed_.tries));
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     waited += pause;
-    start_save(t, step);
-    done = finish_save(t) && t.failed_save.tries == 0;
+    start(step);
+    done = finish() && failed_.tries == 0;
   }
   return done;
 }
 
-void settle_save(Training& t) {
+int Saver::end(int64_t step) {
+  if (!is_on() || try_until_saved(step)) return 0;
+  progress_.note(fmt::format(
+      "error: the state after step {} could not be saved in {} s; exit code {} asks for a restart, "
+      "which goes on from the newest checkpoint in '{}': make room there first",
+      step, flags_.save_retry, kRequeue, flags_.checkpoint));
+  return kRequeue;
+}
+
+void Saver::settle() {
   constexpr double kSeconds = 5;
-  if (t.checkpoints) t.checkpoints->settle(kSeconds);
+  if (is_on()) checkpoints_->settle(kSeconds);
 }
 
 }  // namespace tessera::cli

@@ -54,8 +54,9 @@ void set_schedule(const Job& job, CompileOptions& options) {
                   "key 'train.chunks' is {}; it is auto, or at least 1", options.chunks);
 }
 
-CompileOptions options_of(const Job& job, const Trainer& trainer) {
-  CompileOptions options{job.mesh, job.layout, trainer.functions, 0, threads_of(job)};
+CompileOptions options_of(const Job& job, const Trainer& trainer, std::optional<int> threads) {
+  CompileOptions options{job.mesh, job.layout, trainer.functions, 0,
+                         threads.value_or(threads_of(job))};
   set_schedule(job, options);
   return options;
 }
@@ -74,7 +75,7 @@ bool knows(const Machine& machine, const Mesh& mesh) {
 }
 }  // namespace
 
-std::shared_ptr<const Machine> machine_of(const Arguments& args, const Job& job) {
+std::shared_ptr<const Machine> machine_of(const ModelFlags& args, const Job& job) {
   std::optional<Machine> found;
   if (is_automatic(job.layout)) {
     found = machine_for_plans(args);

@@ -3,14 +3,51 @@
 #include "base/fail.h"
 #include "cli/commands.h"
 
+namespace tessera::cli {
+
+namespace {
+
+constexpr Ranks kThreads{"serve takes no ranks of a launcher"};
+
+struct ServeFlags : WriterFlags {
+  std::string host = "127.0.0.1";
+  int64_t port = 8000, most_tokens = 65536;  ///< the latter of all prompts of a request
+  void declare(FlagTable& table) {
+    WriterFlags::declare(table);
+    table.add(
+        {{"--host ADDRESS", &host, kThreads,
+          "Address to listen on (127.0.0.1, which other machines cannot reach)."},
+         {"--port", &port, kThreads, "Port to listen on (8000). 0: a free one, which is printed.",
+          whole_number(0, 65535)},
+         {"--most-tokens", &most_tokens, kThreads,
+          "Most tokens of a request, prompts and new ones together (65536).", whole_number(1)}});
+  }
+};
+
+int run_serve(const ServeFlags& args, const std::vector<ModelSpec>& models);
+
+}  // namespace
+
+Command serve_command() {
+  return command(
+      "serve", "Answers requests for completions over HTTP, as an OpenAI-compatible server.",
+      "tessera serve gpt --checkpoint out/run\n"
+      "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Call me\", \"max_tokens\": 8}'",
+      Processes::all, run_serve);
+}
+
+}  // namespace tessera::cli
+
 #ifndef TESSERA_HAVE_HTTPLIB
 
 namespace tessera::cli {
-int serve(const Arguments&, const std::vector<ModelSpec>&) {
+namespace {
+int run_serve(const ServeFlags&, const std::vector<ModelSpec>&) {
   fail(ErrorKind::unsupported,
        "this build has no HTTP library, and serve needs one; install libcpp-httplib-dev and "
        "configure again");
 }
+}  // namespace
 std::string http_library() { return "no: tessera serve needs cpp-httplib"; }
 }  // namespace tessera::cli
 
@@ -25,8 +62,8 @@ std::string http_library() { return "no: tessera serve needs cpp-httplib"; }
 #include <thread>
 
 #include "cli/completions.h"
-#include "cli/say.h"
 #include "cli/signals.h"
+#include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "cli/writing.h"
 
@@ -104,7 +141,7 @@ void run_together(Generator& generator, const std::vector<Waiting::Call*>& calls
 
 class HttpServer {
  public:
-  HttpServer(const Arguments& args, const ServedModel& model, Waiting& waiting,
+  HttpServer(const ServeFlags& args, const ServedModel& model, Waiting& waiting,
              const std::atomic<bool>& stopping)
       : model_(model), waiting_(waiting), stopping_(stopping) {
     server_.set_payload_max_length(kMostBodyBytes);
@@ -192,27 +229,23 @@ class HttpServer {
   std::thread thread_;
 };
 
-}  // namespace
-
-std::string http_library() { return "cpp-httplib " CPPHTTPLIB_VERSION; }
-
-int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
+int run_serve(const ServeFlags& args, const std::vector<ModelSpec>& models) {
   TESSERA_REQUIRE(
       launched_ranks() <= 1,
       "serve runs in one process, whose ranks are threads; this one is one of {}, so start it "
       "without a launcher",
       launched_ranks());
   Job job = resolve(args, models, false);
-  const std::vector<Checkpoint> all = checkpoints_to_write_with("serve", args, job);
+  const std::vector<Checkpoint> all = checkpoints_to_read("serve", args.checkpoint, job);
   const nn::TransformerOptions options = writing_model(job, "serve");
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
-  const TextTokens vocabulary(args, job, options.vocab);
+  const TextTokens vocabulary(args, args.model, job, options.vocab);
   const std::optional<int32_t> end = end_of_prompts(options);
   const int64_t choices = end ? 0 : std::min(kMostChoices, options.vocab);
   const std::unique_ptr<Generator> generator =
       make_generator(job, cluster, {args.rows, options.length, vocabulary.count(), choices});
-  const Checkpoint loaded = load_parameters(job, args, all, *generator);
+  const Checkpoint loaded = load_parameters(job, args.model, all, *generator);
   const ServedModel model{loaded.path,      vocabulary, options.length, options.vocab, choices,
                           args.most_tokens, end};
   std::atomic<bool> stopping = false;
@@ -243,6 +276,10 @@ int serve(const Arguments& args, const std::vector<ModelSpec>& models) {
   say("{}: the server ends\n", signal_name(signals.seen()));
   return 0;
 }
+
+}  // namespace
+
+std::string http_library() { return "cpp-httplib " CPPHTTPLIB_VERSION; }
 
 }  // namespace tessera::cli
 

@@ -11,10 +11,10 @@
 #include "base/files.h"
 #include "cli/auto_plan.h"
 #include "cli/charts.h"
-#include "cli/layout_text.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/report_json.h"
 #include "cli/source_text.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 #include "tessera/pipeline_schedules.h"
 
@@ -22,25 +22,57 @@ namespace tessera::cli {
 
 namespace {
 
-nlohmann::json to_json(const Simulation& s) {
-  nlohmann::json json = {{"machine", s.machine}, {"ranks", s.ranks},
-                         {"seconds", s.seconds}, {"compute", s.compute},
-                         {"slowed", s.slowed},   {"exposed", s.exposed},
-                         {"bubble", s.bubble},   {"with_stragglers", s.with_stragglers},
-                         {"goodput", s.goodput}, {"checkpoint_every", s.checkpoint_every},
-                         {"memory", s.memory}};
-  if (s.stages > 1) {
-    json["stages"] = s.stages;
-    json["schedule"] = s.schedule;
-    json["interleave"] = s.chunks;
-    json["microbatches"] = s.microbatches;
-    json["transfer"] = s.transfer;
-    json["handed"] = s.handed;
+/// --schedule: those that need no times of gradients of parameters alone.
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const PipelineSchedule& s : pipeline_schedules()) {
+    if (!s.splits_backward) names.push_back(s.name);
   }
-  json["by_axes"] = nlohmann::json::array();
-  for (const SimulatedAxes& a : s.by_axes)
-    json["by_axes"].push_back(
-        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
+  return names;
+}
+
+struct SimulateFlags : ModelFlags, ReportFlags {
+  std::string trace;
+  int64_t stages = 0, interleave = 0;  ///< pipeline stages, chunks; 0: none, automatic
+  std::string schedule;                ///< of pipeline_schedules()
+  SimulateOptions how;
+  void declare(FlagTable& table) {
+    ModelFlags::declare(table);
+    table.add({batch_flag(sets), recompute_flag(sets)});
+    ReportFlags::declare(table);
+    table.add(
+        {{"--trace FILE", &trace, kOneProcess, "Writes the timeline to FILE, for Perfetto."},
+         {"--stages", &stages, kOneProcess,
+          "Number of pipeline stages that share the layers. Each has a --mesh of its own, and "
+          "--set microbatches=M pass through them.",
+          whole_number(1, kMostDevices)},
+         {"--schedule NAME", &schedule, kOneProcess,
+          fmt::format("Schedule of the stages: {}. The default is the first.",
+                      fmt::join(schedule_names(), ", "))},
+         {"--interleave", &interleave, kOneProcess,
+          "Number of chunks of layers on each stage of an interleaved schedule. The default is the "
+          "fastest number.",
+          whole_number(1, kMostDevices)},
+         {"--stragglers", &how.stragglers, kOneProcess,
+          "Standard deviation of a rank's time, as a share of that time (0).", finite_number(0)},
+         {"--failure-hours", &how.failure_hours, kOneProcess,
+          "Mean hours until one device fails, from which goodput follows (0: never).",
+          finite_number(0)},
+         {"--checkpoint-seconds", &how.checkpoint_seconds, kOneProcess,
+          "Seconds that writing a checkpoint takes (30).", finite_number(0)},
+         {"--restart-seconds", &how.restart_seconds, kOneProcess,
+          "Seconds from a failure until training continues (300).", finite_number(0)}});
+  }
+};
+
+nlohmann::json to_json(const Simulation& s) {
+  nlohmann::json json;
+  TESSERA_JSON_FIELDS(json, s, machine, ranks, seconds, compute, slowed, exposed, bubble,
+                      with_stragglers, goodput, checkpoint_every, memory, by_axes)
+  if (s.stages <= 1) return json;
+  TESSERA_JSON_FIELDS(json, s, stages, microbatches, transfer, handed)
+  json["schedule"] = s.schedule;
+  json["interleave"] = s.chunks;
   return json;
 }
 
@@ -49,14 +81,11 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
                           std::map<std::string, std::string>& files) {
   Trainer t;
   build_trainer(job, t, false);
-  CompileOptions options{job.mesh, job.layout, t.functions, 0, 1};
-  set_schedule(job, options);
   files = source_files(t.graph);
-  return tessera::simulate(t.graph, options, machine, how);
+  return tessera::simulate(t.graph, options_of(job, t, 1), machine, how);
 }
 
-/// --schedule: one of those that need no times of gradients of parameters alone.
-const PipelineSchedule& schedule_of(const Arguments& args) {
+const PipelineSchedule& schedule_of(const SimulateFlags& args) {
   const PipelineSchedule& schedule =
       args.schedule.empty() ? pipeline_schedules()[0] : pipeline_schedule(args.schedule);
   TESSERA_REQUIRE(!schedule.splits_backward,
@@ -68,7 +97,7 @@ const PipelineSchedule& schedule_of(const Arguments& args) {
 }
 
 /// --interleave, or all numbers of chunks into which the layers can be divided.
-std::vector<int64_t> chunks_of(const Arguments& args, const PipelineSchedule& schedule,
+std::vector<int64_t> chunks_of(const SimulateFlags& args, const PipelineSchedule& schedule,
                                const PlanModel& model, int64_t microbatches) {
   constexpr int64_t kMost = 8;
   if (args.interleave > 0) return {args.interleave};
@@ -85,8 +114,7 @@ std::vector<int64_t> chunks_of(const Arguments& args, const PipelineSchedule& sc
   return all;
 }
 
-Simulation simulate_stages(const Arguments& args, const Job& job, const Machine& machine,
-                           const SimulateOptions& how) {
+Simulation simulate_stages(const SimulateFlags& args, const Job& job, const Machine& machine) {
   const int64_t microbatches = job.config.integer("train.microbatches");
   TESSERA_REQUIRE(
       !job.spec->layers_key.empty(),
@@ -111,8 +139,8 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
   build.pipeline_schedule = schedule.name;
   std::optional<Simulation> best;
   for (const int64_t chunks : chunks_of(args, schedule, model, microbatches)) {
-    Simulation s =
-        simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks, machine, how);
+    Simulation s = simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks,
+                                     machine, args.how);
     if (!best || s.seconds < best->seconds) best = std::move(s);
   }
   return *best;
@@ -155,15 +183,8 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
   if (const pages::Json stages = stages_chart(s); !stages.is_null()) page.chart(stages);
   page.chart(time_line_chart(s.stages > 1 ? "which stage works when" : "time line of the step", s));
   page.section("communication", "Communication by axis");
-  nlohmann::json rows = nlohmann::json::array();
-  for (const SimulatedAxes& a : s.by_axes)
-    rows.push_back(
-        {{"axes", a.axes}, {"bytes", a.bytes}, {"seconds", a.seconds}, {"exposed", a.exposed}});
-  page.table({{"axes", "over"},
-              {"bytes", "sent by a rank", "B"},
-              {"seconds", "takes", "s"},
-              {"exposed", "exposed", "s"}},
-             rows, "The step sends nothing between ranks.");
+  page.table("axes: over | bytes: sent by a rank [B] | seconds: takes [s] | exposed: exposed [s]",
+             s.by_axes, "The step sends nothing between ranks.");
   if (job.mesh.size() > 1) page.chart(mesh_chart_on(job.mesh, &machine));
   if (s.stages == 1) {
     page.section("steps", "Steps of the Program");
@@ -172,37 +193,25 @@ std::string page_of(const Job& job, const Simulation& s, const Machine& machine,
     std::stable_sort(all.begin(), all.end(),
                      [](const auto* a, const auto* b) { return a->seconds > b->seconds; });
     if (all.size() > pages::Page::kMostRows) all.resize(pages::Page::kMostRows);
-    rows = nlohmann::json::array();
+    nlohmann::json rows = nlohmann::json::array();
     std::set<std::string> places;
     for (const SimulatedStep* step : all) {
       places.insert(step->source);
-      rows.push_back({{"kernel", step->kernel},
-                      {"name", step->name},
-                      {"source", step->source},
-                      {"axes", step->axes},
-                      {"begin", step->begin},
-                      {"seconds", step->seconds},
-                      {"exposed", step->exposed}});
+      rows.push_back(*step);
     }
     page.code(code_around(places, files));
-    page.table({{"kernel", "kernel or collective"},
-                {"name", "tensor"},
-                {"source", "source", "@"},
-                {"axes", "over"},
-                {"begin", "begins", "s"},
-                {"seconds", "takes", "s"},
-                {"exposed", "exposed", "s"}},
-               rows, "The step is empty.");
+    page.table(
+        "kernel: kernel or collective | name: tensor | source: source [@] | axes: over | "
+        "begin: begins [s] | seconds: takes [s] | exposed: exposed [s]",
+        rows, "The step is empty.");
   }
   return page.html();
 }
 
-}  // namespace
-
-int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
-  require_place_for(args.json);
-  require_place_for(args.html);
-  require_place_for(args.trace);
+int run_simulate(const SimulateFlags& args, const std::vector<ModelSpec>& models) {
+  require_writable(args.json);
+  require_writable(args.html);
+  require_writable(args.trace);
   TESSERA_REQUIRE(args.stages > 0 || (args.schedule.empty() && args.interleave == 0),
                   "--schedule and --interleave belong to a pipeline; add --stages N");
   const std::optional<Machine> machine = find_machine(args);
@@ -217,24 +226,28 @@ int simulate(const Arguments& args, const std::vector<ModelSpec>& models) {
       "leave --stages out: a plan may have stages of its own",
       args.stages);
   const Job job = resolve(args, models, false);
-  SimulateOptions how;
-  how.stragglers = args.stragglers;
-  how.failure_hours = args.failure_hours;
-  how.checkpoint_seconds = args.checkpoint_seconds;
-  how.restart_seconds = args.restart_seconds;
   std::map<std::string, std::string> files;
-  const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine, how)
-                                       : simulate_whole(job, *machine, how, files);
+  const Simulation s = args.stages > 1 ? simulate_stages(args, job, *machine)
+                                       : simulate_whole(job, *machine, args.how, files);
   print(job, s);
-  if (args.stragglers > 0)
+  if (args.how.stragglers > 0)
     say("with the slowest of {} ranks: {:.3f} ms\n", s.ranks, 1e3 * s.with_stragglers);
-  if (args.failure_hours > 0)
+  if (args.how.failure_hours > 0)
     say("goodput {:.1f} % with a checkpoint every {:.0f} s\n", 100 * s.goodput, s.checkpoint_every);
   say("memory of a rank: {}\n", bytes_text(static_cast<double>(s.memory)));
   write_text_file(args.trace, to_trace(s));
   write_report(args.json, to_json(s));
   if (!args.html.empty()) write_text_file(args.html, page_of(job, s, *machine, files));
   return 0;
+}
+
+}  // namespace
+
+Command simulate_command() {
+  return command("simulate", "Predicts a training step on a described machine of any size.",
+                 "tessera simulate gpt --machine h100 --mesh \"data:128;model:8\" --batch 1024 \\\n"
+                 "    --layout \"batch:data;heads,ff,vocab:model\" --trace timeline.json",
+                 Processes::first, run_simulate);
 }
 
 }  // namespace tessera::cli

@@ -24,22 +24,10 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr int kMostFrames = 64;
 /// The handler's own frame and the one by which the system calls it.
 constexpr int kOfHandler = 2;
 
 int stack_signal() { return SIGRTMAX - 3; }
-
-std::atomic<int> asked{0};  // the thread that is to answer; 0: none
-std::atomic<int> count{-1};
-void* frames[kMostFrames];
-struct sigaction action_before;
-
-void answer(int) {
-  int me = static_cast<int>(syscall(SYS_gettid));
-  if (!asked.compare_exchange_strong(me, 0)) return;  // it comes too late
-  count.store(backtrace(frames, kMostFrames));
-}
 
 std::string name_of(void* address) {
   Dl_info info{};
@@ -63,33 +51,46 @@ std::string name_of(void* address) {
 
 }  // namespace
 
+std::atomic<Stacks*> Stacks::current_{nullptr};
+
+void Stacks::answer(int) {
+  Stacks* const stacks = current_.load();
+  int me = static_cast<int>(syscall(SYS_gettid));
+  if (stacks == nullptr || !stacks->asked_.compare_exchange_strong(me, 0)) return;  // too late
+  stacks->count_.store(backtrace(stacks->frames_, kMostFrames));
+}
+
 Stacks::Stacks() {
   void* first[1];
   backtrace(first, 1);  // loads what it needs, which a handler must not
+  current_.store(this);
   struct sigaction action {};
   action.sa_handler = answer;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(stack_signal(), &action, &action_before);
+  sigaction(stack_signal(), &action, &before_);
 }
 
-Stacks::~Stacks() { sigaction(stack_signal(), &action_before, nullptr); }
+Stacks::~Stacks() {
+  sigaction(stack_signal(), &before_, nullptr);
+  current_.store(nullptr);
+}
 
-std::vector<std::string> Stacks::of(int thread) const {
-  count.store(-1);
-  asked.store(thread);
+std::vector<std::string> Stacks::of(int thread) {
+  count_.store(-1);
+  asked_.store(thread);
   bool answers = syscall(SYS_tgkill, getpid(), thread, stack_signal()) == 0;
-  for (int ms = 0; answers && count.load() < 0; ++ms) {
-    answers = ms < 1000 || asked.load() == 0;
+  for (int ms = 0; answers && count_.load() < 0; ++ms) {
+    answers = ms < 1000 || asked_.load() == 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   int expected = thread;
-  if (!answers && asked.compare_exchange_strong(expected, 0))
+  if (!answers && asked_.compare_exchange_strong(expected, 0))
     return {
         "it does not answer a signal: the system is doing something for it, such as reading a "
         "file"};
   std::vector<std::string> lines;
-  for (int i = kOfHandler; i < count.load(); ++i) lines.push_back(name_of(frames[i]));
+  for (int i = kOfHandler; i < count_.load(); ++i) lines.push_back(name_of(frames_[i]));
   return lines;
 }
 

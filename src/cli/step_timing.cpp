@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fail.h"
 #include "base/median.h"
 #include "tessera/simulate.h"
 
@@ -44,6 +45,28 @@ std::vector<std::pair<StepTime, double>> step_times(Session& session, const std:
   return result;
 }
 
+CollectiveProbe collective_probe(Graph& g, const std::string& name, CollectiveKind kind,
+                                 int64_t size, int64_t ranks, DType dtype) {
+  const Dim pieces("pieces", ranks), elements("elements", size), parts("parts", size);
+  const auto x = [&](const Shape& shape) {
+    return g.parameter(name + ".x", shape, nn::normal(1), dtype);
+  };
+  if (kind == CollectiveKind::all_gather)
+    return {rename(x({parts}), "parts", "elements").named(name), "parts"};
+  if (kind == CollectiveKind::all_to_all) {
+    const Dim rows("rows", ranks), along("along", size / ranks), across("across", size / ranks);
+    return {reshape(x({pieces, along}), {rows, across}).named(name), "pieces,across"};
+  }
+  Tensor y = reduce_sum(x({pieces, elements}), {"pieces"});
+  if (kind != CollectiveKind::reduce_scatter) return {y.named(name), "pieces"};
+  return {rename(y, "elements", "parts").named(name), "pieces,parts"};
+}
+
+bool runs(const StepTime& step, CollectiveKind kind) {
+  return step.collective == kind ||
+         (kind == CollectiveKind::all_to_all && step.collective == CollectiveKind::exchange);
+}
+
 std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOptions& options,
                                               const Machine& machine) {
   nn::GptOptions size;
@@ -79,6 +102,14 @@ std::vector<KernelContext> kernels_in_context(Cluster& cluster, const CompileOpt
       context.push_back({kernel, measured[kernel] / seconds});
   }
   return context;
+}
+
+std::string busy_note(double load, int processors) {
+  if (load < std::max(0.5, 0.05 * processors)) return "";
+  return fmt::format(
+      "the load average was {:.1f} on {} processor{} before this began, so others were at work and "
+      "the profile says that this machine is slower than it is; calibrate again when it is idle",
+      load, processors, processors == 1 ? "" : "s");
 }
 
 }  // namespace tessera::cli

@@ -10,8 +10,9 @@
 
 #include "base/clock.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/explain.h"
 #include "tessera/tessera.h"
 
@@ -39,21 +40,21 @@ double parse_budget(const std::string& text) {
 /// A row with the arguments to run it.
 struct Candidate {
   SweepRow row;
-  Arguments args;
+  ModelFlags args;
   std::vector<double> seconds = {};
 };
 
 class Sweep {
  public:
   /// given: plans to run instead of the layouts of the arguments.
-  Sweep(const Arguments& args, const std::vector<ModelSpec>& models,
+  Sweep(const SweepFlags& args, const std::vector<ModelSpec>& models,
         std::vector<AutoPlan> given = {})
       : args_(args),
         models_(models),
         given_(std::move(given)),
         machine_(find_machine(args)),
         end_(host_seconds() + parse_budget(args.budget)),
-        steps_(args.steps > 0 ? args.steps : 5) {
+        steps_(args.steps) {
     if (!args.memory.empty()) limit_ = parse_bytes("--memory", args.memory);
     std::ifstream file(args.out);
     std::string text(std::istreambuf_iterator<char>(file), {});
@@ -72,7 +73,7 @@ class Sweep {
     bool is_time = true;
     for (const auto& sets : combinations(args_.sets)) {
       for (const std::string& mesh : meshes_of(args_)) {
-        Arguments args = args_;
+        ModelFlags args = args_;
         args.sets = sets;
         args.mesh = mesh;
         args.layout.clear();
@@ -151,17 +152,17 @@ class Sweep {
   }
 
  private:
-  Job job_of(const Arguments& args) const {
+  Job job_of(const ModelFlags& args) const {
     Job job = resolve(args, models_, false);
     // An empty layout means that nothing is split.
     if (args.layout.empty()) job.layout = Layout();
     return job;
   }
 
-  std::vector<AutoPlan> plans(const Arguments& args) const {
+  std::vector<AutoPlan> plans(const ModelFlags& args) const {
     if (!given_.empty()) return given_;
     if (args_.layouts == "auto") {
-      Arguments free = args;
+      ModelFlags free = args;
       free.layout = "auto";
       free.microbatch_size = args_.microbatch_size;
       return auto_plans(free, resolve_without_plan(free, models_), kPlanned);
@@ -209,8 +210,7 @@ class Sweep {
   Cluster& cluster_for(int ranks) {
     auto it = clusters_.find(ranks);
     if (it == clusters_.end()) {
-      it = clusters_.emplace(ranks, Cluster::from_environment(ranks)).first;
-      it->second.set_timeout(args_.timeout);
+      it = clusters_.emplace(ranks, make_cluster(ranks, args_.timeout, args_)).first;
       is_root_ = it->second.is_root();
     }
     return it->second;
@@ -230,10 +230,8 @@ class Sweep {
       try {
         Running r{c, std::make_unique<Job>(job_of(c->args)), std::make_unique<Trainer>(), nullptr};
         build_trainer(*r.job, *r.trainer, false);
-        CompileOptions options = options_of(*r.job, *r.trainer);
-        options.device = r.job->device;
-        r.session =
-            std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()), options);
+        r.session = std::make_unique<Session>(r.trainer->graph, cluster_for(r.job->mesh.size()),
+                                              options_of(*r.job, *r.trainer));
         feed_examples(*r.session, r.trainer->model, 0);
         feed_scalar(*r.session, r.trainer->lr, learning_rate(*r.job, 0));
         running.push_back(std::move(r));
@@ -286,7 +284,7 @@ class Sweep {
     }
   }
 
-  const Arguments& args_;
+  const SweepFlags& args_;
   const std::vector<ModelSpec>& models_;
   std::vector<AutoPlan> given_;
   std::optional<Machine> machine_;
@@ -300,19 +298,19 @@ class Sweep {
 
 }  // namespace
 
-Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
-  TESSERA_REQUIRE(args.tune >= 2, "--tune {}: it compares plans, at least 2", args.tune);
+ModelFlags tuned(const ModelFlags& args, int64_t plans, const std::vector<ModelSpec>& models) {
+  TESSERA_REQUIRE(plans >= 2, "--tune {}: it compares plans, at least 2", plans);
   const Job job = resolve_without_plan(args, models);
   TESSERA_REQUIRE(
       is_automatic(job.layout),
       "--tune {} tries what the planner finds, but layout '{}' leaves it nothing; write "
       "--layout auto",
-      args.tune, job.layout.to_string());
-  Arguments with = args;
-  with.out.clear();
+      plans, job.layout.to_string());
+  SweepFlags with;
+  static_cast<ModelFlags&>(with) = args;
   with.mesh = job.mesh.to_string();
-  const std::vector<AutoPlan> plans = auto_plans(args, job, static_cast<size_t>(args.tune));
-  Sweep sweep(with, models, plans);
+  const std::vector<AutoPlan> best = auto_plans(args, job, static_cast<size_t>(plans));
+  Sweep sweep(with, models, best);
   sweep.find();
   sweep.run();
   for (const SweepRow& row : sweep.rows()) {
@@ -322,19 +320,35 @@ Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models) {
            row.sets.empty() ? "" : " --set " + row.sets,
            row.failure.empty() ? "" : " failed: " + row.failure);
   }
-  const AutoPlan& fastest = plans.at(sweep.fastest());
-  Arguments result = args;
+  const AutoPlan& fastest = best.at(sweep.fastest());
+  ModelFlags result = args;
   result.layout = fastest.layout.empty() ? "# nothing is split" : fastest.layout;
   result.sets.insert(result.sets.end(), fastest.sets.begin(), fastest.sets.end());
   if (args.microbatch_size == "auto") result.microbatch_size.clear();  // set by the plan
   return result;
 }
 
-int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
-  Arguments with = args;
+void SweepFlags::declare(FlagTable& table) {
+  ModelFlags::declare(table);
+  table.add(
+      {{"--layouts all|auto|FILE", &layouts, kAgree,
+        "Layouts to run: all, auto (the planner's best), or a file with one layout a line."},
+       {"--devices N", &devices, kAgree, "Sweeps all meshes with N ranks.",
+        whole_number(1, kMostDevices)},
+       {"--meshes all", &meshes, kAgree, "With all: sweeps all meshes of the ranks there are."},
+       {"--steps", &steps, kAgree, "Number of steps to take the median of (5).", whole_number(1)},
+       {"--budget TIME", &budget, kOfRoot, "Time to measure for: 90s, 20m (default) or 2h."},
+       {"--out FILE.csv", &out, kOfRoot,
+        "Table of the results (sweep.csv); pages of the same name with .json, .svg and .html lie "
+        "beside it. A sweep that was stopped continues from its table."}});
+}
+
+namespace {
+int run_sweep(const SweepFlags& args, const std::vector<ModelSpec>& models) {
+  SweepFlags with = args;
   if (with.out.empty()) with.out = "sweep.csv";
   TESSERA_REQUIRE(with.out.ends_with(".csv"), "--out '{}' does not end with .csv", with.out);
-  require_place_for(with.out);
+  require_writable(with.out);
   Sweep sweep(with, models);
   sweep.find();
   sweep.run();
@@ -347,6 +361,15 @@ int sweep(const Arguments& args, const std::vector<ModelSpec>& models) {
                   "none of {} layouts ran; {} says why, the first: {}", rows.size(), with.out,
                   rows.empty() ? "" : rows[0].failure);
   return 0;
+}
+
+}  // namespace
+
+Command sweep_command() {
+  return command("sweep",
+                 "Runs every layout of a model and prints measured beside predicted times.",
+                 "tessera sweep gpt --devices 4 --set batch=8,16 --steps 10 --budget 20m",
+                 Processes::all, run_sweep);
 }
 
 }  // namespace tessera::cli

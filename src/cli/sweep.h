@@ -11,10 +11,18 @@
 
 namespace tessera::cli {
 
+struct SweepFlags : ModelFlags {
+  std::string layouts = "all", meshes, budget = "20m";
+  std::string out;      ///< file of the table; "": none
+  int64_t devices = 0;  ///< ranks of the meshes; 0: those there are
+  int64_t steps = 5;
+  void declare(FlagTable& table);
+};
+
 /// combinations: all combinations of the values of --set, "batch=8,16" "lr=1e-3" -> {"batch=8",
 /// "lr=1e-3"}, {"batch=16", "lr=1e-3"}. meshes_of: the meshes of a sweep as text.
 std::vector<std::vector<std::string>> combinations(const std::vector<std::string>& sets);
-std::vector<std::string> meshes_of(const Arguments& args);
+std::vector<std::string> meshes_of(const SweepFlags& args);
 
 /// One configuration, mesh and layout.
 struct SweepRow {
@@ -53,9 +61,9 @@ std::string name_of(const SweepRow& row, const SweptKeys& swept);
 /// The sweep as lines of a terminal: a row a layout, fastest first, then a sum.
 std::string sweep_table(const std::vector<SweepRow>& rows);
 
-/// Measures a few training steps of the planner's best --tune plans and returns the arguments with
-/// the fastest. Under a launcher all ranks must call it; all get the same result.
-Arguments tuned(const Arguments& args, const std::vector<ModelSpec>& models);
+/// Measures a few training steps of the planner's best `plans` plans and returns the flags with the
+/// fastest. Under a launcher all ranks must call it; all get the same result.
+ModelFlags tuned(const ModelFlags& args, int64_t plans, const std::vector<ModelSpec>& models);
 
 /// The rows of an earlier sweep file with this text ("" for none). `path` is for messages. Throws
 /// an io error if the text is not a sweep.
@@ -65,5 +73,7 @@ std::vector<SweepRow> parse_sweep(const std::string& text, const std::string& pa
 void write_sweep_csv(const std::string& path, const std::vector<SweepRow>& rows);
 void write_sweep_report(const std::string& path, const std::string& title,
                         const std::vector<SweepRow>& rows);
+/// The page of a sweep; `title`: the model.
+std::string sweep_page(const std::string& title, const std::vector<SweepRow>& rows);
 
 }  // namespace tessera::cli

@@ -1,9 +1,9 @@
-#include "cli/sweep_page.h"
-
+// The page of a sweep.
 #include <algorithm>
 #include <map>
 
 #include "base/fail.h"
+#include "cli/sweep.h"
 #include "pages/page.h"
 
 namespace tessera::cli {
@@ -138,18 +138,14 @@ std::string sweep_page(const std::string& title, const std::vector<SweepRow>& ro
     if (r.memory > 0) row["memory"] = r.memory;
     table.push_back(row);
   }
-  std::vector<pages::Column> columns;
-  if (!swept.empty()) columns.push_back({"set", "set"});
-  columns.insert(columns.end(), {{"mesh", "mesh"},
-                                 {"layout", "layout"},
-                                 {"measured", "measured", "s"},
-                                 {"spread", "above the least", "%"},
-                                 {"predicted", "predicted", "s"},
-                                 {"off", "off by", "%"},
-                                 {"memory", "memory", "B"},
-                                 {"program", "program"}});
-  if (summary.failed > 0) columns.push_back({"failure", "why it did not run"});
-  page.table(columns, table, "The sweep has no layouts.");
+  const std::string columns =
+      (swept.empty() ? "" : "set: set | ") +
+      std::string(
+          "mesh: mesh | layout: layout | measured: measured [s] | spread: above the least "
+          "[%] | predicted: predicted [s] | off: off by [%] | memory: memory [B] | "
+          "program: program") +
+      (summary.failed > 0 ? " | failure: why it did not run" : "");
+  page.table(pages::columns(columns), table, "The sweep has no layouts.");
   return page.html();
 }
 

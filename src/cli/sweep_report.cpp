@@ -8,8 +8,8 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/report.h"
+#include "cli/report_json.h"
 #include "cli/sweep.h"
-#include "cli/sweep_page.h"
 #include "pages/page.h"
 
 namespace tessera::cli {
@@ -220,20 +220,13 @@ void write_sweep_report(const std::string& path, const std::string& title,
                         const std::vector<SweepRow>& rows) {
   const std::string stem = path.substr(0, path.size() - 4);
   const SweepSummary s = summarize(rows);
-  nlohmann::json json = {
-      {"layouts", s.ran},   {"programs", s.programs},
-      {"failed", s.failed}, {"tau", s.tau},
-      {"regret", s.regret}, {"error", s.error >= 0 ? nlohmann::json(s.error) : nlohmann::json()}};
-  for (const SweepRow& r : rows)
-    json["rows"].push_back({{"set", r.sets},
-                            {"mesh", r.mesh},
-                            {"layout", r.layout},
-                            {"program", r.program},
-                            {"memory", r.memory},
-                            {"predicted", r.predicted},
-                            {"measured", r.measured},
-                            {"least", r.least},
-                            {"failure", r.failure}});
+  nlohmann::json json = {{"layouts", s.ran},
+                         {"error", s.error >= 0 ? nlohmann::json(s.error) : nlohmann::json()}};
+  TESSERA_JSON_FIELDS(json, s, programs, failed, tau, regret)
+  for (const SweepRow& r : rows) {
+    nlohmann::json& row = json["rows"].emplace_back(nlohmann::json{{"set", r.sets}});
+    TESSERA_JSON_FIELDS(row, r, mesh, layout, program, memory, predicted, measured, least, failure)
+  }
   write_report(stem + ".json", json);
   write_text_file(stem + ".svg", plot(rows));
   write_text_file(stem + ".html", sweep_page(title, rows));

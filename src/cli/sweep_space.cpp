@@ -11,7 +11,8 @@ namespace {
 
 /// True for keys whose values are lists, so that a comma does not separate values.
 bool is_list(const std::string& key) {
-  for (const char* name : {"rates", "recompute", "reshard_after_forward", "rules", "mesh"}) {
+  for (const char* name : {"rates", "recompute", "reshard_after_forward", "rules", "mesh", "path",
+                           "targets", "trainable"}) {
     if (key.ends_with(name)) return true;
   }
   return false;
@@ -22,13 +23,11 @@ bool is_list(const std::string& key) {
 std::vector<std::vector<std::string>> combinations(const std::vector<std::string>& sets) {
   std::vector<std::vector<std::string>> result = {{}};
   for (const std::string& set : sets) {
-    const size_t eq = set.find('=');
-    TESSERA_REQUIRE(eq != std::string::npos && eq > 0, "--set '{}' is not key=value", set);
+    const auto [key, list] = key_and_value(set);
     std::vector<std::string> values;
-    for (size_t at = eq + 1; at <= set.size();) {
-      const size_t end =
-          is_list(set.substr(0, eq)) ? set.size() : std::min(set.find(',', at), set.size());
-      values.push_back(set.substr(0, eq + 1) + set.substr(at, end - at));
+    for (size_t at = 0; at <= list.size();) {
+      const size_t end = is_list(key) ? list.size() : std::min(list.find(',', at), list.size());
+      values.push_back(key + "=" + list.substr(at, end - at));
       at = end + 1;
     }
     std::vector<std::vector<std::string>> longer;
@@ -59,7 +58,7 @@ void factor(int ranks, int most, const std::string& mesh, char axis,
 
 }  // namespace
 
-std::vector<std::string> meshes_of(const Arguments& args) {
+std::vector<std::string> meshes_of(const SweepFlags& args) {
   const int launched = launched_ranks();
   TESSERA_REQUIRE(args.meshes.empty() || args.meshes == "all", "--meshes '{}'; only all is known",
                   args.meshes);

@@ -9,17 +9,19 @@ namespace {
 constexpr int64_t kBytes = 256;
 
 /// Without --tokenizer a folder has its own tokenizer, if its tokens are no bytes.
-Arguments with_tokenizer(Arguments args, const Job& job, int64_t vocabulary) {
-  if (args.tokenizer.empty() && job.folder && vocabulary > kBytes) args.tokenizer = args.model;
+TokenizerFlags with_tokenizer(TokenizerFlags args, const std::string& model, const Job& job,
+                              int64_t vocabulary) {
+  if (args.tokenizer.empty() && job.folder && vocabulary > kBytes) args.tokenizer = model;
   return args;
 }
 
 }  // namespace
 
-TextTokens::TextTokens(const Arguments& args, const Job& job, int64_t vocabulary)
-    : TextTokens(with_tokenizer(args, job, vocabulary), vocabulary) {}
+TextTokens::TextTokens(const TokenizerFlags& args, const std::string& model, const Job& job,
+                       int64_t vocabulary)
+    : TextTokens(with_tokenizer(args, model, job, vocabulary), vocabulary) {}
 
-TextTokens::TextTokens(const Arguments& args, int64_t vocabulary) : count_(vocabulary) {
+TextTokens::TextTokens(const TokenizerFlags& args, int64_t vocabulary) : count_(vocabulary) {
   if (args.tokenizer.empty()) {
     TESSERA_REQUIRE(args.pattern.empty() && args.special.empty(),
                     "--tokenizer-pattern and --special-token need --tokenizer PATH");

@@ -14,9 +14,10 @@ class TextTokens {
  public:
   /// Throws usage errors for a tokenizer that does not fit the model's vocabulary, and without
   /// --tokenizer for one that is larger than bytes.
-  TextTokens(const Arguments& args, int64_t vocabulary);
-  /// Of a job, whose folder may have a tokenizer of its own.
-  TextTokens(const Arguments& args, const Job& job, int64_t vocabulary);
+  TextTokens(const TokenizerFlags& args, int64_t vocabulary);
+  /// Of a job, whose folder `model` may have a tokenizer of its own.
+  TextTokens(const TokenizerFlags& args, const std::string& model, const Job& job,
+             int64_t vocabulary);
   /// Tokens are below it.
   int64_t count() const { return count_; }
   /// The tokens of a prompt. Of an empty one: the token that a text begins or ends with, or a new

@@ -10,12 +10,12 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
-#include "cli/clock.h"
 #include "cli/commands.h"
 #include "cli/documents.h"
 #include "cli/report.h"
-#include "cli/say.h"
+#include "cli/terminal.h"
 #include "tessera/corpus.h"
 #include "tessera/tokenizer.h"
 
@@ -26,6 +26,45 @@ namespace {
 constexpr size_t kBlockBytes = size_t{1} << 20;
 constexpr int64_t kCommitBytes = int64_t{8} << 20;  // of text, or after
 constexpr double kCommitSeconds = 5;
+
+struct TokenizeFlags : Invocation, TokenizerFlags, JsonFlag {
+  std::vector<std::string> files;
+  std::string out;                           ///< name of the corpus
+  std::string documents, json_key = "text";  ///< jsonl, file or blank-lines; the key
+  bool append_eod = false, skip_empty = false, special_in_text = false, add_special = false;
+  int64_t threads = -1;
+  void declare(FlagTable& table) {
+    table.add({{"FILE",
+                &files,
+                kOneProcess,
+                "Files of text. Each line of FILE.jsonl is a document, any other file is one.",
+                {},
+                true}});
+    TokenizerFlags::declare(table, true);
+    table.add(
+        {{"--out CORPUS",
+          &out,
+          kOneProcess,
+          "Name of the corpus. The same command continues one that was stopped.",
+          {},
+          true},
+         {"--documents KIND", &documents, kOneProcess,
+          "What is a document: a line (jsonl), a whole file (file), or text up to a blank line "
+          "(blank-lines)."},
+         {"--json-key KEY", &json_key, kOneProcess, "Key of the text in a line of jsonl (text)."},
+         {"--append-eod", &append_eod, kOneProcess,
+          "Ends every document with the tokenizer's token for the end of a text."},
+         {"--add-special", &add_special, kOneProcess,
+          "Adds the tokens that the tokenizer puts around a text."},
+         {"--special-in-text", &special_in_text, kOneProcess,
+          "Text that is written like a special token, such as <|endoftext|>, becomes it. Without, "
+          "it is text."},
+         {"--skip-empty", &skip_empty, kOneProcess, "Leaves out documents without text or tokens."},
+         {"--threads", &threads, kOneProcess, "Number of threads (0: one for each core).",
+          whole_number(0, kMostThreads)}});
+    JsonFlag::declare(table);
+  }
+};
 
 /// Documents that one task encodes, and where the reader was behind them.
 struct Block {
@@ -46,7 +85,7 @@ struct Encoded {
 /// What a task needs; constant while tasks run.
 struct TokenizeJob {
   const Tokenizer& tokenizer;
-  const Arguments& args;
+  const TokenizeFlags& args;
   const std::vector<std::string>& files;
   std::optional<int32_t> end_token;
 };
@@ -128,7 +167,7 @@ Block read_block(DocumentReader& reader) {
 }
 
 /// What makes the ids, besides the vocabulary; a corpus continues only if it is the same.
-std::string job_text(const Arguments& args, const DocumentReader& reader) {
+std::string job_text(const TokenizeFlags& args, const DocumentReader& reader) {
   std::string text =
       fmt::format("{} {} {} {} {} {}", args.json_key, args.documents, args.append_eod,
                   args.special_in_text, args.add_special, args.skip_empty);
@@ -167,7 +206,7 @@ class Bar {
   }
   void show(int64_t done, int64_t tokens) {
     if (!terminal_ || seconds_since(last_) < 0.1) return;
-    last_ = Clock::now();
+    last_ = host_seconds();
     shown_ = true;
     constexpr int kWidth = 30;
     const double share = static_cast<double>(done) / static_cast<double>(bytes_);
@@ -182,7 +221,7 @@ class Bar {
  private:
   int64_t from_, bytes_;
   bool terminal_ = isatty(STDOUT_FILENO) == 1, shown_ = false;
-  Clock::time_point start_ = Clock::now(), last_ = {};
+  double start_ = host_seconds(), last_ = 0;
 };
 
 DocumentKind kind_of(const std::string& name) {
@@ -199,7 +238,7 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
             const std::string& name, size_t threads) {
   std::deque<std::future<Encoded>> tasks;
   Bar bar(reader.bytes_read(), reader.bytes());
-  Clock::time_point committed = Clock::now();
+  double committed = host_seconds();
   int64_t committed_bytes = reader.bytes_read(), skipped = 0;
   for (bool more = true; more || !tasks.empty();) {
     while (more && tasks.size() < threads) {
@@ -223,22 +262,15 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
         done.bytes_read - committed_bytes < kCommitBytes)
       continue;
     corpus.commit(note_of(name, done.end));
-    committed = Clock::now();
+    committed = host_seconds();
     committed_bytes = done.bytes_read;
   }
   return skipped;
 }
 
-}  // namespace
-
-Tokenizer load_tokenizer(const Arguments& args) {
-  return Tokenizer::load(args.tokenizer, {args.pattern, args.special});
-}
-
-int tokenize(const Arguments& args) {
-  require_place_for(args.json);
-  TESSERA_REQUIRE(!args.words.empty(), "no file of text is given");
-  DocumentReader reader(args.words, kind_of(args.documents));
+int run_tokenize(const TokenizeFlags& args, const std::vector<ModelSpec>&) {
+  require_writable(args.json);
+  DocumentReader reader(args.files, kind_of(args.documents));
   const Tokenizer tokenizer = load_tokenizer(args);
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};
   if (args.append_eod) {
@@ -258,11 +290,11 @@ int tokenize(const Arguments& args) {
   const std::string name = job_text(args, reader);
   resume(corpus, reader, name, args.out);
   const int64_t before = reader.bytes_read(), tokens_before = corpus.tokens();
-  const Clock::time_point start = Clock::now();
+  const double start = host_seconds();
   const int64_t skipped = run(job, reader, corpus, name, threads);
   const double seconds = seconds_since(start);
   TESSERA_REQUIRE(corpus.documents() > 0, "there is no document in '{}'",
-                  fmt::join(args.words, "', '"));
+                  fmt::join(args.files, "', '"));
   const auto bytes = static_cast<double>(reader.bytes() - before);
   corpus.commit(note_of(name, reader.place()));
   corpus.finish();
@@ -281,6 +313,19 @@ int tokenize(const Arguments& args) {
                            {"seconds", seconds},
                            {"threads", threads}});
   return 0;
+}
+
+}  // namespace
+
+Tokenizer load_tokenizer(const TokenizerFlags& args) {
+  return Tokenizer::load(args.tokenizer, {args.pattern, args.special});
+}
+
+Command tokenize_command() {
+  return command(
+      "tokenize", "Turns text into a corpus of tokens, CORPUS.bin and CORPUS.idx, for train.",
+      "tessera tokenize --tokenizer tokenizer.json a.jsonl b.jsonl --out corpus --append-eod",
+      Processes::first, run_tokenize);
 }
 
 }  // namespace tessera::cli

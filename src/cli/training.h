@@ -1,4 +1,4 @@
-// State and functions shared by the files of `tessera train`.
+// What the files of `tessera train` share.
 #pragma once
 
 #include <memory>
@@ -8,16 +8,11 @@
 #include <vector>
 
 #include "cli/best.h"
-#include "cli/clock.h"
 #include "cli/commands.h"
-#include "cli/forecast.h"
 #include "cli/progress.h"
-#include "cli/replica_check.h"
-#include "cli/run_summary.h"
 #include "cli/samples.h"
-#include "cli/signals.h"
+#include "cli/saving.h"
 #include "cli/spikes.h"
-#include "cli/stragglers.h"
 #include "cli/watch.h"
 #include "cli/watchdog.h"
 #include "tessera/checkpoint.h"
@@ -25,45 +20,70 @@
 
 namespace tessera::cli {
 
-/// A save that failed because of storage. The same in every process but for `next`.
-struct FailedSave {
-  int64_t tries = 0;            ///< failures in a row; 0: no save failed
-  bool trying = false;          ///< another attempt is under way
-  Clock::time_point next = {};  ///< when to try again
+struct TrainFlags : ModelFlags, SavingFlags, WatchFlags, SampleFlags, JsonFlag {
+  int64_t tune = 0;  ///< number of plans to try out
+  ProgressFiles files;
+  bool quiet = false, profile = false;
+  std::string on_nonfinite = "stop", trace;
+  std::optional<int64_t> check_replicas;  ///< steps between comparisons; 0: never; none: chosen
+  void declare(FlagTable& table);
+  /// Throws a usage error for flags that require each other.
+  void require() const;
 };
 
-struct Training {
-  const Arguments& args;
-  Watch watch;
+/// What is trained, and where.
+struct Run {
+  const TrainFlags& args;
   Job job;
   Cluster cluster;
-  nlohmann::json& startup;  ///< seconds of each startup phase
-  ReplicaCheck replicas;
-  StopSignals signals = {};
+  std::vector<std::string> hosts = {};  ///< of the ranks
   Trainer trainer = {};
   CompileOptions compile = {};
-  std::unique_ptr<DataSource> source = {};
-  std::string data_fingerprint = {};  ///< of `source`
-  std::unique_ptr<Batcher> batcher = {};
-  std::unique_ptr<Evaluator> evaluator = {};
-  std::unique_ptr<Samples> samples = {};  ///< with --sample-every
   std::unique_ptr<Trace> trace = {};
   std::unique_ptr<Session> session = {};
-  std::unique_ptr<Checkpoints> checkpoints = {};
-  std::unique_ptr<Checkpoints> best_checkpoints = {};  ///< of --keep-best
-  BestEvaluation best = {};
-  FailedSave failed_save = {};
-  std::unique_ptr<Progress> progress = {};
-  RunSummary summary = {};
-  Stragglers stragglers = {};
-  Forecast forecast = {};  ///< in the root, if a machine profile is known
-  std::vector<std::string> hosts = {};
-  int64_t first_step = 0;
-  int64_t skipped = 0, skipped_in_a_row = 0;  ///< steps whose update was left out
-  Spikes spikes = {};
-  std::vector<std::string> told = {};  ///< fallbacks of the device that were printed
-  Watchdog watchdog{cluster, args.timeout};
+
+  int64_t parameters();  ///< number of their elements
+  bool is_root() const { return cluster.is_root(); }
 };
+
+/// What a run reads.
+struct RunData {
+  std::unique_ptr<DataSource> source;
+  std::string fingerprint;  ///< of `source`
+  std::unique_ptr<Batcher> batcher;
+  std::unique_ptr<Evaluator> evaluator;
+  std::unique_ptr<Samples> samples = {};  ///< with --sample-every
+
+  /// Opens all of it. Throws usage errors, one if the ranks' data differ among them. Collective.
+  explicit RunData(Run& run);
+};
+
+/// What a checkpoint holds of a run, besides tensors.
+struct RunState {
+  int64_t first_step = 0;
+  int64_t skipped = 0;  ///< steps whose update was left out
+  SpikeGuard spikes;
+  BestEvaluation best = {};
+
+  explicit RunState(const Config& config) : spikes(config) {}
+  Saver::Metadata metadata(Run& run, const RunData& data) const;
+  /// Goes on from `latest`, or the newest checkpoint that can be read; none: from step 0. Throws
+  /// usage errors for a checkpoint of another job, which name the keys or data that differ.
+  /// Collective.
+  void resume(Run& run, const RunData& data, const std::optional<Checkpoint>& latest, Saver& saver,
+              Progress& progress);
+};
+
+/// The keys that were given or differ from their defaults (all are in the log), and the resulting
+/// parameters, memory and layout.
+std::string banner(Run& run, const Saver& saver);
+/// The first line of a log, and of the part after each --resume.
+nlohmann::json header(Run& run, const RunState& state);
+/// Adds the memory plan and the table of collectives to that line.
+void add_plan(Run& run, const Saver& saver, nlohmann::json& head);
+
+/// A command that goes on with the results of a run; "" if it leaves none.
+std::string next_command(const Run& run);
 
 /// Measured FLOP/s of matmuls on all GPUs, in `dtype`, or on all cores that the ranks of this
 /// cluster share, in float32; the log's peak_share refers to it. One rank of each host measures
@@ -80,50 +100,17 @@ double gemm_peak_of_rank(double peak, const std::vector<std::string>& hosts, int
 /// while that was measured, is the new one, and its share is 1.
 double raised_peak(StepRecord& r, double peak);
 
-/// The newest checkpoint if the job continues from it. Called before anything is written. Throws
-/// usage errors for a directory of another run or job (naming the keys or data that differ).
-std::optional<Checkpoint> open_checkpoints(Training& t);
-/// Loads the checkpoint.
-void resume(Training& t, const std::optional<Checkpoint>& latest);
-/// Memory used by a save in the background, for the ranks of this process; 0 without checkpoints.
-int64_t staging_bytes(Training& t);
-/// What bit-equal results depend on, besides model, data and seed; kept in a checkpoint.
-std::string numerics_key(Training& t);
-
-/// With train.on_spike = skip: outputs and guards of the function "train" by which it leaves out
-/// its update if loss or gradient norm is above a limit that is fed.
-void add_spike_limits(Training& t);
-/// Feeds the limits of the next step.
-void feed_spike_limits(Training& t);
-/// Whether the last run left out its update because of these limits.
-bool left_out_spike(Training& t);
-/// After step `r`: finds out whether it was a spike (Spikes::last), and takes it up into the
-/// history.
-void note_spike(Training& t, const StepRecord& r);
-/// Goes back to the newest checkpoint of --save-every because step `step` was a spike, and returns
-/// its step; `step` if there is none yet. Throws a usage error after several rollbacks to one
-/// checkpoint. Collective.
-int64_t roll_back(Training& t, int64_t step);
-
-/// Starts a save of the state after `step` steps, once the save before is finished. Storage that
-/// fails is no reason to end the job: the first failure is told, and tend_saves() tries again.
-/// Collective.
-void start_save(Training& t, int64_t step);
-/// Whether this process has news about its saves: one failed, or a failed one is due again. Local.
-bool has_save_news(const Training& t);
-/// After a step, if a process has news: notices a failed save and starts it again, of the state
-/// that there is now; tells when it succeeds. Collective.
-void tend_saves(Training& t, int64_t step);
-/// Waits for the save that was started. False if storage failed, which is told and tried again.
-/// Collective.
-bool finish_save(Training& t);
-/// Waits for the last save and, while it fails, tries again for --save-retry seconds. False if the
-/// state after `step` steps is not saved. Collective.
-bool end_saves(Training& t, int64_t step);
-/// With --keep-best: saves the state after `step` steps, the best so far. Storage that fails is
-/// told, and leaves the best one before. Collective.
-void save_best(Training& t, int64_t step);
-/// Gives a running save a few seconds to finish before an error ends the job. Local.
-void settle_save(Training& t);
+/// Adds the step number to errors.
+template <class Work>
+auto in_step(int64_t step, Work work) {
+  const auto text = [&](const Error& e) { return fmt::format("step {}: {}", step, e.what()); };
+  try {
+    return work();
+  } catch (const PeerFailure& e) {
+    throw PeerFailure(e.kind(), text(e));
+  } catch (const Error& e) {
+    throw Error(e.kind(), text(e));
+  }
+}
 
 }  // namespace tessera::cli

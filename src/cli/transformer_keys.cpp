@@ -1,14 +1,72 @@
 #include "cli/transformer_keys.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
 
 #include "base/fail.h"
-#include "cli/data_path.h"
 #include "tessera/sft_data.h"
 
 namespace tessera::cli {
 
 namespace {
+
+/// The value of data.path is one of these, or a blend of several.
+struct WeightedPath {
+  double weight = 1;
+  std::string path;
+};
+
+/// The weight and the path of "0.7:a.idx"; nullopt for another form.
+std::optional<WeightedPath> weighted(const std::string& text) {
+  WeightedPath result;
+  const size_t colon = text.find(':');
+  if (colon == text.npos || colon + 1 == text.size()) return std::nullopt;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + colon, result.weight);
+  if (error != std::errc() || stop != text.data() + colon) return std::nullopt;
+  result.path = text.substr(colon + 1);
+  return result;
+}
+
+/// "corpus.idx" as one path; "0.7:a.idx,0.3:b.idx" as two with weights. Throws a usage error for an
+/// element of a blend without a weight, and for a weight that is no number above 0.
+std::vector<WeightedPath> parse_data_path(const std::string& text) {
+  std::vector<WeightedPath> parts;
+  std::string without;  // an element that has no weight
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string element = text.substr(start, end - start);
+    if (const auto part = weighted(element))
+      parts.push_back(*part);
+    else
+      without = element.empty() ? "(nothing)" : element;
+    start = end + 1;
+  }
+  if (parts.empty()) return {{1, text}};
+  TESSERA_REQUIRE(without.empty(),
+                  "'{}' of the blend '{}' has no weight; every element is weight:path, as in "
+                  "0.7:a.idx,0.3:b.idx",
+                  without, text);
+  for (const WeightedPath& part : parts)
+    TESSERA_REQUIRE(
+        part.weight > 0 && std::isfinite(part.weight),
+        "'{}' has weight {} in the blend '{}'; a weight is a number above 0 (leave out what is "
+        "not wanted)",
+        part.path, part.weight, text);
+  return parts;
+}
+
+/// One source as `open` opens it, or a BlendData of several; `held_out`: without repeating.
+std::unique_ptr<DataSource> open_blend(
+    const std::string& text, bool held_out,
+    const std::function<std::unique_ptr<DataSource>(const std::string& path)>& open) {
+  const std::vector<WeightedPath> paths = parse_data_path(text);
+  if (paths.size() == 1) return open(paths[0].path);
+  std::vector<BlendPart> parts;
+  for (const WeightedPath& p : paths) parts.push_back({p.weight, open(p.path), p.path});
+  return std::make_unique<BlendData>(std::move(parts), !held_out);
+}
 
 bool is_jsonl(const std::string& path) { return path.ends_with(".jsonl"); }
 
@@ -136,7 +194,7 @@ std::unique_ptr<DataSource> open_pairs(const Config& c, bool held_out,
   o.start = model.start_token;
   o.end = model.end_token;
   o.too_long = too_long_of(c);
-  return open_data(c.text("data.path"), held_out, [&](const std::string& path) {
+  return open_blend(c.text("data.path"), held_out, [&](const std::string& path) {
     TESSERA_REQUIRE(
         is_jsonl(path),
         "'{}' is no FILE.jsonl, and other data are; a model with an encoder reads samples of "
@@ -158,7 +216,7 @@ std::unique_ptr<DataSource> open_tokens(const Config& c, bool held_out, TextOpti
     o.positions = "positions";
     o.weights = "weights";
   }
-  return open_data(path, held_out, [&](const std::string& each) -> std::unique_ptr<DataSource> {
+  return open_blend(path, held_out, [&](const std::string& each) -> std::unique_ptr<DataSource> {
     if (is_jsonl(each)) return open_samples(c, each, o, tokenizer);
     return std::make_unique<TextData>(each, o);
   });

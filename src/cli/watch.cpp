@@ -9,7 +9,17 @@
 
 namespace tessera::cli {
 
-Watch::Watch(const Arguments& args) : args_(args) {
+void WatchFlags::declare(FlagTable& table) {
+  table.add(kSeeingHeading,
+            {{"--watch GLOB", &watch, kAgree,
+              "Names of tensors (* and ?) whose range and norm are printed after each step."},
+             {"--dump GLOB", &dump, kAgree,
+              "Names of tensors (* and ?) that are written whole, one file a step."},
+             {"--dump-dir DIR", &dump_dir, kOfRoot, "Folder that --dump writes to."},
+             {"--dump-every", &dump_every, kAgree, "Number of steps between dumps (1)."}});
+}
+
+Watch::Watch(const WatchFlags& args) : args_(args) {
   TESSERA_REQUIRE(args.dump.empty() == args.dump_dir.empty(),
                   "--dump GLOB and --dump-dir DIR need each other");
   TESSERA_REQUIRE(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more",
@@ -77,7 +87,7 @@ void Watch::after_step(Session& session, const Graph& graph, int64_t step, Progr
                                    {"l2", json_number(s.l2)},
                                    {"non_finite", s.non_finite}};
       if (progress.shows(step)) progress.note(fmt::format("  {} {}", name, describe(value)));
-      progress.record(line.dump());
+      progress.record(line);
     }
   }
   if (!args_.dump.empty() && step % args_.dump_every == 0) {

@@ -10,10 +10,17 @@
 
 namespace tessera::cli {
 
+struct WatchFlags {
+  std::vector<std::string> watch, dump;  ///< globs
+  std::string dump_dir;
+  int64_t dump_every = 1;
+  void declare(FlagTable& table);
+};
+
 class Watch {
  public:
   /// Creates the dump folder. Throws usage errors for flags that require each other, and io errors.
-  explicit Watch(const Arguments& args);
+  explicit Watch(const WatchFlags& args);
   /// Globs for CompileOptions::keep.
   std::vector<std::string> keep() const;
   /// Adds the scalars that are asked for and that nothing reads to the outputs of a function of
@@ -25,7 +32,7 @@ class Watch {
  private:
   std::vector<std::string> names(const Session& session,
                                  const std::vector<std::string>& globs) const;
-  const Arguments& args_;
+  const WatchFlags& args_;
 };
 
 }  // namespace tessera::cli

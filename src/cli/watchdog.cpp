@@ -69,7 +69,7 @@ Watchdog::Stall Watchdog::longest() const {
   return {fmt::format("rank {} is in {}", worst->rank, printable(worst->step)), worst->seconds};
 }
 
-void Watchdog::tell(const Stall& stall) const {
+void Watchdog::tell(const Stall& stall) {
   std::string text = fmt::format(
       "tessera watchdog: {} for {:.3g} s; the job ends after {:.3g} s (--timeout). Where process "
       "{} is{}:\n",

@@ -51,12 +51,12 @@ class Watchdog {
   void set_phase(const std::string& what);
   Stall longest() const;
   void watch();
-  void tell(const Stall& stall) const;
+  void tell(const Stall& stall);
 
   const Cluster& cluster_;
   const double timeout_;
   const int thread_;
-  const Stacks stacks_;
+  Stacks stacks_;
   std::atomic<int64_t> step_{0};  ///< 0: none
   mutable std::mutex mutex_;
   std::condition_variable changed_;

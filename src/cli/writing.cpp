@@ -36,21 +36,21 @@ std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
   return std::make_unique<Generator>(job.spec->transformer(job.config), cluster, o);
 }
 
-Checkpoint load_parameters(const Job& job, const Arguments& args,
+Checkpoint load_parameters(const Job& job, const std::string& model,
                            const std::vector<Checkpoint>& checkpoints, Generator& generator) {
   if (!checkpoints.empty())
     return load_first(generator.session(), checkpoints, generator.parameters());
   start_parameters(job, generator.session());
-  return {args.model, 0, {}, ""};
+  return {model, 0, {}, ""};
 }
 
-std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const Arguments& args,
-                                                  Job& job) {
-  TESSERA_REQUIRE(!args.checkpoint.empty() || job.folder,
+std::vector<Checkpoint> checkpoints_to_read(const char* command, const std::string& directory,
+                                            Job& job) {
+  TESSERA_REQUIRE(!directory.empty() || job.folder,
                   "{} needs --checkpoint DIR; only a folder with weights goes without", command);
   std::vector<Checkpoint> all;
-  if (args.checkpoint.empty()) return all;
-  all = checkpoints_of(args);
+  if (directory.empty()) return all;
+  all = checkpoints_of(directory);
   take_stored_model(job, all[0]);
   return all;
 }

@@ -27,10 +27,11 @@ nn::TransformerOptions writing_model(const Job& job, const char* what);
 std::optional<int32_t> end_of_prompts(const nn::TransformerOptions& model);
 /// Loads the newest of `checkpoints` that can be read or, if there are none, the folder's weights.
 /// Collective.
-Checkpoint load_parameters(const Job& job, const Arguments& args,
+Checkpoint load_parameters(const Job& job, const std::string& model,
                            const std::vector<Checkpoint>& checkpoints, Generator& generator);
-/// --checkpoint's checkpoints. Throws a usage error if there is neither --checkpoint nor a folder.
-std::vector<Checkpoint> checkpoints_to_write_with(const char* command, const Arguments& args,
-                                                  Job& job);
+/// The checkpoints of a directory. Throws a usage error if there is neither it nor a folder's
+/// model.
+std::vector<Checkpoint> checkpoints_to_read(const char* command, const std::string& directory,
+                                            Job& job);
 
 }  // namespace tessera::cli

@@ -111,17 +111,19 @@ double grouped_seconds(const Machine& machine, const Step& step) {
 }  // namespace
 
 Costs::Costs(const Machine& machine, const Mesh& mesh) : machine_(machine), mesh_(mesh) {
-  TESSERA_REQUIRE(mesh.size() <= 1 || !machine.links.empty(),
-                  "machine '{}' has no [[link]]: it cannot price a mesh of {} ranks", machine.name,
-                  mesh.size());
+  const auto fail = [](const std::string& text) {
+    throw Error(ErrorKind::usage, text, ErrorCode::unknown_machine);
+  };
+  if (mesh.size() > 1 && machine.links.empty())
+    fail(fmt::format("machine '{}' has no [[link]]: it cannot price a mesh of {} ranks",
+                     machine.name, mesh.size()));
   for (const MeshAxis& axis : mesh.axes()) {
     if (!axis.link.empty()) machine_.find_link(axis.link);
   }
   const LinkTier* last = machine.links.empty() ? nullptr : &machine.links.back();
-  TESSERA_REQUIRE(last == nullptr || last->devices == 0 || last->devices >= mesh.size(),
-                  "machine '{}' joins at most {} devices (link '{}'); mesh '{}' has {} ranks",
-                  machine.name, last == nullptr ? 0 : last->devices,
-                  last == nullptr ? "" : last->name, mesh.to_string(), mesh.size());
+  if (last != nullptr && last->devices != 0 && last->devices < mesh.size())
+    fail(fmt::format("machine '{}' joins at most {} devices (link '{}'); mesh '{}' has {} ranks",
+                     machine.name, last->devices, last->name, mesh.to_string(), mesh.size()));
 }
 
 double Costs::compute(const Step& step) const { return compute(step, 1); }

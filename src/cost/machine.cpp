@@ -124,8 +124,10 @@ double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, 
   if (dtype == "float16") return product_seconds("bfloat16", m, n, k, batch);
   std::vector<std::string> known;
   for (const ProductRate& rate : products) known.push_back(rate.dtype);
-  fail(ErrorKind::usage, "machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
-       known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+  throw Error(ErrorKind::usage,
+              fmt::format("machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
+                          known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
+              ErrorCode::unknown_machine);
 }
 
 namespace {
@@ -175,8 +177,10 @@ int Machine::find_link(const std::string& link) const {
     if (links[t].name == link) return static_cast<int>(t);
     known.push_back(links[t].name);
   }
-  fail(ErrorKind::usage, "machine '{}' has no link class '{}'{}", name, link,
-       suggestion(link, known));
+  throw Error(
+      ErrorKind::usage,
+      fmt::format("machine '{}' has no link class '{}'{}", name, link, suggestion(link, known)),
+      ErrorCode::unknown_machine);
 }
 
 }  // namespace tessera

@@ -49,6 +49,20 @@ std::string with_unit(double value, const std::string& unit) {
   return fmt::format("{:.4g} {}{}", scaled, prefixes[p], unit);
 }
 
+std::vector<Column> columns(const std::string& text) {
+  std::vector<Column> all;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(" | ", at), text.size());
+    Column& column = all.emplace_back();
+    const size_t colon = text.find(": ", at), unit = text.find(" [", colon);
+    column.key = text.substr(at, colon - at);
+    column.heading = text.substr(colon + 2, std::min(unit, end) - colon - 2);
+    if (unit < end) column.unit = text.substr(unit + 2, end - unit - 3);
+    at = end + 3;
+  }
+  return all;
+}
+
 Page::Page(std::string title, std::string subtitle)
     : title_(std::move(title)), subtitle_(std::move(subtitle)) {}
 

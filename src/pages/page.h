@@ -29,6 +29,9 @@ struct Column {
   bool is_number() const { return !unit.empty() && unit != "@"; }
 };
 
+/// "axes: over | bytes: sent by a rank [B]": columns with keys, headings and units.
+std::vector<Column> columns(const std::string& text);
+
 /// A number as tables and cards show it: (0.0012, "s") is "1.2 ms".
 std::string with_unit(double value, const std::string& unit);
 inline std::string bytes_text(int64_t n) { return with_unit(static_cast<double>(n), "B"); }
@@ -52,6 +55,9 @@ class Page {
   /// the first kMostRows are shown, and a line says so. Without rows: `empty`.
   static constexpr size_t kMostRows = 2000;
   void table(const std::vector<Column>& columns, const Json& rows, const std::string& empty);
+  void table(const char* columns, const Json& rows, const std::string& empty) {
+    table(pages::columns(columns), rows, empty);
+  }
   /// A picture that the script draws. `kind` says what the other fields are (page.js lists them):
   /// "xy" curves and points, "bars", "rects" (time lines, memory, heat maps), "cut" (a tensor over
   /// a mesh).

@@ -200,9 +200,10 @@ bool ClusterInternals::has_abandoned(const Cluster& cluster) {
          (!cluster.state_->abandoned.empty() || cluster.state_->process != getpid());
 }
 
-void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message) {
+void ClusterInternals::fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message,
+                                  ErrorCode code) {
   state(cluster).failed_alike = true;
-  throw CommonFailure(kind, message);
+  throw CommonFailure(kind, message, code);
 }
 
 ClusterTurn::ClusterTurn(const Cluster& cluster)

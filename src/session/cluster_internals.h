@@ -24,7 +24,8 @@ struct ClusterInternals {
   /// Whether a rank's thread was abandoned, which may use what its Session owns, or is not here.
   static bool has_abandoned(const Cluster& cluster);
   /// Throws a CommonFailure: all processes throw it alike, so none has to be told.
-  [[noreturn]] static void fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message);
+  [[noreturn]] static void fail_alike(Cluster& cluster, ErrorKind kind, const std::string& message,
+                                      ErrorCode code = ErrorCode::none);
 };
 
 /// While one lives, its thread alone runs work on a Cluster and its Sessions. It may nest.

@@ -236,7 +236,10 @@ void Session::State::run(int f) {
     skipped = stopped.message;
     return;
   }
-  ClusterInternals::fail_alike(cluster, ErrorKind::usage, stopped.message);
+  const bool found =
+      stopped.by == Executor::Stopped::By::guard || stopped.by == Executor::Stopped::By::check;
+  ClusterInternals::fail_alike(cluster, ErrorKind::usage, stopped.message,
+                               found ? ErrorCode::not_finite : ErrorCode::none);
 }
 
 /// What a check_finite() node of a function found, or "". Its scalar is equal on all ranks().

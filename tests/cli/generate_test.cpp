@@ -119,7 +119,7 @@ TEST_CASE("a text that outgrows the model's length goes on with its last window"
 }
 
 TEST_CASE("a text stream holds back what may become a stop string or a character", "[generate]") {
-  const cli::TextTokens bytes(cli::Arguments{}, 256);
+  const cli::TextTokens bytes(cli::TokenizerFlags{}, 256);
   const auto tokens = [](const std::string& text) {
     std::vector<int32_t> all;
     for (const unsigned char c : text) all.push_back(c);

@@ -6,7 +6,7 @@
 #include "base/crc32c.h"
 #include "base/fail.h"
 #include "cli/cli_run.h"
-#include "cli/flags.h"
+#include "cli/commands.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -48,21 +48,56 @@ std::string manifest_with(const std::string& manifest,
 }
 
 TEST_CASE("cli: every help text is a sentence", "[cli]") {
-  CLI::App app("Is tested.", "tessera");
-  cli::Arguments args;
-  const std::vector<cli::Command> commands = cli::add_commands(app, args, builtin_models());
+  const std::vector<cli::Command> commands = cli::all_commands();
   CHECK(commands.size() == 21);
   for (const cli::Command& command : commands) {
-    const std::string name = command.app->get_name();
-    expect_sentence(name, command.app->get_description());
-    for (const CLI::Option* option : command.app->get_options())
-      expect_sentence(name + " " + option->get_name(), option->get_description());
+    expect_sentence(command.name, command.help);
+    for (const cli::Flag& flag : command.table.rows())
+      expect_sentence(std::string(command.name) + " " + flag.name, flag.help);
   }
   for (const ModelSpec& model : builtin_models()) {
     expect_sentence(model.name, model.help);
     const Config config = cli::default_config(model);
     for (const ConfigKey& key : config.keys()) expect_sentence(key.name, key.help);
   }
+}
+
+TEST_CASE("cli: ranks are compared by every flag that does not say why they may differ", "[cli]") {
+  for (const cli::Command& command : cli::all_commands()) {
+    std::vector<std::string> compared;
+    for (const auto& [name, value] : command.table.facts()) compared.push_back(name);
+    for (const cli::Flag& flag : command.table.rows()) {
+      INFO(command.name << " " << flag.name);
+      const char* why = flag.ranks.may_differ;
+      const bool is_compared =
+          std::find(compared.begin(), compared.end(), flag.word()) != compared.end();
+      CHECK(is_compared == (why == nullptr));
+      CHECK((why == nullptr || std::string(why).size() > 10));
+      const auto* const key = std::get_if<cli::SetsKey>(&flag.target);
+      CHECK((key == nullptr || why != nullptr));  // a key is compared as one
+      if (key == nullptr || key->key == std::string("model.init")) continue;
+      const Config config = cli::default_config(builtin_models()[0]);
+      CHECK_NOTHROW(config.text(key->key));
+    }
+    CHECK(std::set<std::string>(compared.begin(), compared.end()).size() == compared.size());
+  }
+}
+
+TEST_CASE("cli: the value of a flag as text", "[cli]") {
+  CLI::App app("Is tested.", "tessera");
+  const std::vector<cli::Command> commands = cli::all_commands();
+  cli::add_commands(app, commands);
+  app.parse("train gpt --keep 7 --keep-best --top-p 0.5 --watch a b --check-replicas 9 --steps 3");
+  std::map<std::string, std::string> values;
+  for (const auto& [name, value] : commands[1].table.facts()) values[name] = value;
+  CHECK(values.at("--keep") == "7");
+  CHECK(values.at("--keep-best") == "true");
+  CHECK(values.at("--resume") == "false");
+  CHECK(values.at("--top-p") == "0.5");
+  CHECK(values.at("--watch") == "a,b");
+  CHECK(values.at("--check-replicas") == "9");
+  CHECK(values.at("--tokens").empty());
+  CHECK(!values.contains("--steps"));
 }
 
 TEST_CASE("cli: info lists every key", "[cli]") {
@@ -167,6 +202,8 @@ TEST_CASE("cli: flags and passes that were renamed say their names of today", "[
   }
   expect_failure(run_cli_in(f, "explain mlp --print-after=partitoin"), 1,
                  {"there is no such pass; did you mean 'partition'?"});
+  expect_failure(run_cli_in(f, "explain mlp --print-after=group_tensors"), 1,
+                 {"this pass does not run for a device 'cpu'; give another --device"});
 }
 
 TEST_CASE("cli: a checkpoint whose keys had other names is resumed and evaluated", "[cli]") {

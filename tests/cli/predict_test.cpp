@@ -1,8 +1,8 @@
 // The commands that predict and measure times.
 #include <fmt/format.h>
 
-#include "cli/busy_machine.h"
 #include "cli/cli_background.h"
+#include "cli/step_timing.h"
 #include "support/catch.h"
 
 namespace tessera::test {

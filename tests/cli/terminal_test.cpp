@@ -1,4 +1,6 @@
 // What a terminal shows: the line of a step at any width, lines that stay, help and completion.
+#include "cli/terminal.h"
+
 #include <pty.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -8,10 +10,8 @@
 
 #include "base/layer_names.h"
 #include "cli/cli_background.h"
-#include "cli/columns.h"
+#include "cli/commands.h"
 #include "cli/excerpt.h"
-#include "cli/flags.h"
-#include "cli/progress_line.h"
 
 using namespace tessera;
 using namespace tessera::test;
@@ -326,14 +326,12 @@ TEST_CASE("terminal: tessera alone prints its help", "[cli]") {
 
 TEST_CASE("terminal: every option of train stands in a group with an example", "[cli]") {
   CLI::App app("Is tested.", "tessera");
-  cli::Arguments args;
-  for (const cli::Command& command : cli::add_commands(app, args, builtin_models())) {
-    if (command.app->get_name() != "train") continue;
-    for (const CLI::Option* option : command.app->get_options()) {
-      INFO(option->get_name());
-      const bool plain = option->get_positional() || option->get_name() == "--help";
-      CHECK((option->get_group() == "Options") == plain);
-    }
+  const std::vector<cli::Command> commands = cli::all_commands();
+  cli::add_commands(app, commands);
+  for (const CLI::Option* option : app.get_subcommand("train")->get_options()) {
+    INFO(option->get_name());
+    const bool plain = option->get_positional() || option->get_name() == "--help";
+    CHECK((option->get_group() == "Options") == plain);
   }
   const Folder f;
   const CliResult help = run_cli_in(f, "train --help");

@@ -1,11 +1,25 @@
-// What the time of a step went to, and how two steps differ in that.
+// Charts of what a sum is made of and of a mesh; and what the time of a step went to.
 #pragma once
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "pages/page.h"
+#include "tessera/mesh.h"
+
 namespace tessera::cli {
+
+/// To the six digits that a page holds.
+double rounded(double value);
+/// One bar of parts that add up; parts of 0 are left out.
+pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
+                      const std::vector<std::pair<std::string, double>>& parts);
+
+/// `hosts`: a list of [name, number of ranks] in order of rank. `links`: their names by axis, or
+/// none.
+pages::Json mesh_chart(const Mesh& mesh, const pages::Json& hosts,
+                       const std::vector<std::string>& links = {});
 
 /// (cause, seconds) of a step; they add up to it.
 using Causes = std::vector<std::pair<std::string, double>>;

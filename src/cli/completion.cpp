@@ -1,8 +1,8 @@
-#include "cli/completion_script.h"
-
+// The scripts with which bash, zsh and fish complete the command line.
 #include <fmt/ranges.h>
 
 #include "base/fail.h"
+#include "cli/commands.h"
 
 namespace tessera::cli {
 
@@ -18,17 +18,18 @@ struct CompletedCommand {
   std::vector<CompletedOption> options;
 };
 
-std::vector<CompletedCommand> commands_of(const CLI::App& app,
-                                          const std::vector<std::string>& models) {
+std::vector<CompletedCommand> commands_of(const std::vector<std::string>& models) {
   std::vector<CompletedCommand> commands;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    CompletedCommand command{sub->get_name(), sub->get_description(), {}, {}};
+  for (const Command& each : all_commands()) {
+    CompletedCommand command{
+        each.name, each.help, {}, {{"help", "Prints this help and exits.", false}}};
     if (command.name == "completion") command.words = {"bash", "zsh", "fish"};
-    for (const CLI::Option* option : sub->get_options()) {
-      if (option->get_positional() && option->get_name() == "model") command.words = models;
-      for (const std::string& name : option->get_lnames())
+    for (const Flag& flag : each.table.rows()) {
+      const std::string word = flag.word();
+      if (word == "model") command.words = models;
+      if (word.starts_with("--"))
         command.options.push_back(
-            {name, option->get_description(), option->get_items_expected_max() > 0});
+            {word.substr(2), flag.help, !std::holds_alternative<bool*>(flag.target)});
     }
     commands.push_back(std::move(command));
   }
@@ -124,15 +125,35 @@ std::string fish_script(const std::vector<CompletedCommand>& commands) {
   return text;
 }
 
-}  // namespace
+struct CompletionFlags : Invocation {
+  std::string shell;
+  void declare(FlagTable& table) {
+    table.add({{"bash|zsh|fish", &shell, kOneProcess, "The shell.", {}, true}});
+  }
+};
 
-std::string completion_script(const std::string& shell, const CLI::App& app,
-                              const std::vector<std::string>& models) {
+/// Prints the script: commands, their options, and models where a command takes one.
+int run_completion(const CompletionFlags& args, const std::vector<ModelSpec>& models) {
+  const std::string& shell = args.shell;
   TESSERA_REQUIRE(shell == "bash" || shell == "zsh" || shell == "fish",
                   "there is no completion for '{}'; the shell is bash, zsh or fish", shell);
-  const std::vector<CompletedCommand> commands = commands_of(app, models);
-  if (shell == "bash") return bash_script(commands);
-  return shell == "zsh" ? zsh_script(commands) : fish_script(commands);
+  std::vector<std::string> names;
+  for (const ModelSpec& model : models) names.push_back(model.name);
+  const std::vector<CompletedCommand> commands = commands_of(names);
+  const std::string script = shell == "bash"  ? bash_script(commands)
+                             : shell == "zsh" ? zsh_script(commands)
+                                              : fish_script(commands);
+  std::fwrite(script.data(), 1, script.size(), stdout);
+  return 0;
+}
+
+}  // namespace
+
+Command completion_command() {
+  return command("completion", "Prints a script that completes commands and options.",
+                 "source <(tessera completion bash)     # in ~/.bashrc; zsh: the same\n"
+                 "  tessera completion fish | source",
+                 Processes::first, run_completion);
 }
 
 }  // namespace tessera::cli

@@ -1,8 +1,17 @@
-#include "cli/columns.h"
+#include "cli/terminal.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
+
+#include "base/env.h"
+#include "base/printable.h"
 
 namespace tessera::cli {
 
@@ -151,6 +160,84 @@ std::string first_columns(std::string_view text, int width) {
     at += bytes;
   }
   return std::string(text.substr(0, at));
+}
+
+bool is_coloured(int descriptor) { return isatty(descriptor) && may_colour(); }
+
+std::string styled(std::string_view text, Colour colour, bool coloured) {
+  if (!coloured || text.empty()) return std::string(text);
+  const char* const codes[] = {"1", "2", "1;31", "1;33", "32"};
+  return fmt::format("\033[{}m{}\033[0m", codes[static_cast<int>(colour)], text);
+}
+
+std::string with_label(const std::string& line, bool coloured) {
+  struct Label {
+    const char* begin;
+    Colour colour;
+    char end;  ///< the last character of the label
+  };
+  static constexpr Label kLabels[] = {
+      {"error:", Colour::red, ':'},    {"warning:", Colour::yellow, ':'},
+      {"eval at ", Colour::bold, ':'}, {"sample at ", Colour::bold, ':'},
+      {"keys  ", Colour::bold, ' '},   {"mesh  ", Colour::bold, ' '},
+      {"layout  ", Colour::bold, ' '}, {"batch  ", Colour::bold, ' '},
+      {"memory  ", Colour::bold, ' '}, {"note  ", Colour::yellow, ' '},
+      {"done  ", Colour::green, ' '},  {"saved  ", Colour::bold, ' '},
+      {"log  ", Colour::bold, ' '},    {"next  ", Colour::bold, ' '}};
+  for (const Label& label : kLabels) {
+    if (!line.starts_with(label.begin)) continue;
+    const size_t size = line.find(label.end) + (label.end == ':' ? 1 : 0);
+    return styled(line.substr(0, size), label.colour, coloured) + line.substr(size);
+  }
+  return line;
+}
+
+namespace {
+
+constexpr int kBar = 16;
+
+}  // namespace
+
+std::string whole_line(const std::vector<LinePart>& parts) {
+  std::string line;
+  for (const LinePart& part : parts) line += (line.empty() ? "" : "  ") + part.text;
+  return line;
+}
+
+std::string fitted_line(const std::vector<LinePart>& parts, double done, int width) {
+  const std::string all = whole_line(parts);
+  if (width <= 0 || columns(all) + kBar + 3 <= width) {
+    const int full = static_cast<int>(std::lround(std::floor(kBar * std::clamp(done, 0.0, 1.0))));
+    return "[" + std::string(full, '=') + std::string(kBar - full, ' ') + "] " + all;
+  }
+  std::vector<size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return parts[a].rank < parts[b].rank; });
+  std::vector<bool> fits(parts.size());
+  int used = 0;
+  for (const size_t i : order) {
+    const int more = columns(parts[i].text) + (used > 0 ? 2 : 0);
+    if (used + more > width) break;
+    fits[i] = true;
+    used += more;
+  }
+  if (used == 0) return parts.empty() ? "" : first_columns(parts[order[0]].text, width);
+  std::vector<LinePart> chosen;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (fits[i]) chosen.push_back(parts[i]);
+  }
+  return whole_line(chosen);
+}
+
+int terminal_width(int descriptor) {
+  winsize size{};
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+void write_safely(std::FILE* file, const std::string& text) {
+  const std::string safe = wrapped(printable(text), terminal_width(fileno(file)));
+  std::fwrite(safe.data(), 1, safe.size(), file);
 }
 
 }  // namespace tessera::cli

@@ -1,11 +1,37 @@
-#include "cli/causes.h"
+#include "cli/plain_charts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace tessera::cli {
+
+double rounded(double value) { return std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr); }
+
+pages::Json bar_chart(const std::string& title, const std::string& unit, const std::string& label,
+                      const std::vector<std::pair<std::string, double>>& parts) {
+  pages::Json list = pages::Json::array();
+  for (const auto& [name, value] : parts) {
+    if (value > 0) list.push_back({name, rounded(value)});
+  }
+  return {{"kind", "bars"},
+          {"title", title},
+          {"unit", unit},
+          {"rows", {{{"label", label}, {"parts", list}}}}};
+}
+
+pages::Json mesh_chart(const Mesh& mesh, const pages::Json& hosts,
+                       const std::vector<std::string>& links) {
+  pages::Json axes = pages::Json::array();
+  for (const MeshAxis& axis : mesh.axes()) axes.push_back({axis.name, axis.size});
+  return {{"kind", "mesh"},
+          {"title", "the mesh: " + mesh.to_string()},
+          {"mesh", axes},
+          {"hosts", hosts},
+          {"links", links}};
+}
 
 std::vector<CauseOfBoth> causes_of_both(const Causes& a, const Causes& b) {
   std::vector<CauseOfBoth> all;
