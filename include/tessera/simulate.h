@@ -77,6 +77,7 @@ struct Simulation {
   std::vector<SimulatedAxes> by_axes;
   std::vector<SimulatedStep> steps;                  ///< by begin; for a pipeline: microbatches
   int64_t stages = 1, chunks = 1, microbatches = 1;  ///< of a pipeline
+  std::string schedule = "1f1b";                     ///< the same; with chunks: "interleaved"
   double bubble = 0;                                 ///< seconds in which a stage is idle
   double transfer = 0;  ///< seconds to send a microbatch to the next stage
   int64_t handed = 0;   ///< bytes of that transfer, per rank

@@ -63,7 +63,7 @@ struct Arguments {
   std::optional<double> seconds;       ///< search time limit; default: solve 60, plan 10
   std::string why_not, why_not_mesh;   ///< plan: a layout to compare, and its mesh if it differs
   int64_t stages = 0, interleave = 0;  ///< simulate: pipeline stages, chunks; 0: none, automatic
-  std::string schedule;                ///< simulate: 1f1b or interleaved
+  std::string schedule;                ///< simulate: of pipeline_schedules()
   int64_t tune = 0;                    ///< train: number of plans to try out
   std::vector<int64_t> sizes;          ///< bench
   std::vector<std::string> words;      ///< bench: WHAT [MODEL]; compare: [MODEL] A B; ...

@@ -6,6 +6,7 @@
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
 
@@ -195,6 +196,10 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
   add_json(simulate, a);
   simulate->add_option("--trace", a.trace, "Writes the timeline to FILE, for Perfetto.")
       ->type_name("FILE");
+  std::vector<std::string> schedules;
+  for (const PipelineSchedule& s : pipeline_schedules()) {
+    if (!s.splits_backward) schedules.push_back(s.name);
+  }
   simulate
       ->add_option("--stages", a.stages,
                    "Number of pipeline stages that share the layers. Each has a --mesh of its own, "
@@ -202,7 +207,8 @@ void add_simulate(const AddCommand& add, Arguments& a, const std::vector<ModelSp
       ->check(whole_number(1, kMostDevices));
   simulate
       ->add_option("--schedule", a.schedule,
-                   "Schedule of the stages: 1f1b (default) or interleaved.")
+                   fmt::format("Schedule of the stages: {}. The default is the first.",
+                               fmt::join(schedules, ", ")))
       ->type_name("NAME");
   simulate
       ->add_option("--interleave", a.interleave,

@@ -16,6 +16,7 @@
 #include "cli/say.h"
 #include "cli/source_text.h"
 #include "tessera/explain.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
 
@@ -30,7 +31,7 @@ nlohmann::json to_json(const Simulation& s) {
                          {"memory", s.memory}};
   if (s.stages > 1) {
     json["stages"] = s.stages;
-    json["schedule"] = s.chunks > 1 ? "interleaved" : "1f1b";
+    json["schedule"] = s.schedule;
     json["interleave"] = s.chunks;
     json["microbatches"] = s.microbatches;
     json["transfer"] = s.transfer;
@@ -54,29 +55,33 @@ Simulation simulate_whole(const Job& job, const Machine& machine, const Simulate
   return tessera::simulate(t.graph, options, machine, how);
 }
 
+/// --schedule: one of those that need no times of gradients of parameters alone.
+const PipelineSchedule& schedule_of(const Arguments& args) {
+  const PipelineSchedule& schedule =
+      args.schedule.empty() ? pipeline_schedules()[0] : pipeline_schedule(args.schedule);
+  TESSERA_REQUIRE(!schedule.splits_backward,
+                  "--schedule {0}: --stages knows no times of gradients of parameters alone; write "
+                  "a rule instead: --mesh \"pipe:{1}\" --layout \"layers:pipe\" --set "
+                  "pipeline_schedule={0}",
+                  schedule.name, args.stages);
+  return schedule;
+}
+
 /// --interleave, or all numbers of chunks into which the layers can be divided.
-std::vector<int64_t> chunks_of(const Arguments& args, const PlanModel& model,
-                               int64_t microbatches) {
+std::vector<int64_t> chunks_of(const Arguments& args, const PipelineSchedule& schedule,
+                               const PlanModel& model, int64_t microbatches) {
   constexpr int64_t kMost = 8;
-  TESSERA_REQUIRE(
-      args.schedule.empty() || args.schedule == "1f1b" || args.schedule == "interleaved",
-      "--schedule '{}' is neither 1f1b nor interleaved", args.schedule);
-  TESSERA_REQUIRE(
-      args.schedule != "1f1b" || args.interleave <= 1,
-      "--schedule 1f1b has one chunk of layers on a stage, and --interleave is {}; leave one "
-      "of the two out",
-      args.interleave);
   if (args.interleave > 0) return {args.interleave};
-  if (args.schedule != "interleaved") return {1};
+  if (takes_chunks(schedule, 1)) return {1};
   std::vector<int64_t> all;
   for (int64_t v = 2; v <= kMost; ++v) {
     if (model.layers % (args.stages * v) == 0) all.push_back(v);
   }
   TESSERA_REQUIRE(
       !all.empty() && microbatches % args.stages == 0,
-      "--schedule interleaved deals {} layers to {} stages in 2 to {} chunks each, all alike, "
-      "and {} microbatches to these in turn; give other --stages, layers or microbatches",
-      model.layers, args.stages, kMost, microbatches);
+      "--schedule {} deals {} layers to {} stages in 2 to {} chunks each, all alike, and {} "
+      "microbatches to these in turn; give other --stages, layers or microbatches",
+      schedule.name, model.layers, args.stages, kMost, microbatches);
   return all;
 }
 
@@ -100,10 +105,12 @@ Simulation simulate_stages(const Arguments& args, const Job& job, const Machine&
                   args.stages, microbatches, std::max<int64_t>(2, args.stages));
   PlanModel model = model_of(job);
   model.microbatches = {1};  // the cost of a layer is derived with one microbatch
-  const PlanBuild build{model.layers, job.config.text("train.recompute"),
-                        job.config.text("train.reshard_after_forward"), microbatches};
+  PlanBuild build{model.layers, job.config.text("train.recompute"),
+                  job.config.text("train.reshard_after_forward"), microbatches};
+  const PipelineSchedule& schedule = schedule_of(args);
+  build.pipeline_schedule = schedule.name;
   std::optional<Simulation> best;
-  for (const int64_t chunks : chunks_of(args, model, microbatches)) {
+  for (const int64_t chunks : chunks_of(args, schedule, model, microbatches)) {
     Simulation s =
         simulate_pipeline(model, job.mesh, job.layout, build, args.stages, chunks, machine, how);
     if (!best || s.seconds < best->seconds) best = std::move(s);
@@ -116,9 +123,9 @@ void print(const Job& job, const Simulation& s) {
       s.stages > 1 ? fmt::format("{} stages, each ", s.stages) : "", job.mesh.to_string(), s.ranks,
       s.machine, layout_text(job.layout));
   if (s.stages > 1)
-    say("{}, {} microbatches; each sends {} to the next stage in {:.3f} ms\n",
-        s.chunks > 1 ? fmt::format("interleaved 1F1B with {} chunks a stage", s.chunks) : "1F1B",
-        s.microbatches, bytes_text(static_cast<double>(s.handed)), 1e3 * s.transfer);
+    say("{}{}, {} microbatches; each sends {} to the next stage in {:.3f} ms\n", s.schedule,
+        s.chunks > 1 ? fmt::format(" with {} chunks a stage", s.chunks) : "", s.microbatches,
+        bytes_text(static_cast<double>(s.handed)), 1e3 * s.transfer);
   say("a step: {:.3f} ms = {:.3f} compute + {:.3f} slowed by transfers + {:.3f} exposed{}\n",
       1e3 * s.seconds, 1e3 * s.compute, 1e3 * s.slowed, 1e3 * s.exposed,
       s.bubble > 0 ? fmt::format(" + {:.3f} {}", 1e3 * s.bubble, kBubble) : "");

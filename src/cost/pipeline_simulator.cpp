@@ -125,8 +125,8 @@ PipelineTime simulate(const Pipeline& p) {
   TESSERA_REQUIRE(!p.chunks.empty() && p.chunks.size() % static_cast<size_t>(p.stages) == 0,
                   "{} chunks of the model cannot be dealt to {} stages", p.chunks.size(), p.stages);
   TESSERA_REQUIRE(takes_chunks(schedule_row(p.schedule).what, chunks_of_stage(p)),
-                  "schedule {} does not take {} chunks of layers a stage", p.schedule,
-                  chunks_of_stage(p));
+                  "schedule {} does not take {} chunks of layers a stage; take {}", p.schedule,
+                  chunks_of_stage(p), pipeline_schedules()[0].name);
   TESSERA_REQUIRE(
       p.chunks.size() == static_cast<size_t>(p.stages) || p.microbatches % p.stages == 0,
       "interleaved stages need a number of microbatches that {} stages divide; {} are given",

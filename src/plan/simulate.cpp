@@ -10,6 +10,7 @@
 #include "cost/function_time.h"
 #include "program/axes_text.h"
 #include "program/stage_ticks.h"
+#include "tessera/pipeline_schedules.h"
 
 namespace tessera {
 
@@ -199,6 +200,9 @@ Simulation simulate_pipeline(const PlanModel& model, const Mesh& mesh, const Lay
   result.ranks = stages * mesh.size();
   result.stages = stages;
   result.chunks = chunks;
+  result.schedule = build.pipeline_schedule;
+  if (chunks > 1 && result.schedule == pipeline_schedules()[0].name)
+    result.schedule = "interleaved";
   result.microbatches = build.microbatches;
   result.seconds = plan.stage.seconds;
   result.compute = plan.stage.compute;

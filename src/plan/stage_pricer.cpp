@@ -239,6 +239,7 @@ PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t 
   result.stages = stages;
   result.chunks = chunks;
   Pipeline pipeline;
+  pipeline.schedule = times.build.pipeline_schedule;
   pipeline.stages = static_cast<int>(stages);
   pipeline.chunks =
       deal_layers(std::vector<int64_t>(stages * chunks, layers / (stages * chunks)), chunk_of(1, 0),

@@ -1,5 +1,5 @@
-// The text of a table has for each stage its runs: "F0+8@3/2" is microbatches 0 to 7 forward, the
-// first in tick 3 and another one every 2 ticks.
+// The text of a table has for each stage its runs: "0+8@3/2" is iterations 0 to 7, the first in
+// tick 3 and another one every 2 ticks.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -22,7 +22,7 @@ std::string print_runs(const std::vector<Entry>& entries) {
            entries[end].tick == entries[end - 1].tick + stride)
       ++end;
     text += fmt::format("{}{}+{}@{}/{}", text.empty() ? "" : " ", entries[i].iteration, end - i,
-                        entries[i].tick, stride);
+                        entries[i].tick, end - i > 1 ? stride : 1);
     i = end;
   }
   return text;

@@ -82,39 +82,6 @@ std::optional<TickDistances> distances_of(const PipelineTable& table, size_t pas
   return d;
 }
 
-namespace {
-
-/// The letter of a pass, and that of its chunk if a stage has several.
-std::pair<char, std::string> name_of(const PipelineTable& table, size_t pass) {
-  const StageWork work = table.passes()[pass].work;
-  int of_work = 0, before = 0;
-  for (size_t p = 0; p < table.passes().size(); ++p) {
-    of_work += table.passes()[p].work == work;
-    before += p < pass && table.passes()[p].work == work;
-  }
-  const int chunk = work == StageWork::forward ? before : of_work - 1 - before;
-  return {" FBW"[static_cast<size_t>(work)],
-          of_work > 1 ? std::string(1, static_cast<char>('a' + chunk)) : ""};
-}
-
-}  // namespace
-
-std::string to_string(const PipelineTable& table) {
-  std::string text;
-  for (int64_t s = 0; s < table.stages(); ++s) {
-    std::vector<std::string> cells(static_cast<size_t>(table.ticks()));
-    for (const ScheduledWork& work : table.works_of(s)) {
-      const auto [letter, chunk] = name_of(table, work.pass);
-      cells[static_cast<size_t>(table.tick_of(work, s))] +=
-          fmt::format("{}{}{}", letter, work.microbatch, chunk);
-    }
-    std::string line;
-    for (const std::string& cell : cells) line += fmt::format("{:<4}", cell.empty() ? "." : cell);
-    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-  }
-  return text;
-}
-
 PipelineTable run_lists(const PipelineShape& shape,
                         const std::vector<std::vector<ScheduledWork>>& lists) {
   PipelineTable table(shape);

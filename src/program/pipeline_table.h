@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace tessera {
@@ -88,9 +87,6 @@ struct TickDistances {
 };
 /// None if the ticks of a pass have no such distances. For at least 2 stages and microbatches.
 std::optional<TickDistances> distances_of(const PipelineTable& table, size_t pass);
-
-/// A line for each stage: "F0 F1 .  B0". With several chunks, a letter for each behind: "F0a".
-std::string to_string(const PipelineTable& table);
 
 /// The table in which each stage runs its list in order, each work as soon as it can. `lists`: by
 /// stage, each work of the shape once.

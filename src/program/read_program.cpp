@@ -333,7 +333,7 @@ class Reader {
 
   void read_mesh(Line& l) {
     while (l.accept(" ")) {
-      program_.axis_names.push_back(l.word(":"));
+      program_.axis_names.push_back(l.word(": "));
       l.expect(":");
       program_.axis_sizes.push_back(static_cast<int>(l.integer()));
     }

@@ -123,9 +123,10 @@ TEST_CASE("cli: a key that was renamed says its name of today", "[cli]") {
   expect_failure(run_cli_in(f, "explain gpt --set pipeline_schedule=1fb1"), 1,
                  {"unknown pipeline_schedule '1fb1'; did you mean '1f1b'?"});
   const std::string stages = "explain gpt --mesh pipe:2 --set scan=true microbatches=4 batch=8 ";
-  expect_failure(run_cli_in(f, stages + "pipeline_schedule=interleaved --layout layers:pipe"), 1,
-                 {"interleaved is 1f1b with several chunks of layers a stage, and layout "
-                  "'layers:pipe' has one; write layers:AXIS*2"});
+  expect_failure(
+      run_cli_in(f, stages + "pipeline_schedule=interleaved --layout layers:pipe"), 1,
+      {"train.pipeline_schedule=interleaved wants 2 chunks of layers a stage, and layout "
+       "'layers:pipe' has one; write layers:AXIS*2, or pipeline_schedule=1f1b"});
   expect_failure(run_cli_in(f, stages + "pipeline_schedule=gpipe --layout layers:pipe*2"), 1,
                  {"layout rule 'layers:pipe*2': 2 chunks of layers a stage need "
                   "pipeline_schedule=1f1b"});

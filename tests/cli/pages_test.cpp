@@ -586,9 +586,13 @@ TEST_CASE("pages of a pipeline: one picture of its ticks, one count, a cause for
       "gpt --mesh pipe:2 --machine h100 --layout layers:pipe --set layers=4 scan=true batch=8 "
       "microbatches=4 ";
   const CliResult explained = run_cli_in(f, "explain " + job + "--html explain.html"),
-                  planned = run_cli_in(f, "plan " + job + "--time 2 --html plan.html");
+                  planned = run_cli_in(
+                      f, "plan " + job + "pipeline_schedule=1f1b --time 2 --html plan.html");
   expect_success(explained);
   expect_success(planned);
+  expect_success(run_cli_in(f, "explain " + job + "pipeline_schedule=zb_h1 --html zb_h1.html"));
+  CHECK(contains(f.read("zb_h1.html"), "\"gradients of parameters\""));
+  CHECK(!contains(f.read("explain.html"), "\"gradients of parameters\""));
   CHECK(contains(explained.out,
                  "4 microbatches pass through 2 stages along 'pipe' in 10 ticks: a "
                  "stage is idle in 20 % of them, "));

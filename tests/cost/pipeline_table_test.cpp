@@ -25,17 +25,47 @@ PipelineTable table_of(const std::string& name, int64_t stages, int64_t chunks,
   return row.table(shape);
 }
 
+/// The letter of a pass, and that of its chunk if a stage has several.
+std::pair<char, std::string> name_of(const PipelineTable& table, size_t pass) {
+  const StageWork work = table.passes()[pass].work;
+  int of_work = 0, before = 0;
+  for (size_t p = 0; p < table.passes().size(); ++p) {
+    of_work += table.passes()[p].work == work;
+    before += p < pass && table.passes()[p].work == work;
+  }
+  const int chunk = work == StageWork::forward ? before : of_work - 1 - before;
+  return {" FBW"[static_cast<size_t>(work)],
+          of_work > 1 ? std::string(1, static_cast<char>('a' + chunk)) : ""};
+}
+
+/// A line for each stage: "F0 F1 .  B0". With several chunks, a letter for each behind: "F0a".
+std::string picture_of(const PipelineTable& table) {
+  std::string text;
+  for (int64_t s = 0; s < table.stages(); ++s) {
+    std::vector<std::string> cells(static_cast<size_t>(table.ticks()));
+    for (const ScheduledWork& work : table.works_of(s)) {
+      const auto [letter, chunk] = name_of(table, work.pass);
+      cells[static_cast<size_t>(table.tick_of(work, s))] +=
+          fmt::format("{}{}{}", letter, work.microbatch, chunk);
+    }
+    std::string line;
+    for (const std::string& cell : cells) line += fmt::format("{:<4}", cell.empty() ? "." : cell);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
 TEST_CASE("schedules as pictures", "[pipeline]") {
-  CHECK(to_string(table_of("1f1b", 2, 1, 4)) ==
+  CHECK(picture_of(table_of("1f1b", 2, 1, 4)) ==
         "F0  .   F1  B0  F2  B1  F3  B2  .   B3\n"
         ".   F0  B0  F1  B1  F2  B2  F3  B3  .\n");
-  CHECK(to_string(table_of("gpipe", 2, 1, 2)) ==
+  CHECK(picture_of(table_of("gpipe", 2, 1, 2)) ==
         "F0  F1  .   .   B0  B1\n"
         ".   F0  F1  B0  B1  .\n");
-  CHECK(to_string(table_of("1f1b", 2, 2, 2)) ==
+  CHECK(picture_of(table_of("1f1b", 2, 2, 2)) ==
         "F0a F1a F0b F1b .   .   B0b B1b B0a B1a\n"
         ".   F0a F1a F0b F1b B0b B1b B0a B1a .\n");
-  CHECK(to_string(table_of("zb_h1", 2, 1, 4)) ==
+  CHECK(picture_of(table_of("zb_h1", 2, 1, 4)) ==
         "F0  F1  .   B0  W0  F2  B1  W1  F3  B2  W2  B3  W3\n"
         ".   F0  B0  F1  B1  W0  F2  B2  W1  F3  B3  W2  W3\n");
 }

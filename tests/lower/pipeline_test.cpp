@@ -425,6 +425,30 @@ TEST_CASE("explain says how long stages are idle", "[pipeline]") {
                      "idle in 27 %") == 0);
 }
 
+TEST_CASE("a schedule that does not take the chunks of a rule is an error", "[pipeline][errors]") {
+  expect_usage({"layout rule 'layers:pipe': pipeline_schedule=interleaved wants 2 chunks of layers",
+                "write the rule with '*2', or take pipeline_schedule=1f1b"},
+               [] { explain_gpt("pipe:2", "layers:pipe", 4, "interleaved"); });
+  expect_usage({"layout rule 'layers:pipe*2': 2 chunks of layers a stage need",
+                "pipeline_schedule=1f1b", "gpipe has at most 1"},
+               [] { explain_gpt("pipe:2", "layers:pipe*2", 4, "gpipe"); });
+  expect_usage({"unknown pipeline_schedule 'zb_h2'; did you mean 'zb_h1'?"},
+               [] { explain_gpt("pipe:2", "layers:pipe", 4, "zb_h2"); });
+}
+
+TEST_CASE("with zb_h1 stages are idle in fewer ticks, and memory does not grow with microbatches",
+          "[pipeline]") {
+  const auto report = [](int64_t microbatches, const char* schedule) {
+    return explain_gpt("pipe:4", "layers:pipe", microbatches, schedule, 2);
+  };
+  // P - 1 of 3 M + P - 1 ticks, as the paper has it for works that take equally long.
+  const PipelineReport p = report(8, "zb_h1").functions.back().pipelines.at(0);
+  CHECK(p.ticks == 3 * 8 + 4 - 1);
+  CHECK(p.busy == 3 * 8);
+  CHECK(report(16, "zb_h1").memory.transient == report(32, "zb_h1").memory.transient);
+  CHECK(report(16, "zb_h1").memory.transient < report(16, "gpipe").memory.transient);
+}
+
 TEST_CASE("a layer that another rule splits over the axis of its stages is an error",
           "[pipeline]") {
   Graph g;

@@ -63,7 +63,7 @@ TEST_CASE("simulate: stages on the command line, and what cannot be dealt", "[pl
   INFO(plain.out << plain.err);
   CHECK(plain.code == 0);
   CHECK(plain.out.find("4 stages, each mesh data:2 (8 ranks of a100-80gb)") != std::string::npos);
-  CHECK(plain.out.find("1F1B, 4 microbatches; each sends") != std::string::npos);
+  CHECK(plain.out.find("1f1b, 4 microbatches; each sends") != std::string::npos);
   CHECK(plain.out.find(" bubble") != std::string::npos);
   const nlohmann::json report = json_of(f, "s.json");
   CHECK(report["stages"] == 4);
@@ -85,11 +85,17 @@ TEST_CASE("simulate: stages on the command line, and what cannot be dealt", "[pl
                  {"--stages 4 needs microbatches, and train.microbatches is 1"});
   expect_failure(run_cli_in(f, command + "microbatches=4 --stages 3"), 1,
                  {"8 layers cannot be dealt to 3 stages", "that divides the layers"});
-  expect_failure(run_cli_in(f, command + "microbatches=4 --stages 4 --schedule gpipe"), 1,
-                 {"--schedule 'gpipe' is neither 1f1b nor interleaved"});
+  expect_success(
+      run_cli_in(f, command + "microbatches=4 --stages 4 --schedule gpipe --json s.json"));
+  CHECK(json_of(f, "s.json")["schedule"] == "gpipe");
+  expect_failure(run_cli_in(f, command + "microbatches=4 --stages 4 --schedule fpipe"), 1,
+                 {"unknown pipeline_schedule 'fpipe'; did you mean 'gpipe'?"});
+  expect_failure(run_cli_in(f, command + "microbatches=4 --stages 4 --schedule zb_h1"), 1,
+                 {"--schedule zb_h1: --stages knows no times of gradients of parameters alone",
+                  "--mesh \"pipe:4\" --layout \"layers:pipe\" --set pipeline_schedule=zb_h1"});
   expect_failure(
-      run_cli_in(f, command + "microbatches=4 --stages 4 --schedule 1f1b --interleave 2"), 1,
-      {"--schedule 1f1b has one chunk", "--interleave is 2"});
+      run_cli_in(f, command + "microbatches=4 --stages 4 --schedule gpipe --interleave 2"), 1,
+      {"schedule gpipe does not take 2 chunks of layers a stage; take 1f1b"});
   expect_failure(run_cli_in(f, command + "microbatches=4 --stages 8 --schedule interleaved"), 1,
                  {"--schedule interleaved deals 8 layers to 8 stages"});
   expect_failure(run_cli_in(f, command + "--schedule interleaved"), 1,

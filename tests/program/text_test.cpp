@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/program_run.h"
+#include "tessera/pipeline_schedules.h"
 #include "tessera/tessera.h"
 
 namespace tessera::test {
@@ -67,7 +68,7 @@ Tensor experts(Graph& g) {
 }
 /// Ops that no model here has; names that need quotes.
 Tensor others(Graph& g) {
-  Tensor x = g.input("a \"name\", with: signs\n", {Dim("rows", 6), Dim("cols", 8)});
+  Tensor x = g.input("a \"name\", with: signs\n", {Dim("rows", 6), Dim("cols", 8)}, DType::float32);
   const TopK best = top_k(cumsum(x, "rows", true, true), "cols", Dim("k", 3));
   const Tensor found = take_along(x, rename(best.indices, "k", "cols"), "cols", OutOfRange::clamp);
   const Tensor sum = sum_all(found) + sum_all(best.values) + sum_all(top_1(x, "cols").values);
@@ -85,8 +86,6 @@ const Case kCases[] = {
     {"model:2", "rows:model", others},
 };
 
-}  // namespace TESSERA_FILE
-
 Program lowered(const Case& test, const char* device, const std::string& schedule = "1f1b") {
   Graph g;
   const Tensor result = test.build(g);
@@ -101,7 +100,8 @@ Program lowered(const Case& test, const char* device, const std::string& schedul
 /// The text with one part replaced and its hash renewed.
 std::string edited(std::string text, const std::string& part, const std::string& by) {
   const size_t at = text.find(part);
-  TESSERA_CHECK(at != std::string::npos, "'{}' is not in the text", part);
+  INFO(part);
+  REQUIRE(at != std::string::npos);
   text.replace(at, part.size(), by);
   text.resize(text.rfind("hash "));
   return text + fmt::format("hash {:016x}\n", hash_of(text));
@@ -169,12 +169,14 @@ TEST_CASE("a text that is no Program is refused with its line and the reason", "
       {"'modal' is no axis"},
       {"register 99"},
       {"is too much"},
-      {"'wait"},
+      {"no buffer wait"},
   };
   for (size_t i = 0; i < std::size(edits); ++i) {
     INFO(edits[i].first << " -> " << edits[i].second);
     refused(edited(text, edits[i].first, edits[i].second), reasons[i]);
   }
 }
+
+}  // namespace TESSERA_FILE
 
 }  // namespace tessera::test

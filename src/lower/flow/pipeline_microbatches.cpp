@@ -32,12 +32,24 @@ namespace tessera {
 
 namespace {
 
-/// Stages that hand nothing on take no ticks.
-bool has_stages(const FlowNode& node) {
-  return node.loop && node.loop->stage_axis >= 0 && !node.loop->carries.empty();
-}
 /// True for a node that is computed again wherever it is read: a constant, an index.
 bool is_source(const FlowNode& node) { return node.in.empty() && !node.loop; }
+
+void check_chunks(const PipelineSchedule& schedule, const FlowLoop& layers,
+                  const std::string& source) {
+  const std::string& other = pipeline_schedules()[0].name;
+  TESSERA_REQUIRE(
+      layers.chunks >= schedule.least_chunks,
+      "layout rule '{}': pipeline_schedule={} wants {} chunks of layers a stage; write the rule "
+      "with '*{}', or take pipeline_schedule={} ({})",
+      layers.stage_rule, schedule.name, schedule.least_chunks, schedule.least_chunks, other,
+      source);
+  TESSERA_REQUIRE(
+      layers.chunks <= schedule.most_chunks,
+      "layout rule '{}': {} chunks of layers a stage need pipeline_schedule={}, which interleaves "
+      "them; {} has at most {}: write the rule with no more ({})",
+      layers.stage_rule, layers.chunks, other, schedule.name, schedule.most_chunks, source);
+}
 
 class MicrobatchPipeline {
  public:
@@ -92,7 +104,7 @@ class MicrobatchPipeline {
       } else {
         const FlowLoop& layers = *node.loop;
         const Dim& over = loops_[static_cast<size_t>(layers.number)].over;
-        SplitBackward split = split_backward(flow_, node, over, read_by_layers_behind(i));
+        SplitBackward split = split_backward(flow_, node, over, read_by_layers_behind(loop_, i));
         of_weights_.insert(split.weights.out.begin(), split.weights.out.end());
         weights.push_back(add_layers(split.inputs, StageWork::backward));
         weights.back().loop.body.push_back(std::move(split.weights));
@@ -155,33 +167,6 @@ class MicrobatchPipeline {
     return std::any_of(read.begin(), read.end(), [&](int v) { return of_weights_.contains(v); });
   }
 
-  /// What layers behind node i depend on. Sums that are continued by chunk are not read there.
-  std::set<int> read_by_layers_behind(size_t i) const {
-    std::set<int> read;
-    for (size_t n = loop_.body.size(); n-- > i + 1;) {
-      const FlowNode& node = loop_.body[n];
-      const auto is_read = [&](int v) { return read.contains(v); };
-      if (!has_stages(node) && std::none_of(node.out.begin(), node.out.end(), is_read)) continue;
-      std::set<int> continued;
-      if (has_stages(node)) {
-        const FlowLoop& layers = *node.loop;
-        const auto sums = node.out.end() - std::ssize(layers.sums);
-        for (size_t s = 0; s < layers.sum_inits.size(); ++s) {
-          if (!is_read(sums[static_cast<std::ptrdiff_t>(s)])) continued.insert(layers.sum_inits[s]);
-        }
-      }
-      std::set<int> all;
-      add_read(node, all);
-      for (const int v : all) {
-        if (!continued.contains(v)) read.insert(v);
-      }
-      for (const FlowLoop::Dealt& dealt : loop_.dealt) {
-        if (read.contains(dealt.value)) read.insert(dealt.of_chunk.begin(), dealt.of_chunk.end());
-      }
-    }
-    return read;
-  }
-
   void add_node(const FlowNode& node) {
     for (int v : node.out) part_of_[v] = parts_.size() - 1;
     parts_.back().loop.body.push_back(node);
@@ -207,7 +192,7 @@ class MicrobatchPipeline {
   void divide_layers(FlowNode& node) {
     node.loop = std::make_shared<FlowLoop>(*node.loop);
     FlowLoop& layers = *node.loop;
-    check_chunks(layers, node.origin.source);
+    check_chunks(schedule_.what, layers, node.origin.source);
     axis_ = layers.stage_axis;
     shape_.stages = flow_.values[static_cast<size_t>(layers.to_all[0].out[0])].shape[0].size;
     shape_.has_chunks = shape_.has_chunks || layers.chunk >= 0;
@@ -222,22 +207,6 @@ class MicrobatchPipeline {
       move.out.push_back(std::exchange(node.out[i], last));
       to_all_.push_back(std::move(move));
     }
-  }
-
-  void check_chunks(const FlowLoop& layers, const std::string& source) const {
-    const PipelineSchedule& what = schedule_.what;
-    TESSERA_REQUIRE(
-        layers.chunks >= what.least_chunks,
-        "layout rule '{}': pipeline_schedule={} wants {} chunks of layers a stage; write the rule "
-        "with '*{}', or take pipeline_schedule={} ({})",
-        layers.stage_rule, what.name, what.least_chunks, what.least_chunks,
-        pipeline_schedules()[0].name, source);
-    TESSERA_REQUIRE(
-        layers.chunks <= what.most_chunks,
-        "layout rule '{}': {} chunks of layers a stage need pipeline_schedule={}, which "
-        "interleaves them; {} has at most {}: write the rule with no more ({})",
-        layers.stage_rule, layers.chunks, pipeline_schedules()[0].name, what.name, what.most_chunks,
-        source);
   }
 
   /// Two microbatches show the distance between their ticks.
@@ -564,6 +533,10 @@ class MicrobatchPipeline {
 };
 
 }  // namespace
+
+bool has_stages(const FlowNode& node) {
+  return node.loop && node.loop->stage_axis >= 0 && !node.loop->carries.empty();
+}
 
 bool is_pipeline(const FlowNode& node) {
   if (!node.loop || !node.loop->carries.empty() || node.loop->condition >= 0) return false;

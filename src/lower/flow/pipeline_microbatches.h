@@ -19,6 +19,8 @@ namespace tessera {
 /// layers as deal_layers() has made.
 void pipeline_microbatches(const Graph& graph, const std::string& schedule, Flow& flow);
 
+/// True for layers in stages that hand something on. Others run on all stages at once.
+bool has_stages(const FlowNode& node);
 /// True for such a loop over microbatches.
 bool is_pipeline(const FlowNode& node);
 /// Adds the values that a node or its iterations read.

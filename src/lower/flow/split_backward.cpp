@@ -163,4 +163,30 @@ SplitBackward split_backward(Flow& flow, const FlowNode& loop, const Dim& layers
   return Splitter(flow, loop, layers, needed).run();
 }
 
+std::set<int> read_by_layers_behind(const FlowLoop& microbatches, size_t i) {
+  std::set<int> read;
+  for (size_t n = microbatches.body.size(); n-- > i + 1;) {
+    const FlowNode& node = microbatches.body[n];
+    const auto is_read = [&](int v) { return read.contains(v); };
+    if (!has_stages(node) && std::none_of(node.out.begin(), node.out.end(), is_read)) continue;
+    std::set<int> continued;
+    if (has_stages(node)) {
+      const FlowLoop& layers = *node.loop;
+      const auto sums = node.out.end() - std::ssize(layers.sums);
+      for (size_t s = 0; s < layers.sum_inits.size(); ++s) {
+        if (!is_read(sums[static_cast<std::ptrdiff_t>(s)])) continued.insert(layers.sum_inits[s]);
+      }
+    }
+    std::set<int> all;
+    add_read(node, all);
+    for (const int v : all) {
+      if (!continued.contains(v)) read.insert(v);
+    }
+    for (const FlowLoop::Dealt& dealt : microbatches.dealt) {
+      if (read.contains(dealt.value)) read.insert(dealt.of_chunk.begin(), dealt.of_chunk.end());
+    }
+  }
+  return read;
+}
+
 }  // namespace tessera

@@ -18,4 +18,8 @@ struct SplitBackward {
 SplitBackward split_backward(Flow& flow, const FlowNode& loop, const Dim& layers,
                              const std::set<int>& needed);
 
+/// The values that layers behind node i of a loop over microbatches depend on. Sums that are
+/// continued by chunk are not read there.
+std::set<int> read_by_layers_behind(const FlowLoop& microbatches, size_t i);
+
 }  // namespace tessera
