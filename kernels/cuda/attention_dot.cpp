@@ -28,7 +28,10 @@ int add(Step& step, Code code, DType dtype, int a = -1, int b = -1, int slot = -
 
 }  // namespace
 
-bool computes_dot(const Step& step) { return step.as<AttentionSpec>().own_dot; }
+bool computes_dot(const Step& step) {
+  const auto* const attention = step.find<AttentionSpec>();
+  return attention != nullptr && attention->own_dot;
+}
 
 int64_t attention_dot_bytes(const Step& step) {
   if (!computes_dot(step)) return 0;
