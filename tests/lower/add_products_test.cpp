@@ -177,7 +177,7 @@ TEST_CASE("a gpt trains alike where matmuls add up, sum their operands and come 
       CHECK(found.program.find("sums=") != std::string::npos);
       // Buffers that a collective sends do not become parts of a batch.
       if (layout != std::string("batch:a"))
-        CHECK(found.program.find("kinds=[0,") != std::string::npos);
+        CHECK(found.program.find("kinds=[batch,") != std::string::npos);
     }
     CHECK(gpu.take_misuses().empty());
   }
