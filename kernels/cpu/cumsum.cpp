@@ -20,9 +20,9 @@ class CumSum final : public Kernel {
   explicit CumSum(const KernelArgs& args)
       : in_(args.in.at(0)),
         out_(args.out.at(0)),
-        exclusive_(args.step->as<CumsumSpec>().exclusive),
-        reverse_(args.step->as<CumsumSpec>().reverse),
-        along_(along_dim({&in_, &out_}, args.step->as<CumsumSpec>().dim)) {
+        exclusive_(args.step->as<ScanSpec>().exclusive),
+        reverse_(args.step->as<ScanSpec>().reverse),
+        along_(along_dim({&in_, &out_}, args.step->as<ScanSpec>().dim)) {
     TESSERA_CHECK(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
                   "cumsum needs views of one dtype and size");
   }

@@ -17,7 +17,7 @@ struct Lines {
     std::vector<const TensorArg*> tensors = {&args.in.at(0)};
     for (const TensorArg& out : args.out) tensors.push_back(&out);
     along = kernels::along_dim(tensors, args.step->kernel == KernelKind::cumsum
-                                            ? args.step->as<CumsumSpec>().dim
+                                            ? args.step->as<ScanSpec>().dim
                                             : args.step->as<ArgReduceSpec>().dim);
   }
   int64_t count() const { return along.others.elements(); }
@@ -121,8 +121,8 @@ Source generate_cumsum(const KernelArgs& args) {
   const int64_t size = lines.along.size, count = lines.count();
   if (size == 0 || count == 0) return {};
   const DType dtype = args.in[0].dtype;
-  const bool exclusive = args.step->as<CumsumSpec>().exclusive,
-             reverse = args.step->as<CumsumSpec>().reverse;
+  const bool exclusive = args.step->as<ScanSpec>().exclusive,
+             reverse = args.step->as<ScanSpec>().reverse;
   Arguments arguments(args);
   const std::string in = arguments.in(0), out = arguments.out(0);
   const char* type = is_floating(dtype) ? "double" : register_type(dtype);

@@ -105,8 +105,8 @@ Types infer_cumsum(const OpCall& call) {
 void emit_cumsum(EmitCall& call) {
   emit_aligned(call);
   const Attrs& attrs = call.call.attrs;
-  call.step.spec = CumsumSpec{call.factor(dim_of(attrs)), attrs.get<int64_t>("exclusive") != 0,
-                              attrs.get<int64_t>("reverse") != 0};
+  call.step.spec = ScanSpec{call.factor(dim_of(attrs)), attrs.get<int64_t>("exclusive") != 0,
+                            attrs.get<int64_t>("reverse") != 0};
 }
 
 std::vector<Tensor> cumsum_gradient(const GradCall& c) {

@@ -1,8 +1,8 @@
 #include "plan/candidate_pricer.h"
 
 #include <algorithm>
-#include <thread>
 
+#include "base/together.h"
 #include "lower/layout/rule_layouts.h"
 
 namespace tessera {
@@ -35,18 +35,18 @@ PricedPlan CandidatePricer::price(const Candidate& c, bool whole) {
 std::vector<PricedCandidate> CandidatePricer::price(const std::vector<Candidate>& batch) {
   std::vector<PricedCandidate> results;
   for (const Candidate& c : batch) results.push_back({c, {}});
-  const auto work = [&](PricedCandidate& result) {
-    try {
-      result.plan = price(result.candidate, false);
-    } catch (const Error& e) {
-      result.error = e.what();
-      result.contradicts = dynamic_cast<const Contradiction*>(&e) != nullptr;
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t i = 1; i < results.size(); ++i) threads.emplace_back(work, std::ref(results[i]));
-  work(results[0]);
-  for (std::thread& thread : threads) thread.join();
+  std::vector<std::function<void()>> works;
+  for (PricedCandidate& result : results) {
+    works.push_back([&] {
+      try {
+        result.plan = price(result.candidate, false);
+      } catch (const Error& e) {
+        result.error = e.what();
+        result.contradicts = dynamic_cast<const Contradiction*>(&e) != nullptr;
+      }
+    });
+  }
+  run_together(works);
   return results;
 }
 

@@ -4,6 +4,11 @@ namespace tessera {
 
 namespace {
 
+template <class T>
+StepSpec with() {
+  return T{};
+}
+
 constexpr KernelInfo kKernels[] = {
 #define INFO(...) __VA_ARGS__
 #define KERNEL(id, ops, info, ...) {.kind = KernelKind::id, .name = #id, info},

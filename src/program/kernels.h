@@ -7,6 +7,8 @@
 #include <optional>
 #include <string_view>
 
+#include "program/specs.h"
+
 namespace tessera {
 
 enum class KernelKind : uint8_t {
@@ -43,6 +45,8 @@ struct KernelInfo {
   bool is_cuttable = false;  ///< can be divided along the result's dims into several steps
   bool combines = false;     ///< uses Step::combiner
   bool takes_rows = false;   ///< operands may be parts of the rows of a wider buffer
+  /// An empty spec of the type that its steps have.
+  StepSpec (*spec)() = [] { return StepSpec(); };
 };
 
 const KernelInfo& info_of(KernelKind kind);

@@ -94,51 +94,6 @@ class Line {
   size_t at_ = 0;
 };
 
-// ------------------------------------------------------------------------------------- expressions
-
-IntExpr read_expr(Line& line) {
-  IntExpr e;
-  if (line.accept("[")) {
-    std::vector<int64_t> table;
-    do table.push_back(line.integer());
-    while (line.accept(" "));
-    line.expect("][");
-    e = read_expr(line);
-    line.expect("]");
-    e.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
-    return e;
-  }
-  if (line.accept("clamp(")) {
-    e = read_expr(line);
-    line.expect(",");
-    e.lo = line.integer();
-    line.expect(",");
-    e.hi = line.integer();
-    line.expect(")");
-    return e;
-  }
-  if (line.accept("(")) {
-    e = read_expr(line);
-    line.expect(")");
-    int64_t& number = line.accept("/") ? e.divisor : (line.expect("%"), e.modulus);
-    number = line.integer();
-    if (number == 0) line.refuse("a division by 0");
-    return e;
-  }
-  e.constant = line.integer();
-  while (line.accept("+")) {
-    const int64_t factor = line.integer();
-    if (line.accept("*c")) {
-      e.axis_terms.emplace_back(static_cast<int>(line.integer()), factor);
-    } else {
-      line.expect("*s");
-      e.scalar = static_cast<int>(line.integer());
-      e.scalar_factor = factor;
-    }
-  }
-  return e;
-}
-
 // ------------------------------------------------------------------------------------------- specs
 
 /// "key=value" by key; each is taken once.
@@ -215,38 +170,9 @@ StepSpec empty_spec(const Step& step, const Values& values) {
         return {};
     }
   }
-  switch (step.kernel) {
-    case KernelKind::contract:
-      return ContractSpec{};
-    case KernelKind::pointwise:
-      if (values.contains("tensors")) return TensorGroup{};
-      if (values.contains("column_sums")) return ColumnSums{};
-      return {};
-    case KernelKind::fill:
-      return FillSpec{};
-    case KernelKind::gather:
-    case KernelKind::scatter_add:
-      return IndexedSpec{};
-    case KernelKind::grouped_dot:
-    case KernelKind::grouped_outer:
-      return GroupedSpec{};
-    case KernelKind::cumsum:
-      return CumsumSpec{};
-    case KernelKind::arg_reduce:
-    case KernelKind::top_k:
-      return ArgReduceSpec{};
-    case KernelKind::window:
-    case KernelKind::fold:
-      return WindowSpec{};
-    case KernelKind::conv:
-      return ConvSpec{};
-    case KernelKind::attention:
-    case KernelKind::attention_grad:
-    case KernelKind::attention_part:
-      return AttentionSpec{};
-    default:
-      return {};
-  }
+  if (values.contains("tensors")) return TensorGroup{};
+  if (values.contains("column_sums")) return ColumnSums{};
+  return info_of(step.kernel).spec();
 }
 
 // ----------------------------------------------------------------------------------------- Program
@@ -335,7 +261,7 @@ class Reader {
     while (l.accept(" ")) {
       program_.axis_names.push_back(l.word(": "));
       l.expect(":");
-      program_.axis_sizes.push_back(static_cast<int>(l.integer()));
+      program_.axis_sizes.push_back(l.index(size_t{1} << 20, "ranks of an axis:"));
     }
   }
   void read_arenas(Line& l) {
@@ -379,6 +305,51 @@ class Reader {
     program_.ports.push_back(std::move(p));
   }
 
+  IntExpr expr(Line& line, int depth = 0) {
+    constexpr int kDeepest = 8;
+    if (depth > kDeepest) line.refuse("an expression in more than {} brackets", kDeepest);
+    IntExpr e;
+    if (line.accept("[")) {
+      std::vector<int64_t> table;
+      do table.push_back(line.integer());
+      while (line.accept(" "));
+      line.expect("][");
+      e = expr(line, depth + 1);
+      line.expect("]");
+      e.table = std::make_shared<const std::vector<int64_t>>(std::move(table));
+      return e;
+    }
+    if (line.accept("clamp(")) {
+      e = expr(line, depth + 1);
+      line.expect(",");
+      e.lo = line.integer();
+      line.expect(",");
+      e.hi = line.integer();
+      line.expect(")");
+      return e;
+    }
+    if (line.accept("(")) {
+      e = expr(line, depth + 1);
+      line.expect(")");
+      int64_t& number = line.accept("/") ? e.divisor : (line.expect("%"), e.modulus);
+      number = line.integer();
+      if (number == 0) line.refuse("a division by 0");
+      return e;
+    }
+    e.constant = line.integer();
+    while (line.accept("+")) {
+      const int64_t factor = line.integer();
+      if (line.accept("*c")) {
+        e.axis_terms.emplace_back(line.index(program_.axis_names.size(), "axis"), factor);
+      } else {
+        line.expect("*s");
+        e.scalar = line.index(program_.scalars.size(), "scalar");
+        e.scalar_factor = factor;
+      }
+    }
+    return e;
+  }
+
   int axis(Line& l, std::string_view ends) {
     const std::string name = l.word(ends);
     for (size_t a = 0; a < program_.axis_names.size(); ++a) {
@@ -407,7 +378,7 @@ class Reader {
       l.refuse("{} sizes and {} strides", v.sizes.size(), v.strides.size());
     while (l.accept("+")) {
       if (l.accept("{")) {
-        v.shift = read_expr(l);
+        v.shift = expr(l);
         l.expect("}");
       } else {
         v.offset = l.integer();
@@ -518,7 +489,7 @@ class Reader {
     s.loop.reverse = l.accept(" down") || (l.expect(" up"), false);
     while (l.accept(" while ")) s.loop.condition.push_back(view(l));
     if (l.accept(" from ")) {
-      s.loop.first = read_expr(l);
+      s.loop.first = expr(l);
       l.expect(" below ");
       s.loop.end = l.integer();
     }
@@ -539,16 +510,18 @@ class Reader {
     if (l.accept(" sends ")) p.send_id = static_cast<int>(l.integer());
     if (l.accept(" awaits ")) p.recv_id = static_cast<int>(l.integer());
     l.expect(" [");
-    const size_t columns =
-        axis < 0 ? 1 : static_cast<size_t>(program_.axis_sizes[static_cast<size_t>(axis)]);
-    std::vector<int64_t> table(static_cast<size_t>(p.ticks) * columns, -1);
-    for (size_t stage = 0; stage < columns; ++stage) {
+    constexpr int64_t kMostEntries = 1 << 24;
+    const int columns = axis < 0 ? 1 : program_.axis_sizes[static_cast<size_t>(axis)];
+    if (p.ticks < 1 || p.ticks > kMostEntries / std::max(1, columns))
+      l.refuse("{} ticks of {} stages", p.ticks, columns);
+    std::vector<int64_t> table(static_cast<size_t>(p.ticks * columns), -1);
+    for (int stage = 0; stage < columns; ++stage) {
       if (stage > 0) l.expect("; ");
       while (!l.is_at(";") && !l.is_at("]")) {
         read_run(
             l,
-            [&](int tick) -> int64_t& {
-              return table[static_cast<size_t>(tick) * columns + stage];
+            [&](int64_t tick) -> int64_t& {
+              return table[static_cast<size_t>(tick * columns + stage)];
             },
             static_cast<size_t>(p.ticks));
         l.accept(" ");
@@ -561,17 +534,16 @@ class Reader {
   /// "4+3@2/1": iterations 4, 5, 6 in ticks 2, 3, 4.
   template <class At>
   static void read_run(Line& l, const At& at, size_t ticks) {
-    const int64_t first = l.integer();
+    const int64_t first = l.index(size_t{1} << 30, "iteration");
     l.expect("+");
-    const int64_t count = l.integer();
+    const int count = l.index(ticks + 1, "number of ticks");
     l.expect("@");
-    const int64_t tick = l.integer();
+    int64_t tick = l.index(ticks, "tick");
     l.expect("/");
-    const int64_t stride = l.integer();
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t t = tick + i * stride;
-      if (t < 0 || t >= static_cast<int64_t>(ticks)) l.refuse("tick {} of {}", t, ticks);
-      at(static_cast<int>(t)) = first + i;
+    const int64_t stride = l.index(ticks + 1, "ticks between iterations:");
+    for (int i = 0; i < count; ++i, tick += stride) {
+      if (tick >= static_cast<int64_t>(ticks)) l.refuse("tick {} of {}", tick, ticks);
+      at(tick) = first + i;
     }
   }
 
@@ -647,7 +619,7 @@ class Reader {
       if (key == "max_bytes") {
         s.max_bytes = l.integer();
       } else if (key == fmt::format("e{}", s.exprs.size())) {
-        s.exprs.push_back(read_expr(l));
+        s.exprs.push_back(expr(l));
       } else if (!values.emplace(key, l.word(" ")).second) {
         l.refuse("'{}' is there twice", key);
       }

@@ -117,16 +117,20 @@ struct GroupedSpec {
   bool operator==(const GroupedSpec&) const = default;
 };
 
-struct CumsumSpec {
+/// cumsum, and other kernels that go along a dim.
+struct ScanSpec {
   int64_t dim = 0;  ///< of the views
   bool exclusive = false, reverse = false;
+  double decay =
+      1;  ///< by which the sum so far is multiplied before an element is added; cumsum: 1
 
   static void fields(auto& s, auto&& f) {
+    f("decay", s.decay, 1);
     f("dim", s.dim);
     f("exclusive", s.exclusive);
     f("reverse", s.reverse);
   }
-  bool operator==(const CumsumSpec&) const = default;
+  bool operator==(const ScanSpec&) const = default;
 };
 
 /// arg_reduce and top_k. Expression: the index of the dim's first element on this rank.
@@ -308,7 +312,7 @@ struct RenumberingSpec {
 
 using StepSpec =
     std::variant<std::monostate, ContractSpec, TensorGroup, ColumnSums, FillSpec, IndexedSpec,
-                 GroupedSpec, CumsumSpec, ArgReduceSpec, WindowSpec, ConvSpec, AttentionSpec,
+                 GroupedSpec, ScanSpec, ArgReduceSpec, WindowSpec, ConvSpec, AttentionSpec,
                  AllReduceSpec, BlocksSpec, AllToAllSpec, ReslicingSpec, RenumberingSpec>;
 
 /// " kinds=[row, sum, column]"; empty without members.

@@ -9,6 +9,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/hash.h"
 #include "cli/commands.h"
 #include "cli/plan_cache.h"
 #include "cli/report_page.h"
@@ -17,6 +18,7 @@
 #include "io/families/family_file.h"
 #include "io/manifest.h"
 #include "io/model_description.h"
+#include "program/text.h"
 #include "tessera/chat_template.h"
 #include "tessera/data.h"
 #include "tessera/machine.h"
@@ -342,6 +344,54 @@ void family(const std::string& input) {
 
 }  // namespace
 
+namespace {
+
+std::string with_hash(std::string text) {
+  text.resize(std::min(text.size(), text.rfind("hash ")));
+  return text + fmt::format("hash {:016x}\n", hash_of(text));
+}
+
+/// The hash, which any change breaks, is renewed. What can be read is the same when it is read
+/// again.
+void program(const std::string& text) {
+  answer([&] {
+    const std::string written = write_program(read_program(with_hash(text)));
+    if (write_program(read_program(written)) != written) std::abort();
+  });
+}
+
+std::vector<std::string> program_seeds() {
+  const std::string head =
+      "program 2\nmesh data:2 pipe:2\narenas persistent=64 transient=64 offloaded=0\n"
+      "scalar step\nscalar \"a b\"\nbuffer x persistent 0+64\nbuffer x~2 transient 0+64\n"
+      "buffer \"odd \\\"\" transient 0+64 twice\nport x x:float32[4,4]/[4,1] rows=8@data "
+      "cols=4<s1\n"
+      "stored 0\n";
+  return {
+      with_hash(head +
+                "function train inputs=[0] outputs=[0] updates first_update=1\n"
+                "  x~2:float32[4,4]/[4,1] = pointwise(x:float32[4,4]/[4,1]+4+{0+4*c0}) "
+                "{r0:float32=load(#0); r1:float32=constant(0.5); r2:float32=mask(r0,#1,e0,-1) -> "
+                "r2} e0=clamp(3+-4*c0+1*s1,0,4) workspace=x  # flops=16 unused=[1] | \"x\" | "
+                "\"m.cpp:1\" | \"\"\n"
+                "  x:float32[4,4]/[4,1] = exchange #3 over data pipe sum(x~2:float32[4,4]/[4,1]) "
+                "from=[[0],[]] intervals=[[0,5,8,1]] sizes=[8,4] to=[[],[1]] max_bytes=9 "
+                "e0=((1+2*c1)/2)%3\n"
+                "  wait #3\n"),
+      with_hash(
+          head +
+          "init init\n"
+          "  x:float32[4,4]/[4,1] = loop 4 iterations, s1 down from 0+2*c1 below 3 along pipe "
+          "forward in 5 ticks s0 sends 1 [0+4@0/1; 0+2@1/2](x~2:float32[4,4]/[4,1])\n"
+          "    body layers outer=[0,1] overlaps early=1\n"
+          "      x:float32[4,4,4]/[4,1,0] = contract(x:float32[4,1,4]/[4,0,1], "
+          "x~2:float32[1,4,4]/[0,1,4]) kinds=[row,column,sum] e0=[1 2 3][0+1*c0]\n"
+          "      x:float32[4,4]/[4,1] = host own.op[rows=4,cols=4]() a:3 b:0.5 c:\"t\" "
+          "d:[1,2] e:[]s\n")};
+}
+
+}  // namespace
+
 const std::vector<FuzzTarget>& fuzz_targets() {
   static const std::vector<FuzzTarget> targets = {
       {"safetensors",
@@ -445,7 +495,12 @@ const std::vector<FuzzTarget>& fuzz_targets() {
       {"images",
        images,
        {idx_pair(), zipped_pair()},
-       {std::string("\0\0\x08\x03", 4), "\xff\xff\xff\xff"}}};
+       {std::string("\0\0\x08\x03", 4), "\xff\xff\xff\xff"}},
+      {"program",
+       program,
+       program_seeds(),
+       {"9223372036854775807", "-1", "[]", "[[0],[]]", "kinds=[sum]", "+{0+1*c0}", "clamp(", "((",
+        " = conv(", " = attention(", " = gather(", "    body b\n", "r1:bool=", "@data", "~2"}}};
   return targets;
 }
 

@@ -316,7 +316,7 @@ TEST_CASE("cumsum runs along any dim, both ways, with or without its own element
         Box in(t, sizes), out(t, sizes, permuted_strides(sizes, {2, 0, 1}));
         fill_random(in, 9);
         Step step;
-        step.spec = CumsumSpec{dim, (mode & 1) != 0, (mode >> 1) != 0};
+        step.spec = ScanSpec{dim, (mode & 1) != 0, (mode >> 1) != 0};
         run_kernel(KernelKind::cumsum, step, {&in}, {&out});
         each(sizes, [&](const Sizes& i) {
           double want = 0;

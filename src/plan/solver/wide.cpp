@@ -3,8 +3,8 @@
 // prices.
 #include <algorithm>
 #include <mutex>
-#include <thread>
 
+#include "base/together.h"
 #include "plan/solver/branch.h"
 #include "plan/solver/dual.h"
 #include "plan/solver/forest_search.h"
@@ -132,14 +132,13 @@ void solve_wide(const Model& model, const Options& options, const Clock& clock, 
   while (ascent.pass() && (shared.passes < 20 || clock.seconds() < first) && shared.passes < 400) {
   }
   if (clock.over() || is_closed(model, found)) return;
-  std::thread other([&] {
+  const auto ascend = [&] {
     const double rest = clock.seconds() + kAscent * (options.seconds - clock.seconds());
     while (ascent.pass() && (model.points == 0 || (clock.seconds() < rest && !ascent.rests()))) {
     }
     ascent.branch();
-  });
-  search(model, options.seconds / 8, clock, shared);
-  other.join();
+  };
+  run_together({[&] { search(model, options.seconds / 8, clock, shared); }, ascend});
 }
 
 }  // namespace tessera::solver
