@@ -330,8 +330,10 @@ void shorten_rows(const Run& run, const Framework& framework, Function& function
 std::set<const Op*> kernels_of(const Framework& framework) {
   std::set<const Op*> kernels;
   for (const Op* op : all_ops()) {
-    if (op->body == nullptr || op->kernel == KernelKind::none) continue;
-    if (!is_attention(op->kernel) || framework.flash) kernels.insert(op);
+    if (op->body == nullptr || op->routing) continue;
+    const bool is_kernel =
+        is_attention(op->kernel) ? framework.flash : op->name != "masked_attention";
+    if (is_kernel) kernels.insert(op);
   }
   return kernels;
 }
