@@ -65,7 +65,8 @@ SEES_ALL = {"session", "tests"}
 # Behind `localize` nothing has attributes by name: a step of a user's own op hands over those of its node, unread.
 BEHIND_LOCALIZE = {"program", "cost", "lower/passes", "runtime", "gpu/device", "gpu/library", "kernels/common", "kernels/cpu",
                    "kernels/cuda", "collectives"}
-HANDS_OVER = {"src/program/program.h", "src/program/text.cpp", "src/program/read_program.cpp", "kernels/cpu/host.cpp"}
+HANDS_OVER = {"src/program/program.h", "src/program/text.cpp", "src/program/read_program.cpp", "src/program/read_spec.h",
+              "src/program/read_spec.cpp", "kernels/cpu/host.cpp"}
 
 # Headers of big libraries: where they may be included, as patterns of paths.
 GUARDED = {

@@ -13,12 +13,10 @@ namespace {
 struct Lines {
   kernels::AlongDim along;
 
-  explicit Lines(const KernelArgs& args) {
+  Lines(const KernelArgs& args, int64_t dim) {
     std::vector<const TensorArg*> tensors = {&args.in.at(0)};
     for (const TensorArg& out : args.out) tensors.push_back(&out);
-    along = kernels::along_dim(tensors, args.step->kernel == KernelKind::cumsum
-                                            ? args.step->as<ScanSpec>().dim
-                                            : args.step->as<ArgReduceSpec>().dim);
+    along = kernels::along_dim(tensors, dim);
   }
   int64_t count() const { return along.others.elements(); }
   /// Declares p0, p1, ...: the start of line `line` in each tensor.
@@ -117,7 +115,7 @@ std::string sort_text(const std::string& order, const Lines& lines, const std::s
 }  // namespace
 
 Source generate_cumsum(const KernelArgs& args) {
-  const Lines lines(args);
+  const Lines lines(args, args.step->as<ScanSpec>().dim);
   const int64_t size = lines.along.size, count = lines.count();
   if (size == 0 || count == 0) return {};
   const DType dtype = args.in[0].dtype;
@@ -159,7 +157,7 @@ Source generate_cumsum(const KernelArgs& args) {
 }
 
 Source generate_arg_reduce(const KernelArgs& args) {
-  const Lines lines(args);
+  const Lines lines(args, args.step->as<ArgReduceSpec>().dim);
   const int64_t size = lines.along.size, count = lines.count();
   if (count == 0) return {};
   TESSERA_CHECK(size > 0, "arg_reduce along a dim of size 0");
@@ -183,7 +181,7 @@ Source generate_arg_reduce(const KernelArgs& args) {
 }
 
 Source generate_top_k(const KernelArgs& args) {
-  const Lines lines(args);
+  const Lines lines(args, args.step->as<ArgReduceSpec>().dim);
   const int64_t size = lines.along.size, count = lines.count();
   const auto dim = static_cast<size_t>(args.step->as<ArgReduceSpec>().dim);
   const int64_t k = args.out.at(0).sizes.at(dim);

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cctype>
+#include <string_view>
 
 namespace tessera {
 
@@ -17,19 +16,19 @@ std::string quoted(const std::string& text) {
 }
 
 std::string name_text(const std::string& name) {
-  const auto is_plain = [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string("_./-*+'").find(static_cast<char>(c)) != std::string::npos;
-  };
-  return !name.empty() && std::all_of(name.begin(), name.end(), is_plain) ? name : quoted(name);
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-*+'";
+  const bool is_plain = !name.empty() && name.find_first_not_of(kPlain) == std::string::npos;
+  return is_plain ? name : quoted(name);
 }
 
 BufferNames::BufferNames(const std::vector<Buffer>& buffers) {
-  std::map<std::string, int> seen;
-  for (const Buffer& buffer : buffers) {
-    const int n = ++seen[buffer.name];
-    texts_.push_back(name_text(buffer.name) + (n > 1 ? fmt::format("~{}", n) : ""));
-  }
+  for (const Buffer& buffer : buffers) add(buffer);
+}
+
+const std::string& BufferNames::add(const Buffer& buffer) {
+  const int n = ++seen_[buffer.name];
+  return texts_.emplace_back(name_text(buffer.name) + (n > 1 ? fmt::format("~{}", n) : ""));
 }
 
 }  // namespace tessera

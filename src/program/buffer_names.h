@@ -17,13 +17,17 @@ std::string name_text(const std::string& name);
 /// A text for each buffer: its name, with "~2" for the second buffer of a name.
 class BufferNames {
  public:
+  BufferNames() = default;
   explicit BufferNames(const std::vector<Buffer>& buffers);
+  /// The text of the next buffer.
+  const std::string& add(const Buffer& buffer);
   std::string of(int buffer) const {
     return buffer < 0 ? "?" : texts_[static_cast<size_t>(buffer)];
   }
 
  private:
   std::vector<std::string> texts_;
+  std::map<std::string, int> seen_;  ///< buffers of a name
 };
 
 }  // namespace tessera

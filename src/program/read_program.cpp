@@ -2,180 +2,18 @@
 // fields of what they describe. Bodies belong to the step above them, by indentation.
 #include <fmt/format.h>
 
-#include <charconv>
 #include <map>
 #include <optional>
 
 #include "base/fail.h"
 #include "base/hash.h"
 #include "program/buffer_names.h"
-#include "program/spec_names.h"
+#include "program/read_spec.h"
 #include "program/text.h"
 
 namespace tessera {
 
 namespace {
-
-/// One line, or a part of it. Every function that reads fails with the line's number.
-class Line {
- public:
-  Line(std::string_view text, int number) : text_(text), number_(number) {}
-
-  template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> what, Args&&... args) const {
-    fail(ErrorKind::io, "line {} of a Program: {}", number_,
-         fmt::format(what, std::forward<Args>(args)...));
-  }
-  bool at_end() const { return at_ == text_.size(); }
-  bool accept(std::string_view token) {
-    if (!is_at(token)) return false;
-    at_ += token.size();
-    return true;
-  }
-  bool is_at(std::string_view token) const { return text_.substr(at_, token.size()) == token; }
-  void expect(std::string_view token) {
-    if (!accept(token)) refuse("'{}' is expected at '{}'", token, rest());
-  }
-  std::string_view rest() const { return text_.substr(at_, 40); }
-  int number() const { return number_; }
-
-  template <class T>
-  T value() {
-    T result{};
-    const char* const begin = text_.data() + at_;
-    const auto [end, error] = std::from_chars(begin, text_.data() + text_.size(), result);
-    if (error != std::errc{}) refuse("a number is expected at '{}'", rest());
-    at_ += static_cast<size_t>(end - begin);
-    return result;
-  }
-  int64_t integer() { return value<int64_t>(); }
-  /// An index below `end`.
-  int index(size_t end, const char* what) {
-    const auto i = value<int64_t>();
-    if (i < 0 || i >= static_cast<int64_t>(end)) refuse("{} {} of {}", what, i, end);
-    return static_cast<int>(i);
-  }
-  /// Up to one of the characters, or to the end.
-  std::string word(std::string_view ends) {
-    const size_t begin = at_;
-    at_ = std::min(text_.find_first_of(ends, at_), text_.size());
-    return std::string(text_.substr(begin, at_ - begin));
-  }
-  /// A quoted text, or a word.
-  std::string name(std::string_view ends) {
-    if (!accept("\"")) {
-      std::string plain = word(ends);
-      if (plain.empty()) refuse("a name is expected at '{}'", rest());
-      return plain;
-    }
-    std::string result;
-    while (!accept("\"")) {
-      if (at_end()) refuse("a quoted name does not end");
-      const bool escaped = accept("\\");
-      if (at_end()) refuse("a quoted name does not end");
-      result += escaped && text_[at_] == 'n' ? '\n' : text_[at_];
-      ++at_;
-    }
-    return result;
-  }
-  /// "[a,b]"
-  template <class Read>
-  void list(const Read& read) {
-    expect("[");
-    if (accept("]")) return;
-    do read();
-    while (accept(","));
-    expect("]");
-  }
-
- private:
-  std::string_view text_;
-  int number_;
-  size_t at_ = 0;
-};
-
-// ------------------------------------------------------------------------------------------- specs
-
-/// "key=value" by key; each is taken once.
-using Values = std::map<std::string, std::string>;
-
-struct FieldReader {
-  Values& values;
-  const Line& line;
-
-  template <class T>
-  void operator()(const char* name, T& member) {
-    const auto found = values.find(name);
-    if (found == values.end()) line.refuse("'{}' is missing", name);
-    Line text(found->second, line.number());
-    read(text, member);
-    if (!text.at_end()) text.refuse("'{}' is too much in '{}'", text.rest(), name);
-    values.erase(found);
-  }
-  template <class T>
-  void operator()(const char* name, T& member, const std::type_identity_t<T>& absent) {
-    member = absent;
-    if (values.contains(name)) (*this)(name, member);
-  }
-
- private:
-  static void read(Line& text, int64_t& v) { v = text.integer(); }
-  static void read(Line& text, int& v) { v = static_cast<int>(text.integer()); }
-  static void read(Line& text, double& v) { v = text.value<double>(); }
-  static void read(Line& text, bool& v) { v = text.index(2, "flag") == 1; }
-  static void read(Line& text, ReslicingSpec::Interval& v) {
-    text.expect("[");
-    for (int64_t* n : {&v.dim, &v.size, &v.extent}) {
-      *n = text.integer();
-      text.expect(",");
-    }
-    read(text, v.wraps);
-    text.expect("]");
-  }
-  template <class E>
-  requires std::is_enum_v<E>
-  static void read(Line& text, E& v) {
-    const std::string name = text.word(",]");
-    const auto names = names_of(E{});
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (name == names[i]) {
-        v = static_cast<E>(i);
-        return;
-      }
-    }
-    text.refuse("'{}' is none of {}", name, fmt::join(names, ", "));
-  }
-  template <class T>
-  static void read(Line& text, std::vector<T>& v) {
-    v.clear();
-    text.list([&] { read(text, v.emplace_back()); });
-  }
-};
-
-/// An empty spec of the type that the step has.
-StepSpec empty_spec(const Step& step, const Values& values) {
-  if (step.kind == StepKind::collective) {
-    switch (step.collective) {
-      case CollectiveKind::all_reduce:
-        return AllReduceSpec{};
-      case CollectiveKind::all_gather:
-      case CollectiveKind::reduce_scatter:
-        return BlocksSpec{};
-      case CollectiveKind::all_to_all:
-        return AllToAllSpec{};
-      case CollectiveKind::exchange:
-        if (values.contains("to_extents")) return RenumberingSpec{};
-        return ReslicingSpec{};
-      default:
-        return {};
-    }
-  }
-  if (values.contains("tensors")) return TensorGroup{};
-  if (values.contains("column_sums")) return ColumnSums{};
-  return info_of(step.kernel).spec();
-}
-
-// ----------------------------------------------------------------------------------------- Program
 
 std::optional<Code> find_code(std::string_view name) {
   for (size_t i = 0; i < std::size(kInstructions); ++i) {
@@ -185,13 +23,13 @@ std::optional<Code> find_code(std::string_view name) {
 }
 
 template <class E, size_t kCount>
-E find_named(Line& line, const std::string& name, const char* what) {
+E find_named(TextLine& line, const std::string& name, const char* what) {
   for (size_t i = 0; i < kCount; ++i) {
     if (name == to_string(static_cast<E>(i))) return static_cast<E>(i);
   }
   line.refuse("'{}' is no {}", name, what);
 }
-DType read_dtype(Line& line) {
+DType read_dtype(TextLine& line) {
   const std::string name = line.word("[=");
   try {
     return parse_dtype(name.c_str());
@@ -199,7 +37,7 @@ DType read_dtype(Line& line) {
     line.refuse("'{}' is no dtype", name);
   }
 }
-Combiner read_combiner(Line& line, std::string_view ends) {
+Combiner read_combiner(TextLine& line, std::string_view ends) {
   return find_named<Combiner, static_cast<size_t>(Combiner::all) + 1>(line, line.word(ends),
                                                                       "combiner");
 }
@@ -215,18 +53,19 @@ class Reader {
     if (lines_[0] != "program 2")
       line(0).refuse("'{}' is of another version; this one reads 'program 2'", lines_[0]);
     if (begin != text.size() || !lines_.back().starts_with("hash "))
-      line(lines_.size()).refuse("the text ends without its hash: a part is missing");
+      line(lines_.size()).refuse("the text ends without its hash, so a part is missing");
     const size_t last = text.rfind("hash ");
     const std::string found =
         fmt::format("{:016x}", hash_of(std::string_view(text).substr(0, last)));
     if (lines_.back().substr(5) != found)
-      line(lines_.size() - 1).refuse("the hash of the lines above is {}: they were edited", found);
+      line(lines_.size() - 1)
+          .refuse("the hash of the lines above is {}, so they were edited", found);
     lines_.pop_back();
   }
 
   Program program() {
     for (at_ = 1; at_ < lines_.size();) {
-      Line l = line(at_);
+      TextLine l = line(at_);
       if (l.accept("mesh")) {
         read_mesh(l);
       } else if (l.accept("arenas ")) {
@@ -250,21 +89,21 @@ class Reader {
   }
 
  private:
-  Line line(size_t at) const {
+  TextLine line(size_t at) const {
     return {at < lines_.size() ? lines_[at] : std::string_view(), static_cast<int>(at) + 1};
   }
-  static void end_of(const Line& l) {
+  static void end_of(const TextLine& l) {
     if (!l.at_end()) l.refuse("'{}' is too much", l.rest());
   }
 
-  void read_mesh(Line& l) {
+  void read_mesh(TextLine& l) {
     while (l.accept(" ")) {
       program_.axis_names.push_back(l.word(": "));
       l.expect(":");
       program_.axis_sizes.push_back(l.index(size_t{1} << 20, "ranks of an axis:"));
     }
   }
-  void read_arenas(Line& l) {
+  void read_arenas(TextLine& l) {
     l.expect("persistent=");
     program_.persistent_bytes = l.integer();
     l.expect(" transient=");
@@ -272,7 +111,7 @@ class Reader {
     l.expect(" offloaded=");
     program_.offloaded_bytes = l.integer();
   }
-  void read_buffer(Line& l) {
+  void read_buffer(TextLine& l) {
     Buffer b;
     b.name = l.name(" ~");
     if (l.accept("~")) l.integer();
@@ -284,12 +123,10 @@ class Reader {
     l.expect("+");
     b.bytes = l.integer();
     b.alternates = l.accept(" twice");
-    program_.buffers.push_back(b);
-    const std::string name =
-        BufferNames(program_.buffers).of(static_cast<int>(program_.buffers.size()) - 1);
-    buffers_[name] = static_cast<int>(program_.buffers.size()) - 1;
+    buffers_[names_.add(b)] = static_cast<int>(program_.buffers.size());
+    program_.buffers.push_back(std::move(b));
   }
-  void read_port(Line& l) {
+  void read_port(TextLine& l) {
     Port p;
     p.name = l.name(" ");
     l.expect(" ");
@@ -305,7 +142,7 @@ class Reader {
     program_.ports.push_back(std::move(p));
   }
 
-  IntExpr expr(Line& line, int depth = 0) {
+  IntExpr expr(TextLine& line, int depth = 0) {
     constexpr int kDeepest = 8;
     if (depth > kDeepest) line.refuse("an expression in more than {} brackets", kDeepest);
     IntExpr e;
@@ -350,7 +187,7 @@ class Reader {
     return e;
   }
 
-  int axis(Line& l, std::string_view ends) {
+  int axis(TextLine& l, std::string_view ends) {
     const std::string name = l.word(ends);
     for (size_t a = 0; a < program_.axis_names.size(); ++a) {
       if (program_.axis_names[a] == name) return static_cast<int>(a);
@@ -358,7 +195,7 @@ class Reader {
     l.refuse("'{}' is no axis of the mesh", name);
   }
 
-  int buffer(Line& l) {
+  int buffer(TextLine& l) {
     if (l.accept("?")) return -1;
     std::string text = name_text(l.name(":~ "));
     if (l.accept("~")) text += fmt::format("~{}", l.integer());
@@ -366,7 +203,7 @@ class Reader {
     if (found == buffers_.end()) l.refuse("there is no buffer {}", text);
     return found->second;
   }
-  View view(Line& l) {
+  View view(TextLine& l) {
     View v;
     v.buffer = buffer(l);
     l.expect(":");
@@ -386,7 +223,7 @@ class Reader {
     }
     return v;
   }
-  std::vector<View> views(Line& l, std::string_view end) {
+  std::vector<View> views(TextLine& l, std::string_view end) {
     std::vector<View> list;
     if (l.accept(end)) return list;
     do list.push_back(view(l));
@@ -396,7 +233,7 @@ class Reader {
   }
 
   Function function(size_t indent) {
-    Line l = line(at_);
+    TextLine l = line(at_);
     l.expect(std::string(indent, ' '));
     Function f;
     f.kind = l.accept("function ") ? FunctionKind::user
@@ -426,7 +263,7 @@ class Reader {
         f.steps.back().body.push_back(function(indent + 4));
         continue;
       }
-      Line text = line(at_);
+      TextLine text = line(at_);
       text.expect(inside);
       f.steps.push_back(step(text));
       end_of(text);
@@ -435,7 +272,7 @@ class Reader {
     return f;
   }
 
-  Step step(Line& l) {
+  Step step(TextLine& l) {
     Step s;
     if (l.accept("wait #")) {
       s.kind = StepKind::wait;
@@ -452,7 +289,7 @@ class Reader {
     return s;
   }
 
-  void read_name(Line& l, Step& s) {
+  void read_name(TextLine& l, Step& s) {
     const std::string name = l.word(" (");
     if (const auto collective = find_collective(name)) {
       s.kind = StepKind::collective;
@@ -473,15 +310,15 @@ class Reader {
       s.combiner = read_combiner(l, "(");
     }
   }
-  bool at_combiner(Line& l, Step& s) {
-    Line ahead = l;
+  bool at_combiner(TextLine& l, Step& s) {
+    TextLine ahead = l;
     const std::string name = ahead.word(" (");
     if (!ahead.accept("(")) return false;
     s.combiner = read_combiner(l, "(");
     return true;
   }
 
-  void read_loop(Line& l, Step& s) {
+  void read_loop(TextLine& l, Step& s) {
     l.expect(" ");
     s.loop.iterations = l.integer();
     l.expect(" iterations, s");
@@ -497,7 +334,7 @@ class Reader {
     const bool is_each = l.accept(" each");
     if (is_each || l.accept(" along ")) s.loop.share = share(l, is_each ? -1 : axis(l, " "));
   }
-  PipelineShare share(Line& l, int axis) {
+  PipelineShare share(TextLine& l, int axis) {
     PipelineShare p;
     p.axis = axis;
     l.expect(" ");
@@ -533,7 +370,7 @@ class Reader {
   }
   /// "4+3@2/1": iterations 4, 5, 6 in ticks 2, 3, 4.
   template <class At>
-  static void read_run(Line& l, const At& at, size_t ticks) {
+  static void read_run(TextLine& l, const At& at, size_t ticks) {
     const int64_t first = l.index(size_t{1} << 30, "iteration");
     l.expect("+");
     const int count = l.index(ticks + 1, "number of ticks");
@@ -547,7 +384,7 @@ class Reader {
     }
   }
 
-  static void read_host(Line& l, Step& s) {
+  static void read_host(TextLine& l, Step& s) {
     l.expect(" ");
     s.host.op = l.word("[");
     l.expect("[");
@@ -561,7 +398,7 @@ class Reader {
   }
 
   /// "{r0:float32=load(#0); r1:float32=neg(r0) -> r1}", behind the brace.
-  PointwiseProgram pointwise(Line& l, const Step& s) {
+  PointwiseProgram pointwise(TextLine& l, const Step& s) {
     PointwiseProgram p;
     const auto reg = [&] { return l.index(p.code.size(), "register"); };
     do {
@@ -603,7 +440,7 @@ class Reader {
   }
 
   /// " kinds=[row,sum] alpha:0.5 e0=0+2*c1 workspace=x~2"
-  void read_values(Line& l, Step& s) {
+  void read_values(TextLine& l, Step& s) {
     Values values;
     while (!l.is_at("  #") && l.accept(" ")) {
       if (l.accept("workspace=")) {
@@ -612,7 +449,7 @@ class Reader {
       }
       const std::string key = l.name("=: ");
       if (l.accept(":")) {
-        s.host.attrs.set(key, attr(l));
+        s.host.attrs.set(key, read_attribute(l));
         continue;
       }
       l.expect("=");
@@ -624,59 +461,14 @@ class Reader {
         l.refuse("'{}' is there twice", key);
       }
     }
-    s.spec = empty_spec(s, values);
-    std::visit(
-        [&](auto& spec) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(spec)>, std::monostate>)
-            spec.fields(spec, FieldReader{values, l});
-        },
-        s.spec);
-    if (!values.empty()) l.refuse("{} has no '{}'", name_of(s), values.begin()->first);
+    read_spec(std::move(values), l, s);
     for (const Instr& instr : s.pointwise.code) {
       if (instr.expr >= std::ssize(s.exprs))
         l.refuse("expression {} of {}", instr.expr, s.exprs.size());
     }
   }
 
-  static Attrs::Value attr(Line& l) {
-    if (!l.is_at("[")) return item(l, " ");
-    std::vector<Attrs::Value> items;
-    Line ahead = l;
-    ahead.expect("[");
-    if (ahead.accept("]")) {
-      l.expect("[]");
-      if (l.accept("i")) return std::vector<int64_t>{};
-      if (l.accept("d")) return std::vector<double>{};
-      l.expect("s");
-      return std::vector<std::string>{};
-    }
-    l.list([&] { items.push_back(item(l, ",]")); });
-    return std::visit(
-        [&](const auto& first) -> Attrs::Value {
-          using T = std::decay_t<decltype(first)>;
-          if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, double> ||
-                        std::is_same_v<T, std::string>) {
-            std::vector<T> list;
-            for (const Attrs::Value& v : items) {
-              if (!std::holds_alternative<T>(v)) l.refuse("a list of several types");
-              list.push_back(std::get<T>(v));
-            }
-            return list;
-          } else {
-            l.refuse("a list of lists");
-          }
-        },
-        items[0]);
-  }
-  static Attrs::Value item(Line& l, std::string_view ends) {
-    if (l.is_at("\"")) return l.name("");
-    const std::string text = l.word(ends);
-    Line number(text, l.number());
-    const bool is_whole = text.find_first_not_of("-0123456789") == std::string::npos;
-    return is_whole ? Attrs::Value(number.integer()) : Attrs::Value(number.value<double>());
-  }
-
-  static void read_notes(Line& l, Step& s) {
+  static void read_notes(TextLine& l, Step& s) {
     if (l.accept(" flops=")) s.flops = l.integer();
     if (l.accept(" bytes=")) s.bytes = l.integer();
     if (l.accept(" unused=")) l.list([&] { s.unused.push_back(static_cast<int>(l.integer())); });
@@ -689,7 +481,8 @@ class Reader {
   std::vector<std::string_view> lines_;
   size_t at_ = 0;
   Program program_;
-  std::map<std::string, int> buffers_;
+  BufferNames names_;
+  std::map<std::string, int> buffers_;  ///< by these
 };
 
 }  // namespace

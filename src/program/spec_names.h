@@ -17,6 +17,9 @@ constexpr auto names_of(conv_kinds::DimKind) {
   return std::array{"group", "images", "inputs", "outputs"};
 }
 constexpr auto names_of(conv_kinds::Result) { return std::array{"y", "x", "filter"}; }
-constexpr auto names_of(OutOfRange) { return std::array{"error", "zero", "drop", "clamp"}; }
+constexpr auto names_of(OutOfRange) {
+  using enum OutOfRange;
+  return std::array{to_string(error), to_string(zero), to_string(drop), to_string(clamp)};
+}
 
 }  // namespace tessera

@@ -122,6 +122,16 @@ TEST_CASE("the text of a Program reads back, for the CPU and a GPU", "[program]"
   }
 }
 
+TEST_CASE("a function of a model without stored tensors may be called init", "[program]") {
+  Graph g;
+  const Tensor x = g.input("x", {Dim("rows", 4)}, DType::float32);
+  CompileOptions options;
+  options.mesh = Mesh::parse("a:1");
+  const Program program = lower(g, lowering_of(options, {{"init", {square(x)}, false}}));
+  REQUIRE(program.functions.size() == 1);
+  CHECK(program.functions[0].kind == FunctionKind::user);
+}
+
 TEST_CASE("a text that is no Program is refused with its line and the reason", "[program]") {
   const std::string text = write_program(lowered(kCases[1], "cpu"));
   CHECK_NOTHROW(read_program(text));
@@ -130,8 +140,8 @@ TEST_CASE("a text that is no Program is refused with its line and the reason", "
   };
   refused("", {"line 1 ", "begins with no 'program'"});
   refused("program 1\n", {"line 1 ", "another version", "'program 2'"});
-  refused(text.substr(0, text.size() / 2), {"a part is missing"});
-  refused(text.substr(0, text.rfind("hash ")), {"a part is missing"});
+  refused(text.substr(0, text.size() / 2), {"so a part is missing; write it again"});
+  refused(text.substr(0, text.rfind("hash ")), {"so a part is missing; write it again"});
   std::string longer = text;
   longer.replace(longer.find("mesh data:2"), 11, "mesh data:4");
   refused(longer, {"they were edited"});

@@ -117,6 +117,7 @@ struct FlowLoop {
 
 struct FlowFunction {
   std::string name;
+  FunctionKind kind = FunctionKind::user;
   std::vector<FlowNode> nodes;
   std::vector<std::pair<std::string, int>> outputs;  ///< name, value
   std::vector<std::pair<int, int>>

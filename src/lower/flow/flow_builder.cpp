@@ -26,8 +26,8 @@ bool renames_dims(const FlowNode& node) {
 
 }  // namespace
 
-void FlowBuilder::start(const std::string& name) {
-  flow_.functions.push_back({name, {}, {}, {}});
+void FlowBuilder::start(const std::string& name, FunctionKind kind) {
+  flow_.functions.push_back({name, kind, {}, {}, {}});
   moved_.clear();
   recompute_group_ = 0;
 }

@@ -18,7 +18,7 @@ class FlowBuilder {
   explicit FlowBuilder(const RuleLayouts& rule_layouts) : rule_layouts_(rule_layouts) {}
 
   /// Begins a function. What is added next belongs to it.
-  void start(const std::string& name);
+  void start(const std::string& name, FunctionKind kind);
   FlowFunction& function() { return flow_.functions.back(); }
   const FlowValue& value(int id) const { return flow_.values[id]; }
   const Flow& flow() const { return flow_; }

@@ -37,9 +37,8 @@ class Localizer {
   int ranks_of(int axis) { return build_.program().axis_sizes[axis]; }
 
   void add_function(const FlowFunction& f) {
-    const bool is_init = f.name == "init";
-    Function function{f.name, {}, {}, {}, !is_init && !f.updates.empty(), 0};
-    if (is_init) function.kind = FunctionKind::init;
+    Function function{f.name, {}, {}, {}, f.kind == FunctionKind::user && !f.updates.empty(), 0};
+    function.kind = f.kind;
     build_.set_function(&function);
     add_nodes(f.nodes);
     for (const auto& [name, id] : f.outputs) {

@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-void FlowEmitter::start(const std::string& name) {
-  build_.start(name);
+void FlowEmitter::start(const std::string& name, FunctionKind kind) {
+  build_.start(name, kind);
   seen_.clear();
 }
 

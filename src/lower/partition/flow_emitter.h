@@ -19,7 +19,7 @@ class FlowEmitter {
       : model_(model), build_(build), layouts_(layouts) {}
 
   /// Begins a function.
-  void start(const std::string& name);
+  void start(const std::string& name, FunctionKind kind);
   FlowFunction& function() { return build_.function(); }
   const FlowValue& value(int id) const { return build_.value(id); }
   int add_value(FlowValue value) { return build_.add_value(std::move(value)); }

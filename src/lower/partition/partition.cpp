@@ -65,7 +65,7 @@ class Partitioner {
                     [this](Frame& frame) { walk(frame); }) {}
 
   void run(const FunctionSpec& spec) {
-    emit_.start(spec.name);
+    emit_.start(spec.name, FunctionKind::user);
     Frame frame(graph_, roots_of(graph_, spec));
     walk(frame);
     emit_.set_recompute_group(0);
@@ -82,7 +82,7 @@ class Partitioner {
 
   void run_init() {
     require_stored_layouts();
-    emit_.start("init");
+    emit_.start("init", FunctionKind::init);
     std::vector<int> roots;
     for (const Stored& s : graph_.stored()) roots.push_back(s.init);
     Frame frame(graph_, roots);
