@@ -110,6 +110,8 @@ std::vector<Cluster::Fact> FlagTable::facts() const {
   std::vector<Cluster::Fact> facts;
   for (const Flag& flag : rows_) {
     if (!flag.ranks.may_differ) facts.emplace_back(flag.word(), flag.value());
+    if (flag.ranks.all_or_none)
+      facts.emplace_back(flag.word(), flag.value().empty() ? "not given" : "given");
   }
   return facts;
 }

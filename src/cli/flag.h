@@ -21,11 +21,14 @@ namespace tessera::cli {
 
 /// Whether the ranks of a job may be given different values of a flag.
 struct Ranks {
-  const char* may_differ;  ///< why they may; null: values are compared before the job starts
+  const char* may_differ;    ///< why they may; null: values are compared before the job starts
+  bool all_or_none = false;  ///< it is compared whether they have a value
 };
 inline constexpr Ranks kAgree{nullptr};
 inline constexpr Ranks kIsKey{"it sets configuration keys or layout rules, and those are compared"};
 inline constexpr Ranks kOfRoot{"the first rank alone reads it, and tells the others what follows"};
+inline constexpr Ranks kAllOrNone{"the first rank alone reads the value, and all work for it",
+                                  true};
 inline constexpr Ranks kOneProcess{"the command runs in one process"};
 
 /// Adds "key=value" to configuration settings.

@@ -46,7 +46,7 @@ void TrainFlags::declare(FlagTable& table) {
                              recompute_flag(sets)});
   table.add(
       kSeeingHeading,
-      {{"--log FILE", &files.log, kAgree, "Writes JSON lines to FILE, one a step."},
+      {{"--log FILE", &files.log, kAllOrNone, "Writes JSON lines to FILE, one a step."},
        {"--quiet", &quiet, kOfRoot,
         "Prints only what goes wrong, what other flags ask for, and the summary."},
        {"--csv FILE", &files.csv, kOfRoot, "Writes the numbers of the log to FILE, as a table."},

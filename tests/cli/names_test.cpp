@@ -71,7 +71,7 @@ TEST_CASE("cli: ranks are compared by every flag that does not say why they may 
       const char* why = flag.ranks.may_differ;
       const bool is_compared =
           std::find(compared.begin(), compared.end(), flag.word()) != compared.end();
-      CHECK(is_compared == (why == nullptr));
+      CHECK(is_compared == (why == nullptr || flag.ranks.all_or_none));
       CHECK((why == nullptr || std::string(why).size() > 10));
       const auto* const key = std::get_if<cli::SetsKey>(&flag.target);
       CHECK((key == nullptr || why != nullptr));  // a key is compared as one
