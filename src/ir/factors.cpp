@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "ir/body.h"
 #include "ir/emit.h"
+#include "ir/graph_internals.h"
 #include "tessera/op.h"
 
 namespace tessera {
@@ -94,8 +95,30 @@ CallTypes call_types(const Graph& graph, const Node& node) {
   return types;
 }
 
+namespace {
+
+std::string text_of(const std::vector<ValueType>& types) {
+  std::string text;
+  for (const ValueType& type : types)
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", to_string(type.dtype),
+                        type.shape.to_string());
+  return text.empty() ? "nothing" : text;
+}
+
+}  // namespace
+
+void require_same_results(const OpCall& call, const Body& body, const char* maker) {
+  std::vector<ValueType> made;
+  for (const Tensor& t : body.out) made.push_back({t.shape(), t.dtype()});
+  TESSERA_REQUIRE(made == call.out,
+                  "`infer` of '{}' says that its results are {}, and its `{}` makes {}; both give "
+                  "each result the same dtype and the same dims in the same order",
+                  call.op.name, text_of(call.out), maker, text_of(made));
+}
+
 Body body_with_inputs(const OpCall& call) {
   Body body{std::make_unique<Graph>(), {}, {}};
+  GraphInternals::of(*body.storage).is_body = true;
   for (size_t i = 0; i < call.in.size(); ++i) {
     body.in.push_back(
         body.storage->input(fmt::format("in{}", i), call.in[i].shape, call.in[i].dtype));
@@ -107,6 +130,7 @@ Body body_of(const OpCall& call) {
   const OnBehalf composite;
   Body body = body_with_inputs(call);
   body.out = call.op.body(body.in, call.attrs);
+  if (call.op.infer) require_same_results(call, body, "body");
   return body;
 }
 
@@ -115,6 +139,7 @@ Body sharded_body_of(const OpCall& call, const std::string& dim, const std::stri
   const OnBehalf composite;
   Body body = body_with_inputs(call);
   body.out = call.op.sharded_body(call, body.in, dim, like, slices);
+  if (!body.out.empty()) require_same_results(call, body, "sharded_body");
   return body;
 }
 

@@ -96,6 +96,15 @@ SourceLine GraphInternals::line_of(Loc at) {
   return line;
 }
 
+void GraphInternals::check_body(const OpCall& call) {
+  if (is_body) return;  // index_space() checks those of bodies
+  std::string key =
+      fmt::format("{} {}", static_cast<const void*>(&call.op), call.attrs.to_string());
+  for (const ValueType& type : call.in)
+    key += fmt::format(" {}{}", to_string(type.dtype), type.shape.to_string());
+  if (known_bodies.insert(std::move(key)).second) body_of(call);
+}
+
 std::string GraphInternals::scoped(const std::string& name) const {
   return scope.empty() ? name : scope + "." + name;
 }
@@ -194,6 +203,7 @@ std::vector<Tensor> Graph::add(const Op& op, const std::vector<Tensor>& in, Attr
     TESSERA_REQUIRE(op.infer || op.body, "an op says what it makes: give it `infer`, or a `body`");
     if (op.infer) {
       results = op.infer(call);
+      if (op.body) internals_->check_body(call);
     } else {
       const Body body = body_of(call);
       for (const Tensor& t : body.out) results.push_back({t.shape(), t.dtype()});

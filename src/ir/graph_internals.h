@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -16,6 +17,8 @@
 #include "tessera/graph.h"
 
 namespace tessera {
+
+struct OpCall;
 
 /// Which loop and which copies are being built.
 struct Building {
@@ -37,6 +40,9 @@ struct GraphInternals {
   SourceLine line_of(Loc at);
   /// The full name `name`, or name_1, name_2, ...: the first that is not in use.
   std::string unique(const std::string& name);
+  /// Throws a usage error if the body of a composite contradicts its shape rule. Calls that are
+  /// alike are checked once.
+  void check_body(const OpCall& call);
   /// The dims of `shape` that new values prefer.
   std::vector<std::string> preferred_of(const Shape& shape) const;
   /// x, called `name` in the current scope or, if that is in use, `name`_1, `name`_2, ...
@@ -48,6 +54,8 @@ struct GraphInternals {
   std::map<std::string, Array> constants;  ///< by the name of their input
   std::vector<Update> updates;
   std::map<std::string, std::vector<Update>> updates_in;  ///< by function: update_in()
+  bool is_body = false;               ///< of a composite
+  std::set<std::string> known_bodies;  ///< calls of composites whose body has the results of `infer`
   std::vector<GradientRegion> regions;
   std::deque<Loop> loops;
   std::unordered_map<int, int> stored_of_value;  ///< value -> position in `stored`

@@ -10,6 +10,7 @@
 // also need the sum of c, which is 0, after those two.
 #include "ops/infer.h"
 #include "ops/precision.h"
+#include "ops/sum_to.h"
 
 namespace tessera {
 
@@ -59,7 +60,8 @@ Tensors batch_norm_body(const Tensors& in, const Attrs& attrs) {
   const Tensor x = narrow(in[0], dtype), mean = narrow(moments[0], dtype),
                variance = narrow(relu(moments[1] - square(moments[0])), dtype),
                factor = rsqrt(variance + attrs.get<double>("eps")) * in[1];
-  return {narrow((x - mean) * factor + in[2], in[0].dtype()), mean, variance};
+  return {narrow((x - mean) * factor + in[2], in[0].dtype()), sum_to(mean, in[1].shape()),
+          sum_to(variance, in[1].shape())};
 }
 
 /// How many elements of x a statistic is of.
@@ -75,19 +77,27 @@ Tensor elements_of(const Tensor& x, const Axes& axes) {
   return all;
 }
 
-// The statistics follow x outside of the gradient (nn::batch_norm), so none comes from them. That
-// of x is through its moments too, so these have none.
+// The gradient of x is through its moments too, so these have none. Gradients of the mean and the
+// variance come with a gradient of this one: with n elements a statistic, d mean / dx = 1 / n and
+// d variance / dx = 2 c / n.
 Tensors batch_norm_gradient(const GradCall& c) {
-  TESSERA_CHECK(c.grads[1].empty() && c.grads[2].empty(),
-                "a gradient of a batch norm's statistics");
   const Axes axes(normalized_axes(c.attrs));
-  const Tensor x = narrow(c.in[0], c.in[1].dtype()), g = narrow(c.grads[0], c.in[1].dtype()),
-               centered = x - c.out[1], both = g * centered,
-               r = rsqrt(c.out[2] + c.attrs.get<double>("eps"));
-  const Tensor sum = reduce_sum(g, axes), sum_both = reduce_sum(both, axes), factor = r * c.in[1],
-               share = factor / elements_of(x, axes);
-  const Tensor dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
-  return {narrow(dx, c.in[0].dtype()), sum_both * r, sum, Tensor()};
+  const Tensor &of_mean = c.grads[1], &of_variance = c.grads[2];
+  const Tensor x = narrow(c.in[0], c.in[1].dtype()), centered = x - c.out[1],
+               elements = elements_of(x, axes);
+  Tensor dx, of_scale, of_bias;
+  if (!c.grads[0].empty()) {
+    const Tensor g = narrow(c.grads[0], x.dtype()), both = g * centered,
+                 r = rsqrt(c.out[2] + c.attrs.get<double>("eps")), sum = reduce_sum(g, axes),
+                 sum_both = reduce_sum(both, axes), factor = r * c.in[1], share = factor / elements;
+    dx = g * factor - centered * (square(r) * share * sum_both) - share * sum;
+    of_scale = sum_to(sum_both * r, c.in[1].shape());
+    of_bias = sum_to(sum, c.in[2].shape());
+  }
+  const auto add_to_dx = [&dx](const Tensor& more) { dx = dx.empty() ? more : dx + more; };
+  if (!of_variance.empty()) add_to_dx(centered * (of_variance * 2.0 / elements));
+  if (!of_mean.empty()) add_to_dx(broadcast(of_mean / elements, x.shape()));
+  return {narrow(sum_to(dx, x.shape()), c.in[0].dtype()), of_scale, of_bias, Tensor()};
 }
 
 }  // namespace

@@ -99,8 +99,8 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
                     "[experts] {} matrices 'up' and {} activations; each has one ({})", w.up.size(),
                     w.activations.size(), where(at));
     for (const std::string& function : w.activations) require_activation(function, at);
-    TESSERA_REQUIRE(gates.shape() == indices.shape(),
-                    "[experts] gates {} of indices {}; they have one shape ({})",
+    TESSERA_REQUIRE(gates.shape().has_same_dims(indices.shape()),
+                    "[experts] gates {} of indices {}; they have the same dims ({})",
                     gates.shape().to_string(), indices.shape().to_string(), where(at));
     TESSERA_REQUIRE(indices.shape().has(w.choices) && !x.shape().has(w.choices),
                     "[experts] '{}' is a dim of the indices {} alone, and not of x {} ({})",
@@ -131,6 +131,7 @@ Tensor experts(Tensor x, Tensor indices, Tensor gates, const Experts& w, Loc at)
         "({})",
         w.dispatch_capacity, rows, count, mean, std::max(0.0, w.dispatch_capacity * mean),
         where(at));
+    if (gates.shape() != indices.shape()) gates = transpose(gates, indices.shape(), at);
     Tensors in = {x, indices, narrow(gates, x.dtype()), w.down};
     in.insert(in.end(), w.up.begin(), w.up.end());
     const Attrs attrs = {

@@ -118,8 +118,11 @@ class Fft {
 
 }  // namespace
 
-Complex fft(const Complex& x, const std::string& dim, bool inverse, Loc at) {
+Complex fft(const Complex& given, const std::string& dim, bool inverse, Loc at) {
   return on_behalf_of("fft", at, [&]() -> Complex {
+    Complex x = given;
+    if (!x.im.empty() && x.im.shape() != x.re.shape() && x.im.shape().has_same_dims(x.re.shape()))
+      x.im = transpose(x.im, x.re.shape(), at);
     const int64_t n = x.re.dim(dim).size;
     TESSERA_REQUIRE(is_floating(x.re.dtype()), "the operand is {}; it must be floating",
                     to_string(x.re.dtype()));

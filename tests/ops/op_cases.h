@@ -37,6 +37,7 @@ struct OpCase {
                        ///< are interpreted
   double tolerance32 = 1e-5, tolerance64 = 1e-11;
   bool random = false;       ///< no reference: only the layouts are compared
+  bool reads_order = false;  ///< the result depends on the order of the dims of operands
   bool has_gradient = true;  ///< differences tell the gradient: smooth where the operands lie
   std::map<std::string, int64_t> sizes = {};     ///< of bounded dims
   std::map<std::string, Meaning> meanings = {};  ///< of ops that Reference does not know, by name

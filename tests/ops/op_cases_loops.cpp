@@ -73,12 +73,14 @@ Tensors branches(Graph& g, const Tensors& in) {
 }  // namespace
 
 std::vector<OpCase> loop_cases() {
+  OpCase of_branches = row("cond", {real("x", {a, b}), real("w", {b})}, {"a", "b"}, branches);
+  of_branches.reads_order = true;  // one branch keeps that of x, the other says its own
   return {row("scan", {real("x", {a, b}), real("w", {t, Dim("k", 6), b})}, {"a", "b", "k", "t"},
               products),
           row("scan_in_scan", {real("x", {a, b}), real("u", {t, a}), real("v", {c, b})},
               {"a", "b", "c", "t"}, nested),
           row("while_loop", {positive("x", {a, b}), real("w", {b})}, {"a", "b"}, until),
-          row("cond", {real("x", {a, b}), real("w", {b})}, {"a", "b"}, branches)};
+          of_branches};
 }
 
 }  // namespace tessera::test

@@ -201,6 +201,7 @@ void add_compressed(std::vector<OpCase>& rows) {
                     Tensor seen = rename(in, "length", "memory_length");
                     return {attention(in, seen, seen)};
                   }});
+  rows.back().reads_order = true;
 }
 
 /// Ops of Mesh TensorFlow that are a line or two of others.
@@ -214,10 +215,12 @@ void add_short_ops(std::vector<OpCase>& rows) {
   rows.push_back({"pool_along_a_dim", in, splits, [=](Graph&, const Tensors& x) -> Tensors {
                     return {reduce_max(reshape(x[0], {Dim("a", 3), Dim("_a", 2), b}), "_a")};
                   }});
+  rows.back().reads_order = true;
   rows.push_back({"stride_along_a_dim", in, splits, [=](Graph&, const Tensors& x) -> Tensors {
                     Tensor pairs = reshape(x[0], {Dim("a", 3), Dim("_a", 2), b});
                     return {reshape(slice(pairs, "_a", 0, 1), {Dim("a", 3), b})};
                   }});
+  rows.back().reads_order = true;
   OpCase sampled{"sampled", in, splits, [](Graph& g, const Tensors& x) -> Tensors {
                    Tensor drawn = random_uniform(g, x[0].shape(), 1e-9, 1, x[0].dtype());
                    return {argmax(x[0] - log(-log(drawn)) * 0.7, "b")};

@@ -120,6 +120,41 @@ constinit const Op kHistogram = {
 constinit const Op kNoOffset = {
     .name = "no_offset", .infer = infer_histogram, .host = count<false>};
 
+/// Composites whose shape rule says something else than the body.
+Tensors transposed_body(const Tensors& in, const Attrs&) {
+  return {transpose(in[0], {b, a}) * 2.0};
+}
+Tensors widened_body(const Tensors& in, const Attrs&) { return {cast(in[0], DType::float64)}; }
+Tensors doubled_body(const Tensors& in, const Attrs&) { return {in[0], in[0]}; }
+constinit const Op kTransposed = {
+    .name = "transposed", .infer = same_type, .body = transposed_body};
+constinit const Op kWidened = {.name = "widened", .infer = same_type, .body = widened_body};
+constinit const Op kDoubled = {.name = "doubled", .infer = same_type, .body = doubled_body};
+constinit const Op kOuter = {
+    .name = "outer", .infer = same_type, .body = [](const Tensors& in, const Attrs&) {
+      return in[0].graph().add(kTransposed, in, {}, Loc::current());
+    }};
+
+TEST_CASE("a composite whose body contradicts its shape rule is an error where it is used",
+          "[errors]") {
+  Graph g;
+  const Tensor x = g.input("x", {a, b}, DType::float32);
+  const auto add = [&](const Op& op) { return g.add(op, {x}, {}, Loc::current())[0]; };
+  expect_usage({"[transposed] `infer` of 'transposed' says that its results are float32[a=5, b=6], "
+                "and its `body` makes float32[b=6, a=5]",
+                "own_op_test.cpp:"},
+               [&] { add(kTransposed); });
+  expect_usage({"and its `body` makes float64[a=5, b=6]"}, [&] { add(kWidened); });
+  expect_usage({"and its `body` makes float32[a=5, b=6], float32[a=5, b=6]"},
+               [&] { add(kDoubled); });
+  // Inside of another body, where the model is compiled.
+  const Tensor y = add(kOuter);
+  Cluster one = Cluster::threads(1);
+  expect_usage({"`infer` of 'transposed' says"}, [&] {
+    Session(g, one, {Mesh::parse("x:1"), Layout(), {{"f", {y}}}});
+  });
+}
+
 /// A composite with a host function for where "b" is whole.
 Tensors centered_body(const Tensors& in, const Attrs&) { return {in[0] - reduce_mean(in[0], "b")}; }
 void center(const HostCall& call) {

@@ -284,5 +284,88 @@ TEST_CASE("what is no U-Net is said", "[unet]") {
         [](nn::UnetOptions& o) { o.spatial[0] = Dim("height", 12); });
 }
 
+TEST_CASE("a batch norm's running statistics are in the order of its channels", "[unet]") {
+  const Dim rows("rows", 2), cols("cols", 3), ch("ch", 4);
+  for (const std::vector<std::string>& channels :
+       {std::vector<std::string>{"cols", "ch"}, {"ch", "cols"}}) {
+    for (const char* layout : {"", "rows:a", "cols:a", "ch:a"}) {
+      INFO(fmt::format("{}", fmt::join(channels, ",")) << " under '" << layout << "'");
+      Graph g;
+      const Tensor x = g.input("x", {rows, cols, ch}, DType::float32);
+      const Tensor y = nn::batch_norm(x, "n", channels, {.momentum = 0});
+      Cluster ranks = Cluster::threads(2);
+      Session session(g, ranks, {Mesh::parse("a:2"), Layout::parse(layout), {{"f", {y}, true}}});
+      Whole in({"rows", "cols", "ch"}, {2, 3, 4});
+      for (size_t i = 0; i < in.data.size(); ++i) in.data[i] = std::sin(static_cast<double>(i * i));
+      session.feed("x", array_of(in, DType::float32));
+      session.run("f");
+      const Whole mean = whole_of(session.fetch("n.mean"));
+      CHECK(mean.dims == channels);
+      const std::vector<int64_t> steps = mean.strides_over({"cols", "ch"});
+      for (int64_t i = 0; i < 12; ++i) {
+        const auto at = static_cast<size_t>(i);
+        CHECK(mean.data[static_cast<size_t>(dot({i / 4, i % 4}, steps))] ==
+              Approx((in.data[at] + in.data[at + 12]) / 2).margin(1e-6));
+      }
+    }
+  }
+}
+
+/// Batch norm over all dims but `channels`, with statistics of its own, by plain ops.
+Tensor written_out(const Tensor& x, const Axes& channels, const Tensor& scale, const Tensor& bias,
+                   double eps) {
+  const Axes others(x.shape().without(channels.names()).names());
+  const Tensor mean = reduce_mean(x, others), centered = x - mean;
+  return centered * rsqrt(reduce_mean(square(centered), others) + eps) * scale + bias;
+}
+
+TEST_CASE("a batch norm's gradients have gradients, and so have its statistics", "[unet]") {
+  const Dim batch("batch", 6), place("place", 3), a("a", 2), b("b", 4);
+  for (const std::vector<std::string>& channels :
+       {std::vector<std::string>{"a"}, {"a", "b"}, {"b", "a"}, {"place", "b"}}) {
+    for (const char* layout : {"", "batch:x", "a:x"}) {
+      INFO(fmt::format("{}", fmt::join(channels, ",")) << " under '" << layout << "'");
+      Graph g;
+      const Tensor x = g.input("x", {batch, a, place, b}, DType::float64);
+      std::vector<Dim> own;
+      for (const std::string& dim : channels) own.push_back(x.dim(dim));
+      const Tensor scale = g.parameter("scale", Shape(own), nn::normal(1), DType::float64),
+                   bias = g.parameter("bias", Shape(own), nn::normal(1), DType::float64);
+      const Axes others(x.shape().without(channels).names());
+      std::vector<Tensor> fetched;
+      const auto penalty = [&](const Tensor& y) {
+        const std::vector<Tensor> first = gradients(sum_all(y * y * y), {x, scale});
+        const Tensor loss = sum_all(square(first[0])) + sum_all(square(first[1]));
+        std::vector<Tensor> second = gradients(loss, {x, scale, bias});
+        second.push_back(loss);
+        fetched.insert(fetched.end(), second.begin(), second.end());
+      };
+      penalty(batch_normed(x, scale, bias, others, 1e-3).y);
+      penalty(written_out(x, channels, scale, bias, 1e-3));
+      const auto of_statistics = [&](const Tensor& mean, const Tensor& variance) {
+        fetched.push_back(gradients(sum_all(mean * scale) + sum_all(variance * bias), {x})[0]);
+      };
+      const BatchNormed normed = batch_normed(x, scale, bias, others, 1e-3);
+      CHECK(normed.mean.shape() == Shape(own));
+      of_statistics(normed.mean, normed.variance);
+      const Tensor mean = reduce_mean(x, others);
+      of_statistics(mean, reduce_mean(square(x - mean), others));
+      Cluster ranks = Cluster::threads(2);
+      Session session(g, ranks, {Mesh::parse("x:2"), Layout::parse(layout), {{"f", fetched}}});
+      Whole values({"batch", "a", "place", "b"}, {6, 2, 3, 4});
+      for (size_t i = 0; i < values.data.size(); ++i)
+        values.data[i] = std::sin(1.3 * static_cast<double>(i * i % 101));
+      session.feed("x", array_of(values, DType::float64));
+      session.run("f");
+      const auto same = [&](size_t i, size_t j) {
+        CHECK(relative_error(whole_of(session.fetch(fetched[i].name())),
+                             whole_of(session.fetch(fetched[j].name()))) < 1e-9);
+      };
+      for (size_t i = 0; i < 4; ++i) same(i, i + 4);
+      same(8, 9);
+    }
+  }
+}
+
 }  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -158,6 +158,7 @@ Body routed_form(const OpCall& call, int64_t slices, const std::optional<TokenSl
     result = all.result(here, in[0].shape(), 1 / static_cast<double>(slices));
   }
   body.out = forward ? gradients_of(all, result, body.in.back(), call.out) : Tensors{result};
+  require_same_results(call, body, "body_of_rows");
   return body;
 }
 
