@@ -379,6 +379,26 @@ TEST_CASE("two dims of a parameter that claim one axis are told of the parameter
                });
 }
 
+TEST_CASE("two rules for one tensor that give one axis to two of its dims are an error",
+          "[errors]") {
+  Graph g;
+  const Dim a("a", 4), b("b", 4), c("c", 4);
+  const Tensor w = g.parameter("w", {a, b}, nn::zeros()), v = g.parameter("v", {a, b}, nn::zeros());
+  const Tensor y = einsum({g.input("x", {c, a}, DType::float32), w + v}, {c, b});
+  Cluster ranks = Cluster::threads(2);
+  const auto compile = [&](const char* layout) {
+    Session(g, ranks, {Mesh::parse("m:2"), Layout::parse(layout), {{"f", {y}}}});
+  };
+  for (const char* layout : {"@/w/ a:m; @/w/ b:m", "@/w/ a:m b:m", "@/*/ a:m; @/w/ b:m",
+                             "@/w/ b:m; @/w/ a:m; @/v/ a:m", "c:m; @/w/ b:m a:m"}) {
+    INFO(layout);
+    expect_usage({"tensor 'w' [a=4, b=4]", "both claim mesh axis 'm'", "@/w/"},
+                 [&] { compile(layout); });
+  }
+  compile("@/w/ a:m; @/v/ b:m");
+  compile("b:m; @/w/ a:m");  // a scoped rule comes before a global one
+}
+
 TEST_CASE("configuration errors", "[errors]") {
   Config c({{"model.layers", "4", ""},
             {"model.rate", "0.5", ""},

@@ -281,7 +281,7 @@ TensorLayout RuleLayouts::of(const Shape& shape, const std::string& name, Purpos
   layout.dims.resize(shape.rank());
   std::vector<bool> decided(shape.rank(), false);
   std::vector<const Rule*> claim(mesh_.rank(), nullptr);
-  auto apply = [&](const Rule& rule, bool wins) {
+  auto apply = [&](const Rule& rule, bool is_own) {
     const int d = shape.find(rule.source.dim);
     if (d < 0 || decided[d]) return;
     decided[d] = true;
@@ -292,7 +292,7 @@ TensorLayout RuleLayouts::of(const Shape& shape, const std::string& name, Purpos
         continue;
       }
       const Rule& other = *claim[axis];
-      if (wins || !other.source.scope.empty()) continue;
+      if (!is_own && !other.source.scope.empty()) continue;
       const auto first = std::find(prefer.begin(), prefer.end(), other.source.dim),
                  second = std::find(prefer.begin(), prefer.end(), rule.source.dim);
       if (first == second) {
