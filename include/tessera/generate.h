@@ -34,7 +34,8 @@ struct Sampling {
 };
 
 /// The token that is chosen from the first `vocabulary` logits for place `text.size()` of a text.
-/// Throws a usage error for options out of range, or if no logit is finite.
+/// Throws a usage error for options out of range, if a logit is NaN or infinity, and if none is
+/// finite. -infinity is that of a token that cannot come.
 int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<int32_t>& text,
                      const Sampling& sampling, Loc at = Loc::current());
 

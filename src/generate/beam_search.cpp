@@ -181,12 +181,9 @@ class Searcher {
       texts.emplace_back(text.begin() + static_cast<int64_t>(group.prompt), text.end());
     }
     const std::vector<int32_t> text = stepper_.row(first).text;
-    for (const float* l = logits + first * width; l < logits + (first + beams_) * width; ++l)
-      TESSERA_REQUIRE(
-          std::isfinite(*l),
-          "[generate] a logit of prompt {} for place {} is {}; the parameters have values that "
-          "are not finite ({})",
-          group.request, text.size(), *l, where(at_));
+    for (int64_t b = 0; b < beams_; ++b)
+      require_numbers(logits + (first + b) * width, width, logit_of(group.request, text.size()),
+                      at_);
     const std::vector<Beams::Step> steps =
         group.beams->advance(logits + first * width, width, texts);
     if (steps.empty()) {

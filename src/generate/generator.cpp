@@ -66,6 +66,10 @@ class Writer {
     }
   };
 
+  size_t number_of(const Text& text) const {
+    return static_cast<size_t>(text.request - requests_.data());
+  }
+
   /// Begins texts in free rows. Returns whether there are texts.
   bool fill_rows() {
     bool busy = false;
@@ -117,6 +121,10 @@ class Writer {
         for (const auto& [token, log_prob] : score.best) {
           if (token == score.token) score.log_prob = log_prob;
         }
+        TESSERA_REQUIRE(!std::isnan(score.log_prob),
+                        "[generate] the log-probability of token {} of prompt {} is nan; the "
+                        "parameters have values that are not finite ({})",
+                        first + i + 1, number_of(texts_[r]), where(at_));
         texts_[r].result->prompt_scores.push_back(std::move(score));
       }
     }
@@ -126,6 +134,8 @@ class Writer {
   bool extend(const Text& text, Stepper::Row& row, const float* logits) {
     const GenerationRequest& request = *text.request;
     if (request.max_tokens == 0) return false;
+    const int64_t read = request.choices > 0 ? stepper_.model().vocab : stepper_.vocabulary();
+    require_numbers(logits, read, logit_of(number_of(text), row.text.size()), at_);
     const int32_t token =
         sample_token(logits, stepper_.vocabulary(), row.text, request.sampling, at_);
     row.text.push_back(token);

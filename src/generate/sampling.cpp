@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/fail.h"
+#include "generate/stepper.h"
 #include "kernels/common/philox.h"
 #include "tessera/generate.h"
 
@@ -61,9 +62,29 @@ void keep_top_p(std::vector<double>& weights, double share) {
 
 }  // namespace
 
+void require_numbers(const float* logits, int64_t vocabulary, const std::string& whose, Loc at) {
+  const float* end = logits + vocabulary;
+  const float* found =
+      std::find_if(logits, end, [](float x) { return std::isnan(x) || x == HUGE_VALF; });
+  TESSERA_REQUIRE(found == end,
+                  "{} is {} for token {}; a logit is a number, or -inf for a token that cannot "
+                  "come: the parameters have values that are not finite ({})",
+                  whose, *found, found - logits, where(at));
+  TESSERA_REQUIRE(
+      std::any_of(logits, end, [](float x) { return std::isfinite(x); }),
+      "{} is -inf for all of the {} tokens; the parameters have values that are not finite ({})",
+      whose, vocabulary, where(at));
+}
+
+std::string logit_of(size_t prompt, size_t place) {
+  return fmt::format("[generate] a logit of prompt {} for place {}", prompt, place);
+}
+
 int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<int32_t>& text,
                      const Sampling& s, Loc at) {
   require_in_range(s, at);
+  require_numbers(logits, vocabulary, fmt::format("[sample] a logit for place {}", text.size()),
+                  at);
   std::vector<double> x(logits, logits + vocabulary);
   if (s.repetition_penalty != 1) {
     for (const int32_t token : text) {
@@ -74,11 +95,6 @@ int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<
     }
   }
   const auto best = std::max_element(x.begin(), x.end());
-  TESSERA_REQUIRE(
-      best != x.end() && std::isfinite(*best),
-      "[sample] the largest of the {} logits for place {} is {}; the parameters have values "
-      "that are not finite ({})",
-      vocabulary, text.size(), best == x.end() ? kImpossible : *best, where(at));
   if (s.temperature == 0) return static_cast<int32_t>(best - x.begin());
   const double top = *best;
   keep_top_k(x, s.top_k);

@@ -3,11 +3,18 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tessera/generate.h"
 
 namespace tessera {
+
+/// Throws a usage error that begins with `whose` unless all logits are numbers or -infinity, and
+/// one at least is finite: no choice among others means anything.
+void require_numbers(const float* logits, int64_t vocabulary, const std::string& whose, Loc at);
+/// "[generate] a logit of prompt 2 for place 17"
+std::string logit_of(size_t prompt, size_t place);
 
 class Stepper {
  public:

@@ -277,7 +277,10 @@ Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at) {
 }
 
 Tensor argmin(Tensor x, const std::string& dim, Loc at) {
-  return on_behalf_of("argmin", at, [&] { return nth(x, dim, 0, true, true, at); });
+  return on_behalf_of("argmin", at, [&] {
+    if (is_floating(x.dtype())) return argmax(neg(x, at), dim, at);  // NaN is chosen by both
+    return nth(x, dim, 0, true, true, at);
+  });
 }
 
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Loc at) {

@@ -103,9 +103,22 @@ TEST_CASE("options of sampling out of range are usage errors", "[generate][error
   refused([](Sampling& s) { s.top_p = 0; }, "top_p 0; it is above 0 and at most 1");
   refused([](Sampling& s) { s.min_p = 2; }, "min_p 2; it is from 0 to 1");
   refused([](Sampling& s) { s.repetition_penalty = 0; }, "repetition_penalty 0; it is above 0");
-  const std::vector<float> bad(2, std::numeric_limits<float>::quiet_NaN());
-  expect_usage({"[sample] the largest of the 2 logits for place 0 is nan"},
-               [&] { sample_token(bad.data(), 2, {}, {}); });
+  const float nan = std::numeric_limits<float>::quiet_NaN(),
+              inf = std::numeric_limits<float>::infinity();
+  for (const double temperature : {0.0, 0.7}) {
+    Sampling s;
+    s.temperature = temperature;
+    const auto fails = [&](std::vector<float> logits, const std::string& words) {
+      expect_usage({"[sample] a logit for place 1 is " + words, "the parameters have values"},
+                   [&] { sample_token(logits.data(), std::ssize(logits), {0}, s); });
+    };
+    fails({1, 3, nan}, "nan for token 2");
+    fails({nan, 3, 2}, "nan for token 0");
+    fails({1, inf, nan}, "inf for token 1");
+    fails({-inf, -inf}, "-inf for all of the 2 tokens");
+    const std::vector<float> some = {-inf, 2, -inf};
+    CHECK(sample_token(some.data(), 3, {}, s) == 1);
+  }
 }
 
 }  // namespace TESSERA_FILE

@@ -84,6 +84,47 @@ TEST_CASE("values: NaN and infinity in order, split unevenly", "[fast]") {
   }
 }
 
+TEST_CASE("values: NaN is chosen, and what is computed of it is NaN", "[fast]") {
+  const std::vector<std::vector<double>> rows = {
+      {3, kNan, 1, kInf, kNan, 2, -kInf}, {kNan, 3, -1, 0, 1, 2, 4}, {3, 1, -kInf, 0, 1, 2, kNan}};
+  for (const std::vector<double>& x : rows) {
+    const auto first = static_cast<double>(
+        std::find_if(x.begin(), x.end(), [](double v) { return std::isnan(v); }) - x.begin());
+    for (DType t : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+      const bool narrow = is_narrow(t);
+      const auto is = [&](const char* what, auto op, std::vector<double> expected) {
+        INFO(what << " of " << to_string(t));
+        check_everywhere(
+            [op, narrow, t](Graph&, Tensor v) {
+              const Tensor y = op(narrow ? cast(v, t) : v);
+              return is_narrow(y.dtype()) ? cast(y, DType::float32) : y;
+            },
+            narrow ? DType::float32 : t, x, expected);
+      };
+      is("argmax", [](Tensor v) { return argmax(v, "n"); }, {first});
+      is("argmin", [](Tensor v) { return argmin(v, "n"); }, {first});
+      is("top_k", [](Tensor v) { return slice(top_k(v, "n", Dim("k", 3)).indices, "k", 0, 1); },
+         {first});
+      is("reduce_max", [](Tensor v) { return reduce_max(v, "n"); }, {kNan});
+      is("reduce_min", [](Tensor v) { return reduce_min(v, "n"); }, {kNan});
+      is("nth_largest", [](Tensor v) { return nth_largest(v, "n", 0); }, {kNan});
+      is("nth_smallest", [](Tensor v) { return nth_smallest(v, "n", 6); }, {kNan});
+      is("maximum", [](Tensor v) { return reduce_sum(maximum(v, 0.0) + maximum(0.0, v), "n"); },
+         {kNan});
+      is("minimum", [](Tensor v) { return reduce_sum(minimum(v, 0.0) + minimum(0.0, v), "n"); },
+         {kNan});
+      is("clip", [](Tensor v) { return reduce_sum(clip(v, -1, 1), "n"); }, {kNan});
+      is("relu", [](Tensor v) { return reduce_sum(relu(v), "n"); }, {kNan});
+      is("softmax", [](Tensor v) { return slice(softmax(v, "n"), "n", 0, 1); }, {kNan});
+      is("max_pool",
+         [](Tensor v) {
+           return reduce_max(max_pool(v, {.dims = {{"n"}}, .padding = Padding::same}), "n");
+         },
+         {kNan});
+    }
+  }
+}
+
 TEST_CASE("values: bool in order, its largest and smallest, and looked up", "[fast]") {
   const std::vector<double> none = {0, 0, 0, 0, 0}, all = {1, 1, 1, 1, 1}, some = {1, 1, 0, 1, 1};
   const DType t = DType::bool_;
