@@ -1,5 +1,6 @@
 // Loads the slices of the local ranks from the pieces of a checkpoint (io/shards.h).
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/fail.h"
@@ -49,6 +50,11 @@ std::string source_of(const Manifest& manifest, const std::string& name, Wanted 
   return wanted == Wanted::averages && manifest.tensors.contains(average) ? average : name;
 }
 
+/// A count of steps, which older files have in float32.
+bool is_older_count(const Array& stored, const Array& model) {
+  return stored.sizes.empty() && stored.dtype == DType::float32 && model.dtype == DType::int64;
+}
+
 /// Compares the model's `names` with the checkpoint, which may have more if only these are wanted.
 ConfigDifference difference(const Session& session, const Manifest& manifest,
                             const std::vector<std::string>& names, Wanted wanted) {
@@ -62,7 +68,8 @@ ConfigDifference difference(const Session& session, const Manifest& manifest,
     }
     const Array model = session.shape_of(name), &stored = found->second.shape;
     const bool same_dims = stored.dims.empty() || stored.dims == model.dims;
-    if (stored.dtype != model.dtype || stored.sizes != model.sizes || !same_dims) {
+    const bool same_dtype = stored.dtype == model.dtype || is_older_count(stored, model);
+    if (!same_dtype || stored.sizes != model.sizes || !same_dims) {
       d.different.push_back(fmt::format("{} ({} in the file, {} in the model)", name,
                                         describe(stored), describe(model)));
     } else {
@@ -74,6 +81,17 @@ ConfigDifference difference(const Session& session, const Manifest& manifest,
       d.extra.push_back(name);
   }
   return d;
+}
+
+void read(OpenShards& shards, const std::string& name, const ManifestTensor& tensor,
+          const Slice& slice) {
+  if (slice.dtype == tensor.shape.dtype) return read_slice(shards, name, tensor, slice);
+  float count = 0;
+  Slice older = slice;
+  older.dtype = tensor.shape.dtype;
+  older.data = &count;
+  read_slice(shards, name, tensor, older);
+  *static_cast<int64_t*>(slice.data) = std::llround(count);
 }
 
 Checkpoint load(Session& session, const std::string& path, std::vector<std::string> names,
@@ -103,8 +121,7 @@ Checkpoint load(Session& session, const std::string& path, std::vector<std::stri
     for (const std::string& name : names) {
       const std::string source = source_of(*manifest, name, wanted);
       const ManifestTensor& tensor = manifest->tensors.at(source);
-      session.assign_slices(name,
-                            [&](const Slice& slice) { read_slice(shards, source, tensor, slice); });
+      session.assign_slices(name, [&](const Slice& slice) { read(shards, source, tensor, slice); });
     }
   });
   return checkpoint;

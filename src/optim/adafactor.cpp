@@ -39,31 +39,29 @@ Tensor root_mean_square(Tensor x, const AdafactorOptions& o) {
   return sqrt(axes.empty() ? squares : reduce_mean(squares, axes));
 }
 
-Tensor decay_rate(Tensor step, const AdafactorOptions& o) {
-  if (o.decay != 0) return constant(step.graph(), o.decay, step.dtype());
-  if (o.beta2 == 0) {
-    Tensor t = step - static_cast<double>(o.decay_offset);
-    return 1.0 - exp(log(t) * -o.decay_exponent);
-  }
-  const double b = o.beta2, logarithm = std::log(b);
-  return b * (1.0 - exp((step - 1.0) * logarithm)) / (1.0 - exp(step * logarithm));
+/// The weight of a step's mean in the moving average. That of the average is 1 minus it, which is
+/// near 1: computed first, it would leave few digits.
+Tensor share_of_step(Tensor step, const AdafactorOptions& o) {
+  if (o.decay != 0) return constant(step.graph(), 1 - o.decay, step.dtype());
+  if (o.beta2 != 0) return optim::bias_correction(step, o.beta2) * (1 - o.beta2);
+  return exp(log(step - static_cast<double>(o.decay_offset)) * -o.decay_exponent);
 }
 
 /// Updates a moving average with the mean of this step and returns it.
-Tensor moving(Tensor p, const char* what, Tensor mean, Tensor decay) {
+Tensor moving(Tensor p, const char* what, Tensor mean, Tensor share) {
   Tensor state = state_of(p, what, mean.shape());
-  Tensor next = state * decay + mean * (1.0 - decay);
+  Tensor next = state * (1.0 - share) + mean * share;
   p.graph().update(state, next);
   return next;
 }
 
 /// The gradient divided by the root of its second moment.
-Tensor normalized(Tensor p, Tensor grad, Tensor decay, const AdafactorOptions& o) {
+Tensor normalized(Tensor p, Tensor grad, Tensor share, const AdafactorOptions& o) {
   Tensor squares = square(grad) + o.eps1;
   const std::vector<std::string> dims = factored_dims(o, p.shape());
-  if (dims.empty()) return grad * rsqrt(moving(p, "adafactor_v", squares, decay));
-  Tensor row = moving(p, "adafactor_row", reduce_mean(squares, dims[0]), decay);
-  Tensor column = moving(p, "adafactor_column", reduce_mean(squares, dims[1]), decay);
+  if (dims.empty()) return grad * rsqrt(moving(p, "adafactor_v", squares, share));
+  Tensor row = moving(p, "adafactor_row", reduce_mean(squares, dims[0]), share);
+  Tensor column = moving(p, "adafactor_column", reduce_mean(squares, dims[1]), share);
   return grad * rsqrt(row / reduce_mean(row, dims[1])) * rsqrt(column);
 }
 
@@ -114,7 +112,7 @@ Optimizer adafactor(const AdafactorOptions& o, Loc at) {
     Tensor size = rate;
     if (scaled)
       size = maximum(root_mean_square(wide(p), o), constant(g, o.eps2, grad.dtype())) * rate;
-    Tensor change = normalized(p, grad, decay_rate(t, o), o);
+    Tensor change = normalized(p, grad, share_of_step(t, o), o);
     if (o.clip > 0) {
       Tensor excess = root_mean_square(change, o) * (1 / o.clip);
       change = change / maximum(excess, constant(g, 1, grad.dtype()));

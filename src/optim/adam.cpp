@@ -7,10 +7,7 @@ namespace tessera {
 
 namespace {
 
-using optim::as_dtype_of, optim::decay_of, optim::state_of, optim::wide;
-
-/// Bias correction 1 / (1 - beta^t) of a moving average that started at zero.
-Tensor correction(Tensor t, double beta) { return 1.0 / (1.0 - exp(t * std::log(beta))); }
+using optim::as_dtype_of, optim::bias_correction, optim::decay_of, optim::state_of, optim::wide;
 
 struct AdamMoments {
   double beta1, beta2, eps;
@@ -27,7 +24,7 @@ Tensor adam_change(Tensor p, Tensor grad, Tensor step, const AdamMoments& o) {
   g.update(v, v_next);
   if (!o.bias_correction) return m_next / (sqrt(v_next) + o.eps);
   Tensor t = as_dtype_of(step, grad);
-  Tensor m_scale = correction(t, o.beta1), v_scale = correction(t, o.beta2);
+  Tensor m_scale = bias_correction(t, o.beta1), v_scale = bias_correction(t, o.beta2);
   return m_next * m_scale / (sqrt(v_next * v_scale) + o.eps);
 }
 

@@ -34,6 +34,14 @@ Tensor as_dtype_of(Tensor scalar, Tensor like) {
   return scalar.dtype() == like.dtype() ? scalar : cast(scalar, like.dtype());
 }
 
+// With u = -t log(beta) and h = tanh(u / 2), beta^t = exp(-u) = (1 - h) / (1 + h), so this is
+// (1 + h) / (2 h): no digits cancel where beta^t is near 1.
+Tensor bias_correction(Tensor t, double beta) {
+  if (beta == 0) return constant(t.graph(), 1, t.dtype());
+  const Tensor h = tanh(t * (-std::log(beta) / 2));
+  return (h + 1.0) / (h * 2.0);
+}
+
 bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
   return std::any_of(globs.begin(), globs.end(),
                      [&](const std::string& g) { return glob_match(g, parameter.name()); });
@@ -165,9 +173,10 @@ Tensor global_norm(Graph& g, const std::vector<Tensor>& parameters,
 void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
                        const std::vector<Tensor>& grads, Tensor norm, Tensor lr,
                        const Optimizer& optimizer, const MinimizeOptions& options, Loc at) {
-  Tensor step = g.state("step", {}, optim::zeros(), DType::float32, at);
-  Tensor next = step + 1.0;
-  g.update(step, next);
+  Tensor count = g.state("step", {}, optim::zeros(), DType::int64, at);  // float32 ends at 2^24
+  Tensor next = count + 1.0;
+  g.update(count, next);
+  const Tensor step = cast(next, DType::float32);
   Tensor factor;
   if (options.clip > 0)
     factor = minimum(options.clip / (norm + 1e-6), constant(g, 1, norm.dtype()));
@@ -176,7 +185,7 @@ void update_parameters(Graph& g, const std::vector<Tensor>& parameters,
     PreferScope prefer(g, parameters[i]);
     Tensor grad = optim::wide(grads[i]);
     if (!factor.empty()) grad = grad * optim::as_dtype_of(factor, grad);
-    optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), next);
+    optimizer(g, parameters[i], grad, optim::as_dtype_of(lr, grad), step);
   }
 }
 

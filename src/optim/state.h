@@ -16,6 +16,8 @@ Tensor state_of(Tensor parameter, const char* what, const Shape& shape);
 Tensor wide(Tensor stored);
 /// `scalar` in the dtype of `like`.
 Tensor as_dtype_of(Tensor scalar, Tensor like);
+/// 1 / (1 - beta^t), the bias correction of a moving average that started at zero.
+Tensor bias_correction(Tensor t, double beta);
 bool any_match(const std::vector<std::string>& globs, Tensor parameter);
 /// Throws a usage error in the name of `optimizer` unless least <= value < below.
 void require_in(const char* optimizer, const char* option, double value, double least, double below,

@@ -259,4 +259,23 @@ TEST_CASE("batches: inputs that do not fit the data", "[checkpoint]") {
   has(feeding({batch, rows, cols}, DType::float32, 5, "batch:a"), "but a batch has 5");
 }
 
+TEST_CASE("checkpoint: a count of steps in float32, as older files have it, is read",
+          "[checkpoint]") {
+  const Folder folder;
+  Cluster ranks = Cluster::threads(2);
+  const auto session_of = [&](Graph& g, DType dtype) {
+    const Tensor count = g.state(
+        "optimizer.step", {},
+        [](Graph& h, const Shape& shape, DType t) { return constant(h, 0, t, shape); }, dtype);
+    return std::make_unique<Session>(
+        g, ranks, CompileOptions{Mesh::parse("x:2"), Layout(), {{"f", {count + 0.0}}}});
+  };
+  Graph older, newer;
+  const auto from = session_of(older, DType::float32), to = session_of(newer, DType::int64);
+  from->assign("optimizer.step", Array::of<float>(Shape{}, {12345}));
+  Checkpoints directory(ranks, folder("older"));
+  load_checkpoint(*to, directory.save(*from, 12345).path);
+  CHECK(to->fetch("optimizer.step").data<int64_t>()[0] == 12345);
+}
+
 }  // namespace TESSERA_FILE

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "optim/state.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "tessera/tessera.h"
@@ -475,6 +476,32 @@ TEST_CASE("what muon and averages refuse", "[errors]") {
                [&] { with_average({}, 0.9); });
   expect_usage({"[with_average] decay is 1; it must be in [0, 1)"},
                [&] { with_average(sgd(), 1); });
+}
+
+TEST_CASE("bias corrections and decays near 1 keep the digits of float32") {
+  for (const int64_t t : {1, 2, 17, 1000, 1000000}) {
+    for (const double beta : {0.5, 0.9, 0.999, 0.99999, 0.9999999}) {
+      Graph g({.eager = true});
+      const Tensor step = constant(g, static_cast<double>(t), DType::float32);
+      const double right = -1 / std::expm1(static_cast<double>(t) * std::log(beta));
+      INFO("step " << t << ", beta " << beta);
+      CHECK(g.fetch(optim::bias_correction(step, beta)).at(0) == Approx(right).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("steps are counted beyond those that float32 can tell apart") {
+  Graph g;
+  const Tensor p = g.parameter("p", {Dim("a", 2)}, nn::ones());
+  const Tensor loss = sum_all(square(p)).named("loss");
+  minimize(loss, constant(g, 0.0), adam());
+  Cluster ranks = Cluster::threads(1);
+  Session session(g, ranks, {Mesh::parse("x:1"), Layout(), {{"train", {loss}, true}}});
+  session.assign("optimizer.step", Array::of<int64_t>(Shape{}, {int64_t{1} << 24}));
+  for (int64_t i = 1; i < 4; ++i) {
+    session.run("train");
+    CHECK(session.fetch("optimizer.step").data<int64_t>()[0] == (int64_t{1} << 24) + i);
+  }
 }
 
 }  // namespace TESSERA_FILE
