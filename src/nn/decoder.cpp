@@ -259,7 +259,9 @@ void add_scores(DecoderStep& s, Tensor all, Tensor targets, int64_t choices,
   s.log_probs = neg(cross_entropy(all, targets, "vocab")).named("log_probs" + end);
   const TopK best = top_k(all, "vocab", Dim("choices", choices));
   s.best_tokens = best.indices.named("best_tokens" + end);
-  s.best_log_probs = sub(best.values, reduce_logsumexp(all, "vocab")).named("best_log_probs" + end);
+  const Tensor top = reduce_max(all, "vocab");
+  s.best_log_probs = sub(sub(best.values, top), reduce_logsumexp(sub(all, top), "vocab"))
+                         .named("best_log_probs" + end);
   s.score = {"score" + end, {s.logits, s.log_probs, s.best_tokens, s.best_log_probs}, true};
 }
 

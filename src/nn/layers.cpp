@@ -259,7 +259,8 @@ Tensor rms_norm(Tensor x, const std::string& name, const std::string& dim, doubl
   });
 }
 
-// max(x, 0) - x l + log(1 + e^-|x|) = softplus(x) - x l.
+// -l log(sigmoid(x)) - (1 - l) log(1 - sigmoid(x)) = l softplus(-x) + (1 - l) softplus(x): for
+// labels in [0, 1] both terms have one sign, here and in the gradient.
 Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
   return on_behalf_of("sigmoid_cross_entropy", at, [&] {
     const Shape &x = logits.shape(), &l = labels.shape();
@@ -269,7 +270,8 @@ Tensor sigmoid_cross_entropy(Tensor logits, Tensor labels, Loc at) {
         "[sigmoid_cross_entropy] labels {} for logits {}; each logit has a label: the same "
         "dims, use broadcast() ({})",
         l.to_string(), x.to_string(), where(at));
-    return sub(softplus(logits, at), mul(logits, labels, at), at);
+    return add(mul(softplus(neg(logits, at), at), labels, at),
+               mul(softplus(logits, at), 1.0 - labels, at), at);
   });
 }
 

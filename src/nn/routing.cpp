@@ -12,7 +12,8 @@ namespace tessera::nn {
 
 namespace {
 
-constexpr double kNever = -1e9;  ///< the score of an expert that is not chosen
+constexpr double kNever = -1e9;    ///< the score of an expert that is not chosen
+constexpr double kNoGate = -1e30;  ///< the logarithm of a gate that does not count
 
 /// What routing depends on: the logits [..., tokens, experts] and the gates that follow from them.
 class Gates {
@@ -42,9 +43,18 @@ class Gates {
   bool by_experts() const { return o.gating == Gating::experts_choose || competes(); }
   bool competes() const { return o.gating == Gating::tokens_compete; }
   Tensor number(double value) const { return constant(g, value, gates.dtype(), {}, at); }
+  /// What gates are the exponentials of, up to a factor for each token: gates vanish, these do not.
+  /// Not where tokens compete.
+  Tensor log_gates() const {
+    return o.scores == Scores::softmax ? logits : neg(softplus(neg(logits, at), at), at);
+  }
   /// The gates with a sum of 1.
   Tensor shares() const {
-    return o.scores == Scores::softmax ? gates : div(gates, flat(gates), at);
+    return o.scores == Scores::softmax ? gates : softmax(log_gates(), experts.name, at);
+  }
+  /// The same of all experts but those of a mask.
+  Tensor shares_without(Tensor mask) const {
+    return softmax(where(mask > 0.0, number(kNoGate), log_gates(), at), experts.name, at);
   }
   Tensor real(Tensor flags) const { return cast(flags, gates.dtype(), at); }
   Tensor mask_of(Tensor index) const { return one_hot(index, experts, 1, 0, gates.dtype(), at); }
@@ -200,9 +210,7 @@ class Balance {
     }
     Tensor first = product_of_shares(wanted, proxy);
     if (s_.o.second_balance == 0) return first;
-    Tensor left = mul(s_.shares(), 1.0 - choices[0].wanted, s_.at);
-    left = left / (s_.flat(left) + 1e-9);
-    Tensor second = product_of_shares(choices[1].wanted, left);
+    Tensor second = product_of_shares(choices[1].wanted, s_.shares_without(choices[0].wanted));
     return add(first, second * s_.o.second_balance, s_.at);
   }
   /// 1 if every token has the same mean gate, one over the number of tokens.
@@ -293,9 +301,10 @@ class Router {
         reshape(slice(best, dim.name, 0, 1, s_.at), best.shape().without({dim.name}), s_.at);
     Tensor mask = s_.mask_of(first);
     routing_.balance = Balance(s_).of({{first, mask, mask, {}}});
-    Tensor gates = gather(s_.gates, best, s_.experts.name, OutOfRange::error, s_.at);
-    if (s_.o.renormalize && dim.size > 1)
-      gates = gates / (reduce_sum(gates, dim.name, s_.at) + 1e-9);
+    const bool renormalize = s_.o.renormalize && dim.size > 1;
+    Tensor gates = gather(renormalize ? s_.log_gates() : s_.gates, best, s_.experts.name,
+                          OutOfRange::error, s_.at);
+    if (renormalize) gates = softmax(gates, dim.name, s_.at);
     routing_.indices = best;
     routing_.gates = s_.o.scale == 1 ? gates : gates * s_.o.scale;
   }
@@ -358,24 +367,40 @@ class Router {
 
   std::vector<Choice> choices() const {
     std::vector<Choice> result;
-    Tensor left = s_.scores, sum;
+    Tensor left = s_.scores;
     for (int64_t i = 0; i < s_.o.choices; ++i) {
       Tensor index = i == 0 ? s_.first_choice() : argmax(left, s_.experts.name, s_.at);
       Tensor mask = s_.mask_of(index), counts = i == 0 ? s_.has_first() : s_.has_any();
       if (!counts.empty()) mask = mul(mask, counts, s_.at);
       Tensor gate = s_.flat(mul(s_.gates, mask, s_.at));
       left = where(mask > 0.0, s_.number(kNever), left, s_.at);
-      sum = sum.empty() ? gate : add(sum, gate, s_.at);
       result.push_back({index, mask, mask, gate});
     }
-    if (s_.o.renormalize && s_.o.choices > 1) {
-      for (Choice& c : result) c.gate = c.gate / (sum + 1e-9);
-    }
+    if (s_.o.renormalize && s_.o.choices > 1) renormalize(result);
     for (size_t i = 1; i < result.size(); ++i) result[i].mask = counted(result[i]);
     if (s_.o.scale != 1) {
       for (Choice& c : result) c.gate = c.gate * s_.o.scale;
     }
     return result;
+  }
+
+  /// Gates with a sum of 1 over the choices that count, or 0 where none does.
+  void renormalize(std::vector<Choice>& all) const {
+    const Tensor logs = s_.log_gates();
+    std::vector<Tensor> own;
+    Tensor most, sum;
+    for (const Choice& c : all) {
+      const Tensor of_expert = s_.flat(where(c.wanted > 0.0, logs, s_.number(0), s_.at));
+      own.push_back(where(s_.flat(c.mask) > 0.0, of_expert, s_.number(kNoGate), s_.at));
+      most = most.empty() ? own.back() : maximum(most, own.back(), s_.at);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      all[i].gate = mul(exp(sub(own[i], stop_gradient(most, s_.at), s_.at), s_.at),
+                        s_.flat(all[i].mask), s_.at);
+      sum = sum.empty() ? all[i].gate : add(sum, all[i].gate, s_.at);
+    }
+    sum = where(sum > 0.0, sum, s_.number(1), s_.at);
+    for (Choice& c : all) c.gate = div(c.gate, sum, s_.at);
   }
 
   /// The mask of a further choice, reduced to where the policy Further counts it.

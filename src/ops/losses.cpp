@@ -1,4 +1,6 @@
 // cross_entropy: a composite whose body is its definition.
+#include <cmath>
+
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "ops/precision.h"
@@ -35,35 +37,53 @@ std::vector<ValueType> infer_cross_entropy(const OpCall& call) {
   return {{logits.shape.without({classes}), dtype}};
 }
 
-// lse(logits) - logits[label] + z lse^2; soft labels: lse sum(p) - sum(p logits). Everything in
-// float32 at least.
+/// Logits by their largest, which leaves a loss as it is: what would cancel does not arise. All in
+/// float32 at least.
+struct Shifted {
+  Tensor top;      ///< 0 where the largest is not finite
+  Tensor logits;   ///< minus top
+  Tensor log_sum;  ///< of the exponentials of `logits`: in [0, log(classes)]
+};
+Shifted shifted_of(const Tensor& given, const std::string& classes) {
+  const Tensor logits = wide(given), most = reduce_max(logits, classes),
+               top = stop_gradient(where(is_finite(most), most, 0.0)), below = logits - top;
+  return {top, below, log(reduce_sum(exp(below), classes))};
+}
+
+// With x = logits - max and s = log(sum(exp(x))): s - x[label] + z (s + max)^2; soft labels, whose
+// terms have one sign: sum(p (s - x)).
 Tensors cross_entropy_body(const Tensors& in, const Attrs& attrs) {
   const auto& classes = attrs.get<std::string>("classes");
   const double z = attrs.get<double>("z_loss");
-  Tensor logits = wide(in[0]), lse = reduce_logsumexp(logits, classes), loss;
+  const Shifted x = shifted_of(in[0], classes);
+  Tensor loss;
   if (is_floating(in[1].dtype())) {
-    Tensor p = wide(in[1]);
-    loss = lse * reduce_sum(p, classes) - reduce_sum(p * logits, classes);
+    const Tensor p = wide(in[1]);
+    loss = x.log_sum * reduce_sum(p, classes) - reduce_sum(p * x.logits, classes);
   } else {
-    loss = lse - wide(gather(in[0], in[1], classes));
+    // Not linear: where ranks have parts of the classes, they add theirs before `top` is
+    // subtracted.
+    const Tensor own = maximum(wide(gather(in[0], in[1], classes)), -INFINITY);
+    loss = x.log_sum - (own - x.top);
   }
-  if (z != 0) loss = loss + square(lse) * z;
-  return {loss.shape() == lse.shape() ? loss : transpose(loss, lse.shape())};
+  if (z != 0) loss = loss + square(x.log_sum + x.top) * z;
+  return {loss.shape() == x.top.shape() ? loss : transpose(loss, x.top.shape())};
 }
 
-// d/dlogits = (softmax (1 + 2 z lse) - one_hot) g; soft labels: (softmax (sum(p) + 2 z lse) - p) g.
+// d/dlogits = (softmax (1 + 2 z lse) - one_hot) g; soft labels: (softmax (sum(p) + 2 z lse) - p) g,
+// and (s - x) g for p.
 Tensors cross_entropy_gradient(const GradCall& c) {
   const auto& classes = c.attrs.get<std::string>("classes");
   const double z = c.attrs.get<double>("z_loss");
-  Tensor logits = wide(c.in[0]), lse = reduce_logsumexp(logits, classes), g = c.grads[0];
-  Tensor soft = exp(logits - lse), grad;
+  const Shifted x = shifted_of(c.in[0], classes);
+  const Tensor g = c.grads[0], soft = exp(x.logits - x.log_sum);
   const bool integer = !is_floating(c.in[1].dtype());
   Tensor target =
-      integer ? one_hot(c.in[1], c.in[0].dim(classes), 1, 0, logits.dtype()) : wide(c.in[1]);
-  Tensor factor = integer ? constant(c.graph, 1, logits.dtype()) : reduce_sum(target, classes);
-  if (z != 0) factor = factor + lse * (2 * z);
-  grad = sum_to((soft * factor - target) * g, c.in[0].shape());
-  Tensor labels_grad = integer ? Tensor() : sum_to((lse - logits) * g, c.in[1].shape());
+      integer ? one_hot(c.in[1], c.in[0].dim(classes), 1, 0, soft.dtype()) : wide(c.in[1]);
+  Tensor factor = integer ? constant(c.graph, 1, soft.dtype()) : reduce_sum(target, classes);
+  if (z != 0) factor = factor + (x.log_sum + x.top) * (2 * z);
+  const Tensor grad = sum_to((soft * factor - target) * g, c.in[0].shape());
+  Tensor labels_grad = integer ? Tensor() : sum_to((x.log_sum - x.logits) * g, c.in[1].shape());
   if (!integer) labels_grad = narrow(labels_grad, c.in[1].dtype());
   return {narrow(grad, c.in[0].dtype()), labels_grad};
 }

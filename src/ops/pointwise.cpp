@@ -85,13 +85,15 @@ Tensor num(const Tensor& like, double v, Loc at = Loc::current()) {
 }
 
 /// The second derivative of gelu(x) = x s with s = sigmoid(v), v = c (x + b x^3):
-/// s (1 - s) (2 v' + x ((1 - 2 s) v'^2 + v'')).
-Tensor gelu_second(const Tensor& x) {
+/// s (1 - s) (2 v' + x ((1 - 2 s) v'^2 + v'')), where 1 - s = sigmoid(-v). It is 0 to within 2^-90
+/// where |x| > 9.9; further out v'^2 leaves the range of a type.
+Tensor gelu_second(const Tensor& given) {
   constexpr double c = 1.5957691216057308, b = 0.044715;
-  Tensor s = sigmoid((x + x * square(x) * b) * c);
+  const Tensor x = clip(given, -9.9, 9.9), v = (x + x * square(x) * b) * c, s = sigmoid(v),
+               rest = sigmoid(-v);
   Tensor slope = (square(x) * (3 * b) + 1.0) * c;
-  Tensor bend = (1.0 - s * 2.0) * square(slope) + x * (6 * b * c);
-  return s * (1.0 - s) * (slope * 2.0 + x * bend);
+  Tensor bend = (rest - s) * square(slope) + x * (6 * b * c);
+  return s * rest * (slope * 2.0 + x * bend);
 }
 
 Tensor silu_gradient(const Tensor& x, const Tensor& y, const Tensor& g) {

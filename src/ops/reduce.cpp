@@ -3,6 +3,7 @@
 #include "ir/emit.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
+#include "ops/precision.h"
 #include "ops/sum_to.h"
 #include "tessera/ops.h"
 
@@ -47,8 +48,9 @@ std::vector<Tensor> extremum_gradient(const GradCall& c) {
 
 /// The gradient of x_i is g times the product of the other elements. It is computed from the
 /// product of the nonzero elements and the number of zeros, so it is exact for any number of zeros.
+/// In float64: a product of all may leave the range of float32 where that of the others does not.
 std::vector<Tensor> prod_gradient(const GradCall& c) {
-  const Tensor& x = c.in[0];
+  const Tensor x = narrow(c.in[0], DType::float64);
   const auto& axes = c.attrs.get<std::vector<std::string>>("axes");
   Tensor zero = constant(c.graph, 0, x.dtype()), unit = constant(c.graph, 1, x.dtype());
   Tensor is_zero = equal(x, zero);
@@ -56,7 +58,8 @@ std::vector<Tensor> prod_gradient(const GradCall& c) {
   Tensor rest = reduce_prod(where(is_zero, unit, x), axes);
   Tensor others = where(is_zero, where(equal(zeros, unit), rest, zero),
                         where(equal(zeros, zero), rest / where(is_zero, unit, x), zero));
-  return {transpose(others * c.grads[0], x.shape())};
+  const Tensor all = others * narrow(c.grads[0], DType::float64);
+  return {narrow(sum_to(all, x.shape()), c.in[0].dtype())};
 }
 
 Tensor reduce(const Op& op, Tensor x, const Axes& axes, Loc at) {

@@ -840,5 +840,40 @@ TEST_CASE("routers say what is wrong with their options") {
   });
 }
 
+TEST_CASE("gates that are renormalized sum to 1 whatever the logits are") {
+  const Dim tokens("length", 4), experts("experts", 4);
+  for (const nn::Scores scores : {nn::Scores::softmax, nn::Scores::sigmoid}) {
+    for (const DType dtype : {DType::float32, DType::float64}) {
+      for (const bool plain : {true, false}) {
+        Graph g({.eager = true});
+        Array in(dtype, {"length", "experts"}, {4, 4});
+        const std::vector<double> logits = {-20, -20, -30, -40, -200, -201, -300, -300,
+                                            80,  79,  0,   0,   1,    0.5,  -1,   -2};
+        for (size_t i = 0; i < logits.size(); ++i) {
+          if (dtype == DType::float32) in.data<float>()[i] = static_cast<float>(logits[i]);
+          if (dtype == DType::float64) in.data<double>()[i] = logits[i];
+        }
+        RoutingOptions o;
+        o.choices = 2;
+        o.scores = scores;
+        if (!plain) o.importance = constant(g, 1, dtype, Shape{tokens});
+        // The best two are the first two, whatever becomes of their gates.
+        o.bias = cast(constant(g, Array::of<float>(Shape{experts}, {4, 3, 0, 0})), dtype);
+        const Array gates = g.fetch(nn::choose(constant(g, in), "length", "experts", o).gates);
+        for (int64_t t = 0; t < 4; ++t) {
+          INFO("token " << t << " in " << to_string(dtype));
+          const double a = logits[static_cast<size_t>(4 * t)],
+                       b = logits[static_cast<size_t>(4 * t + 1)];
+          const double of_a = 1 / (1 + std::exp(b - a));  // of softmax, and of small sigmoids
+          const double other = 1 / (1 + (1 + std::exp(-a)) / (1 + std::exp(-b)));
+          const double right = scores == nn::Scores::softmax || t < 2 ? of_a : other;
+          CHECK(gates.at(2 * t) + gates.at(2 * t + 1) == Approx(1).epsilon(1e-6));
+          CHECK(gates.at(2 * t) == Approx(right).epsilon(dtype == DType::float64 ? 1e-13 : 2e-6));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace TESSERA_FILE
 }  // namespace tessera::test

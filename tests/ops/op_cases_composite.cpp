@@ -224,8 +224,11 @@ Whole attention_of(const Wholes& in, int64_t keys, bool causal) {
     if (causal && index[2] < index[3]) l = -1e30;
     if (!mask.empty() && in[3].data[dot(index, mask)] == 0) l = -1e30;
   });
-  Whole out = attended(in);
-  return brute_einsum({softmax_of(logits, {"memory_length"}, false), in[2]}, out);
+  Whole weights = softmax_of(logits, {"memory_length"}, false);
+  for (size_t j = 0; j < weights.data.size(); ++j) {
+    if (logits.data[j] == -1e30) weights.data[j] = 0;  // all keys may be hidden
+  }
+  return brute_einsum({weights, in[2]}, attended(in));
 }
 
 /// Where there are operands for more of the structure than `o` says.
@@ -509,6 +512,7 @@ void add_regions(std::vector<OpCase>& rows) {
                        einsum({exp(x[0]), grads[0]}, {b, c})};
              });
        }});
+  rows.back().reads_order = true;  // its gradients have dims in one order
 }
 
 }  // namespace

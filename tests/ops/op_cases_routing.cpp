@@ -61,8 +61,8 @@ void tokens_choose(Group& g, const RoutingOptions& o) {
       choice[t * o.choices + i] = order[next++];
       sum += gate[t * o.choices + i] = g.gate(t, choice[t * o.choices + i]);
     }
-    for (int64_t i = 0; i < o.choices && o.renormalize && o.choices > 1; ++i)
-      gate[t * o.choices + i] /= sum + 1e-9;
+    for (int64_t i = 0; i < o.choices && o.renormalize && o.choices > 1 && sum > 0; ++i)
+      gate[t * o.choices + i] /= sum;
   }
   std::vector<bool> routed(kTokens, false);
   for (int64_t i = 0; i < o.choices; ++i) {
