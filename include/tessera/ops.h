@@ -128,8 +128,8 @@ Tensor reduce_logsumexp(Tensor x, const Axes& axes, Loc at = Loc::current());
 /// Reductions over all dims, to a scalar.
 Tensor sum_all(Tensor x, Loc at = Loc::current());
 Tensor mean_all(Tensor x, Loc at = Loc::current());
-/// Index (int32) of the largest or smallest element. NaN counts as the largest. Ties: the lowest
-/// index.
+/// Index (int32) of the largest or smallest element; of the first NaN, if there is one. Ties: the
+/// lowest index.
 Tensor argmax(Tensor x, const std::string& dim, Loc at = Loc::current());
 Tensor argmin(Tensor x, const std::string& dim, Loc at = Loc::current());
 struct TopK {
@@ -229,7 +229,7 @@ struct AttentionOptions {
 /// key, value or mask have, then query's. A query without a batch dim is shared by all examples.
 ///
 /// What the options hide costs neither time nor memory where there is a kernel, while a mask stores
-/// all logits. A query from which the options hide all keys gets zeros. Segments that go back are
+/// all logits. A query from which options and mask hide all keys gets zeros. Segments that go back are
 /// an error at the end of the step where a kernel finds them in a rank's slice; elsewhere ids are
 /// only compared.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},

@@ -73,29 +73,40 @@ Tensor structure_mask(Graph& g, const Dim& length, const Dim& memory, const Atte
   return seen;
 }
 
-/// Logits, and a large negative number where a query does not look.
-Tensor masked(Tensor logits, Tensor mask, const AttentionOptions& o, Loc at) {
-  Graph& g = logits.graph();
-  TESSERA_REQUIRE(mask.empty() || !mask.shape().has(o.key_dim),
-                  "the mask has the dim '{}'; logits are {}", o.key_dim,
-                  logits.shape().to_string());
-  const Dim length = logits.dim(o.length), memory = logits.dim(o.memory_length);
-  Tensor lowest = constant(g, kLowest, logits.dtype());
-  const auto only = [&](Tensor seen) {
-    if (!seen.empty()) logits = where(seen, logits, lowest, at);
-  };
-  only(structure_mask(g, length, memory, o, at));
-  only(mask);
-  return logits;
-}
+/// Where a query looks: what the options and the mask leave, and a bias above -infinity. Empty:
+/// everywhere.
+class Seen {
+ public:
+  Seen(Tensor logits, Tensor mask, Tensor bias, const AttentionOptions& o, Loc at) : at_(at) {
+    TESSERA_REQUIRE(mask.empty() || !mask.shape().has(o.key_dim),
+                    "the mask has the dim '{}'; logits are {}", o.key_dim,
+                    logits.shape().to_string());
+    Graph& g = logits.graph();
+    seen_ = structure_mask(g, logits.dim(o.length), logits.dim(o.memory_length), o, at);
+    also(mask);
+    if (!bias.empty()) also(greater(bias, constant(g, -INFINITY, bias.dtype(), {}, at), at));
+    may_hide_all_ = o.window || !o.segments.empty() || !mask.empty() || !bias.empty();
+  }
+  /// Logits, and a large negative number elsewhere.
+  Tensor of_logits(Tensor logits) const {
+    return seen_.empty() ? logits : where(seen_, logits, number(logits, kLowest), at_);
+  }
+  /// As attention(): a query from which all keys are hidden has no weights.
+  Tensor of_weights(Tensor weights) const {
+    return may_hide_all_ ? where(seen_, weights, number(weights, 0), at_) : weights;
+  }
 
-/// As attention(): a query from which window and segments hide all keys has no weights.
-Tensor without_hidden(Tensor weights, const AttentionOptions& o, Loc at) {
-  if (!o.window && o.segments.empty()) return weights;
-  Tensor seen =
-      structure_mask(weights.graph(), weights.dim(o.length), weights.dim(o.memory_length), o, at);
-  return where(seen, weights, constant(weights.graph(), 0, weights.dtype()), at);
-}
+ private:
+  void also(Tensor seen) {
+    if (!seen.empty()) seen_ = seen_.empty() ? seen : logical_and(seen_, seen, at_);
+  }
+  Tensor number(Tensor like, double value) const {
+    return constant(like.graph(), value, like.dtype(), {}, at_);
+  }
+  Loc at_;
+  Tensor seen_;
+  bool may_hide_all_ = false;
+};
 
 Tensor capped_by(Tensor logits, const AttentionOptions& o, Loc at) {
   TESSERA_REQUIRE(o.soft_cap >= 0 && std::isfinite(o.soft_cap),
@@ -128,12 +139,13 @@ Tensor biased_by_distance(Tensor logits, const AttentionOptions& o, Loc at) {
       at);
 }
 
-/// With sinks s the softmax's normalizer is log(sum exp x + exp s) = s + softplus(lse - s).
+/// With sinks s: exp(x) / (sum exp x + exp s), relative to the largest of all.
 Tensor weights_of(Tensor logits, const std::string& memory, Tensor sinks, Loc at) {
   if (sinks.empty()) return softmax(logits, memory, at);
   sinks = read_as(sinks, logits.dtype(), at);
-  Tensor lse = reduce_logsumexp(logits, memory, at);
-  return exp(sub(logits, add(softplus(sub(lse, sinks, at), at), sinks, at), at), at);
+  const Tensor top = stop_gradient(maximum(reduce_max(logits, memory, at), sinks, at), at),
+               e = exp(sub(logits, top, at), at);
+  return div(e, add(reduce_sum(e, memory, at), exp(sub(sinks, top, at), at), at), at);
 }
 
 /// Dims of the result: those that only the weights have (from key or mask), then the query's, then
@@ -209,8 +221,9 @@ Tensor biased_attention(Tensor query, Tensor key, Tensor value, Tensor mask,
       logits = add(logits, read_as(o.bias, logits.dtype()), at);
     }
     logits = biased_by_distance(logits, o, at);
-    Tensor weights = weights_of(masked(logits, mask, o, at), o.memory_length, o.sinks, at);
-    weights = without_hidden(weights, o, at);
+    const Seen seen(logits, mask, o.bias, o, at);
+    Tensor weights =
+        seen.of_weights(weights_of(seen.of_logits(logits), o.memory_length, o.sinks, at));
     if (!kept.empty()) {
       weights = mul(weights, read_as(kept, weights.dtype()), at);
     } else if (o.dropout > 0) {
@@ -298,8 +311,9 @@ Tensor talking_heads(Tensor query, Tensor key, Tensor value, Tensor mix_logits, 
     };
     const double scale = scale_of(query, o);
     Tensor logits = across(einsum({query, key}, logit_dims(query, key, o), at), mix_logits);
-    logits = masked(capped_by(wide(logits) * scale, o, at), mask, o, at);
-    Tensor weights = without_hidden(softmax(logits, o.memory_length, at), o, at);
+    logits = capped_by(wide(logits) * scale, o, at);
+    const Seen seen(logits, mask, {}, o, at);
+    Tensor weights = seen.of_weights(softmax(seen.of_logits(logits), o.memory_length, at));
     if (o.dropout > 0) weights = dropout(weights, o.dropout, at);
     weights = across(read_as(weights, query.dtype()), mix_weights);
     const Shape all = weights.shape().united(value.shape());

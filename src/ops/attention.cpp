@@ -25,11 +25,12 @@ bool has_mask(size_t operands, const Attrs& attrs) {
   return operands - structure_operands(attrs) - attrs.has("prefix") - attrs.has("sinks") > 3;
 }
 
-/// With sinks s: exp(x - log(sum exp x + exp s)), where that log is s + softplus(log_sum - s).
+/// With sinks s: exp(x) / (sum exp x + exp s), relative to the largest of all.
 Tensor weights_of(const Tensor& logits, const Tensor& sinks, const std::string& memory) {
   if (sinks.empty()) return softmax(logits, memory);
-  const Tensor s = narrow(sinks, logits.dtype());
-  return exp(logits - (softplus(reduce_logsumexp(logits, {memory}) - s) + s));
+  const Tensor s = narrow(sinks, logits.dtype()),
+               top = stop_gradient(maximum(reduce_max(logits, memory), s)), e = exp(logits - top);
+  return e / (reduce_sum(e, memory) + exp(s - top));
 }
 
 std::vector<ValueType> infer_masked_attention(const OpCall& call) {
@@ -41,14 +42,15 @@ std::vector<ValueType> infer_masked_attention(const OpCall& call) {
 }
 
 Tensors masked_attention_body(const Tensors& in, const Attrs& attrs) {
-  const Tensor seen = visible(in, attrs);
+  const bool masks = has_mask(in.size(), attrs);
+  Tensor seen = visible(in, attrs);
+  if (masks) seen = seen.empty() ? in[3] : logical_and(seen, in[3]);
   Tensor logits = attention_logits(in, attrs, bias_of_positions(in, attrs), seen);
-  if (has_mask(in.size(), attrs)) logits = only_where(in[3], logits);
   if (const Shape shape = logit_shape(in, attrs); logits.shape() != shape)
     logits = transpose(logits, shape);
   Tensor weights =
       weights_of(logits, operand_of(in, attrs, "sinks"), attrs.get<std::string>("memory_length"));
-  if (may_hide_all(attrs))
+  if (masks || may_hide_all(attrs))
     weights = where(seen, weights, constant(weights.graph(), 0, weights.dtype()));
   weights = dropped(kept_weights(in, attrs), weights, attrs);
   return {einsum({cast(weights, in[0].dtype()), in[2]},
@@ -65,8 +67,9 @@ Tensors attention_body(const Tensors& in, const Attrs& attrs) {
   const Tensor bias = bias_of_positions(in, attrs), keep = kept_weights(in, attrs);
   if (may_hide_all(attrs)) return attention_where(visible(in, attrs), bias, keep, in, attrs);
   const Tensor logits = attention_logits(in, attrs, bias, visible(in, attrs));
-  const Tensor log_sum = reduce_logsumexp(logits, {attrs.get<std::string>("memory_length")});
-  const Tensor weights = exp(logits - log_sum);
+  const auto& memory = attrs.get<std::string>("memory_length");
+  const Tensor most = reduce_max(logits, memory), e = exp(logits - most),
+               sum = reduce_sum(e, memory), weights = e / sum, log_sum = most + log(sum);
   return {einsum({narrow(dropped(keep, weights, attrs), in[0].dtype()), in[2]},
                  attended_shape(in[0].shape(), in[2].shape(), attrs)),
           transpose(log_sum, in[0].shape().without({attrs.get<std::string>("key_dim")}))};

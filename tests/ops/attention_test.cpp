@@ -1,6 +1,7 @@
 // Attention of many queries on the CPU, whose matrices are copied first, against its formula.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "support/apart.h"
 #include "support/catch.h"
@@ -142,6 +143,98 @@ TEST_CASE("attention of many queries, however they lie, has the values of its fo
         INFO("of result and gradients number " << i);
         CHECK(worst <= tolerance * largest);
       }
+    }
+  }
+}
+
+/// Attention by one of its doors, of two queries and three keys [heads, ...]. Each of them hides
+/// all keys from query 1, and key 2 from query 0.
+struct Door {
+  const char* name;
+  std::function<Tensor(Tensor q, Tensor k, Tensor v)> attended;
+};
+
+std::vector<Door> doors() {
+  const auto ids = [](Graph& g, const char* dim, const std::vector<int32_t>& values) {
+    return constant(g, Array::of<int32_t>(Shape{Dim(dim, std::ssize(values))}, values));
+  };
+  const auto mask = [=](Graph& g) {  // [length, memory_length]
+    const Tensor i = iota(g, Dim("length", 2)), j = iota(g, Dim("memory_length", 3));
+    return logical_and(equal(i, 0.0), less(j, 2.0));
+  };
+  const auto bias = [=](Graph& g) {
+    return where(mask(g), constant(g, 0.0, DType::float32), constant(g, -INFINITY, DType::float32));
+  };
+  const auto segments = [=](Graph& g) {
+    AttentionOptions o;
+    o.segments = ids(g, "length", {1, 0});
+    o.memory_segments = ids(g, "memory_length", {1, 1, 0});
+    return o;
+  };
+  return {
+      {"mask", [=](Tensor q, Tensor k, Tensor v) { return attention(q, k, v, mask(q.graph())); }},
+      {"mask with sinks",
+       [=](Tensor q, Tensor k, Tensor v) {
+         AttentionOptions o;
+         o.sinks = constant(q.graph(), -1e30, DType::float32, {q.dim("heads")});
+         return attention(q, k, v, mask(q.graph()), o);
+       }},
+      {"segments",
+       [=](Tensor q, Tensor k, Tensor v) { return attention(q, k, v, {}, segments(q.graph())); }},
+      {"bias",
+       [=](Tensor q, Tensor k, Tensor v) {
+         nn::BiasedOptions o;
+         o.bias = bias(q.graph());
+         return nn::biased_attention(q, k, v, {}, o);
+       }},
+      {"mask and bias",
+       [=](Tensor q, Tensor k, Tensor v) {
+         nn::BiasedOptions o;
+         o.bias = constant(q.graph(), 0.5, DType::float32, {k.dim("memory_length")});
+         return nn::biased_attention(q, k, v, mask(q.graph()), o);
+       }},
+      {"talking heads",
+       [=](Tensor q, Tensor k, Tensor v) {
+         const Dim heads = q.dim("heads"), mixed("mixed", heads.size),
+                   last("heads_out", heads.size);
+         const auto one = [&](const Dim& from, const Dim& to) {
+           return cast(equal(iota(q.graph(), from), iota(q.graph(), to)), DType::float32);
+         };
+         const Tensor out = nn::talking_heads(q, k, rename(v, "heads", "heads_out"),
+                                              one(heads, mixed), one(mixed, last), mask(q.graph()));
+         return rename(out, "heads_out", "heads");
+       }},
+  };
+}
+
+TEST_CASE("a query that sees nothing gets zeros and no gradient by every door") {
+  const Dim heads("heads", 2), length("length", 2), memory("memory_length", 3), depth("d_head", 4);
+  for (const Door& door : doors()) {
+    for (const char* layout : {"", "memory_length:a", "length:a", "heads:a"}) {
+      INFO(door.name << " under '" << layout << "'");
+      Graph g;
+      std::vector<Tensor> in = {random_normal(g, {heads, length, depth}),
+                                random_normal(g, {heads, memory, depth}),
+                                random_normal(g, {heads, memory, depth})};
+      const Tensor seen = door.attended(in[0], in[1], in[2]),
+                   out = transpose(seen, {length, heads, depth}).named("out");
+      const std::vector<Tensor> d = gradients(sum_all(square(out)), in);
+      const Tensor dq = transpose(d[0], {length, heads, depth}).named("dq"),
+                   dv = transpose(d[2], {memory, heads, depth}).named("dv");
+      Cluster ranks = Cluster::threads(2);
+      Session session(g, ranks,
+                      {Mesh::parse("a:2"), Layout::parse(layout), {{"f", {out, dq, dv}}}});
+      session.run("f");
+      const auto is_zero_from = [&](const char* name, int64_t first) {
+        const Array x = session.fetch(name);
+        double before = 0;
+        for (int64_t i = 0; i < first; ++i) before += std::abs(x.at(i));
+        CHECK(before > 1e-3);
+        for (int64_t i = first; i < x.elements(); ++i) CHECK(x.at(i) == 0);
+      };
+      is_zero_from("out", 8);
+      is_zero_from("dq", 8);
+      is_zero_from("dv", 16);  // a key that no query sees
     }
   }
 }

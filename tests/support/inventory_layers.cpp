@@ -123,7 +123,7 @@ InventorySection layers_rows() {
         "attention_dropout_shared_heads attention_value_dim attention_shared_queries"},
        {"attention masks and biases",
         "`causal_mask`, `segment_mask`, `window_mask`, `prefix_mask`; where a query sees nothing, "
-        "the mean of all values (there, by rounding, their sum)",
+        "zeros (there, by rounding, the sum of all values)",
         "mask_causal mask_segments mask_window mask_prefix attention_mask"},
        {"memory-compressed attention, compress_mean", "`compress_mean`",
         "compress_mean memory_compressed_attention"},
