@@ -229,9 +229,9 @@ struct AttentionOptions {
 /// key, value or mask have, then query's. A query without a batch dim is shared by all examples.
 ///
 /// What the options hide costs neither time nor memory where there is a kernel, while a mask stores
-/// all logits. A query from which options and mask hide all keys gets zeros. Segments that go back are
-/// an error at the end of the step where a kernel finds them in a rank's slice; elsewhere ids are
-/// only compared.
+/// all logits. A query from which options and mask hide all keys gets zeros. Segments that go back
+/// are an error at the end of the step where a kernel finds them in a rank's slice; elsewhere ids
+/// are only compared.
 Tensor attention(Tensor query, Tensor key, Tensor value, Tensor mask = {},
                  const AttentionOptions& options = {}, Loc at = Loc::current());
 

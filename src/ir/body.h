@@ -16,8 +16,8 @@ struct Body {
 };
 /// Throws a usage error unless its results are those of the op's `infer`.
 Body body_of(const OpCall& call);
-/// Throws a usage error unless the results of `body`, which `maker` of the op made, have the types of
-/// the call's: memory is planned for these, and written as those say.
+/// Throws a usage error unless the results of `body`, which `maker` of the op made, have the types
+/// of the call's: memory is planned for these, and written as those say.
 void require_same_results(const OpCall& call, const Body& body, const char* maker);
 /// A graph with the operands of a call as inputs, and no results yet.
 Body body_with_inputs(const OpCall& call);

@@ -54,8 +54,8 @@ struct GraphInternals {
   std::map<std::string, Array> constants;  ///< by the name of their input
   std::vector<Update> updates;
   std::map<std::string, std::vector<Update>> updates_in;  ///< by function: update_in()
-  bool is_body = false;               ///< of a composite
-  std::set<std::string> known_bodies;  ///< calls of composites whose body has the results of `infer`
+  bool is_body = false;                                   ///< of a composite
+  std::set<std::string> known_bodies;                     ///< calls whose bodies have been checked
   std::vector<GradientRegion> regions;
   std::deque<Loop> loops;
   std::unordered_map<int, int> stored_of_value;  ///< value -> position in `stored`

@@ -60,42 +60,50 @@ bool is_measured(const OpCase& row) {
   return has_op(built, [](const Op& op) { return op.body != nullptr; });
 }
 
-/// The largest difference, by the largest element. Elements that float32 cannot hold, and those of
-/// which the reference itself knows nothing, do not count.
-double error_of(const Whole& found, const Whole& expected) {
-  if (found.data.size() != expected.data.size()) return INFINITY;
-  double most = 0, scale = 0;
-  for (size_t i = 0; i < found.data.size(); ++i) {
-    const double e = expected.data[i];
-    if (!std::isfinite(e) || std::abs(e) > 3e38) continue;
-    const double difference = std::abs(found.data[i] - e);
-    most = std::isnan(difference) ? INFINITY : std::max(most, difference);
-    scale = std::max(scale, std::abs(e));
+/// The largest of the elements that float32 can hold.
+double size_of_largest(const Whole& x) {
+  double most = 0;
+  for (const double e : x.data) {
+    if (std::isfinite(e) && std::abs(e) < 3e38) most = std::max(most, std::abs(e));
   }
-  // What is below the least normal number has few digits.
-  return most / std::max(scale, 1e-30);
+  return most;
 }
 
-/// Of values and of gradients, under each regime.
+/// The largest difference from `expected`, by its largest element, or by a thousandth of `all`
+/// where that is more. Elements that float32 cannot hold, and those of which the reference itself
+/// knows nothing, do not count.
+double error_of(const Whole& found, const Whole& expected, double all) {
+  if (found.data.size() != expected.data.size()) return INFINITY;
+  double most = 0;
+  for (size_t i = 0; i < found.data.size(); ++i) {
+    const double e = expected.data[i], difference = std::abs(found.data[i] - e);
+    if (!std::isfinite(e) || std::abs(e) >= 3e38) continue;
+    most = std::isnan(difference) ? INFINITY : std::max(most, difference);
+  }
+  // What is below the least normal number has few digits.
+  return most / std::max({size_of_largest(expected), all * 1e-3, 1e-30});
+}
+
+/// Of values and of gradients.
 struct Errors {
   double value = 0, gradient = 0;
 };
 
 Errors errors_under(const BuiltCase& built, const Regime& regime, Session& session) {
   BuiltCase::Round round = built.rounds[0];
-  const CaseInput& first = built.row().in[0];
-  for (double& x : round.feeds.at(first.name).data) x = as_dtype(regime.change(x), DType::float32);
+  for (double& x : round.feeds.at(built.row().in[0].name).data)
+    x = as_dtype(regime.change(x), DType::float32);
   built.feed(session, round);
   session.run("all");
   Reference reference = built.reference(round);
-  Errors errors;
-  for (const Tensor& t : built.results())
-    errors.value =
-        std::max(errors.value, error_of(whole_of(session.fetch(t.name())), reference.value(t)));
-  for (const Tensor& t : built.gradients())
-    errors.gradient =
-        std::max(errors.gradient, error_of(whole_of(session.fetch(t.name())), reference.value(t)));
-  return errors;
+  const auto worst = [&](const std::vector<Tensor>& tensors) {
+    double all = 0, error = 0;
+    for (const Tensor& t : tensors) all = std::max(all, size_of_largest(reference.value(t)));
+    for (const Tensor& t : tensors)
+      error = std::max(error, error_of(whole_of(session.fetch(t.name())), reference.value(t), all));
+    return error;
+  };
+  return {worst(built.results()), worst(built.gradients())};
 }
 
 /// The least power of ten that is twice as large.
