@@ -40,14 +40,16 @@ std::vector<ValueType> infer_cross_entropy(const OpCall& call) {
 /// Logits by their largest, which leaves a loss as it is: what would cancel does not arise. All in
 /// float32 at least.
 struct Shifted {
-  Tensor top;      ///< 0 where the largest is not finite
-  Tensor logits;   ///< minus top
-  Tensor log_sum;  ///< of the exponentials of `logits`: in [0, log(classes)]
+  Tensor top;          ///< 0 where the largest is not finite
+  Tensor logits;       ///< minus top
+  Tensor exponential;  ///< of `logits`
+  Tensor sum;          ///< of these: from 1 to the number of classes
 };
 Shifted shifted_of(const Tensor& given, const std::string& classes) {
   const Tensor logits = wide(given), most = reduce_max(logits, classes),
-               top = stop_gradient(where(is_finite(most), most, 0.0)), below = logits - top;
-  return {top, below, log(reduce_sum(exp(below), classes))};
+               top = stop_gradient(where(is_finite(most), most, 0.0)), below = logits - top,
+               e = exp(below);
+  return {top, below, e, reduce_sum(e, classes)};
 }
 
 // With x = logits - max and s = log(sum(exp(x))): s - x[label] + z (s + max)^2; soft labels, whose
@@ -56,17 +58,18 @@ Tensors cross_entropy_body(const Tensors& in, const Attrs& attrs) {
   const auto& classes = attrs.get<std::string>("classes");
   const double z = attrs.get<double>("z_loss");
   const Shifted x = shifted_of(in[0], classes);
+  const Tensor log_sum = log(x.sum);
   Tensor loss;
   if (is_floating(in[1].dtype())) {
     const Tensor p = wide(in[1]);
-    loss = x.log_sum * reduce_sum(p, classes) - reduce_sum(p * x.logits, classes);
+    loss = log_sum * reduce_sum(p, classes) - reduce_sum(p * x.logits, classes);
   } else {
     // Not linear: where ranks have parts of the classes, they add theirs before `top` is
     // subtracted.
     const Tensor own = maximum(wide(gather(in[0], in[1], classes)), -INFINITY);
-    loss = x.log_sum - (own - x.top);
+    loss = log_sum - (own - x.top);
   }
-  if (z != 0) loss = loss + square(x.log_sum + x.top) * z;
+  if (z != 0) loss = loss + square(log_sum + x.top) * z;
   return {loss.shape() == x.top.shape() ? loss : transpose(loss, x.top.shape())};
 }
 
@@ -76,14 +79,13 @@ Tensors cross_entropy_gradient(const GradCall& c) {
   const auto& classes = c.attrs.get<std::string>("classes");
   const double z = c.attrs.get<double>("z_loss");
   const Shifted x = shifted_of(c.in[0], classes);
-  const Tensor g = c.grads[0], soft = exp(x.logits - x.log_sum);
+  const Tensor g = c.grads[0], log_sum = log(x.sum);
   const bool integer = !is_floating(c.in[1].dtype());
-  Tensor target =
-      integer ? one_hot(c.in[1], c.in[0].dim(classes), 1, 0, soft.dtype()) : wide(c.in[1]);
-  Tensor factor = integer ? constant(c.graph, 1, soft.dtype()) : reduce_sum(target, classes);
-  if (z != 0) factor = factor + (x.log_sum + x.top) * (2 * z);
-  const Tensor grad = sum_to((soft * factor - target) * g, c.in[0].shape());
-  Tensor labels_grad = integer ? Tensor() : sum_to((x.log_sum - x.logits) * g, c.in[1].shape());
+  Tensor target = integer ? one_hot(c.in[1], c.in[0].dim(classes), 1, 0, g.dtype()) : wide(c.in[1]);
+  Tensor factor = integer ? constant(c.graph, 1, g.dtype()) : reduce_sum(target, classes);
+  if (z != 0) factor = factor + (log_sum + x.top) * (2 * z);
+  const Tensor grad = sum_to((x.exponential * (factor / x.sum) - target) * g, c.in[0].shape());
+  Tensor labels_grad = integer ? Tensor() : sum_to((log_sum - x.logits) * g, c.in[1].shape());
   if (!integer) labels_grad = narrow(labels_grad, c.in[1].dtype());
   return {narrow(grad, c.in[0].dtype()), labels_grad};
 }
