@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "gpu/emulator.h"
 #include "support/apart.h"
@@ -65,6 +66,38 @@ TEST_CASE("few results of many elements are reduced in parts", "[cuda]") {
   // Two kernels each, which share their memory: every type's table, lines and sums over rows.
   CHECK(count_with(gpu.texts(), "* workspace;") >= 12);
   CHECK(gpu.take_misuses().empty());
+}
+
+TEST_CASE("NaN is chosen on a GPU, too, and what is computed of it is NaN", "[cuda]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Graph g;
+  const Dim rows("rows", 4), line("line", 301);
+  std::vector<Tensor> wanted;
+  for (const DType t : {DType::float32, DType::float64, DType::bfloat16}) {
+    const Tensor numbers = whole_numbers(g, {rows, line}),
+                 at = iota(g, line) + iota(g, rows) * 90,  // two in each row, not at one place
+        hit = logical_or(equal(at, 270), equal(at, 300));
+    const Tensor x = cast(where(hit, std::nan(""), numbers), t);
+    const TopK top = top_k(x, "line", Dim("k", 5));
+    for (const Tensor& y :
+         {argmax(x, "line"), argmin(x, "line"), top.indices, argsort(x, "line"),
+          reduce_max(x, "line"), reduce_min(x, "line"), reduce_max(x, "rows"),
+          reduce_min(x, "rows"), maximum(x, 0.0), minimum(0.0, x), clip(x, -1, 1), top.values})
+      wanted.push_back(cast(y, DType::float32).named(fmt::format("y{}", wanted.size())));
+  }
+  const auto expected = values_of("cpu", wanted, g), found = values_of("cuda", wanted, g);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    INFO(wanted[i].name());
+    REQUIRE(found[i].size() == expected[i].size());
+    for (size_t j = 0; j < found[i].size(); ++j) {
+      INFO("element " << j << ": " << found[i][j] << ", on the CPU " << expected[i][j]);
+      CHECK((found[i][j] == expected[i][j] ||
+             (std::isnan(found[i][j]) && std::isnan(expected[i][j]))));
+    }
+  }
+  CHECK(expected[0] == std::vector<double>{270, 180, 90, 0});  // the first NaN of each row
+  CHECK(expected[1] == expected[0]);
 }
 
 TEST_CASE("reductions compute what they alone read", "[cuda]") {
