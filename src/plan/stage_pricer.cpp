@@ -241,9 +241,9 @@ PipelinePlan StagePricer::plan(const StageTimes& times, int64_t stages, int64_t 
   Pipeline pipeline;
   pipeline.schedule = times.build.pipeline_schedule;
   pipeline.stages = static_cast<int>(stages);
-  pipeline.chunks =
-      deal_layers(std::vector<int64_t>(stages * chunks, layers / (stages * chunks)), chunk_of(1, 0),
-                  chunk_of(0, cut_.time_before), chunk_of(0, 1 - cut_.time_before));
+  pipeline.chunks = assign_virtual_stages(
+      std::vector<int64_t>(stages * chunks, layers / (stages * chunks)), chunk_of(1, 0),
+      chunk_of(0, cut_.time_before), chunk_of(0, 1 - cut_.time_before));
   pipeline.microbatches = m;
   if (stages > 1) pipeline.transfer = result.transfer = transfer(times, stages, result.handed);
   pipeline.blocking = !pricer_.machine().overlap.possible;
