@@ -135,8 +135,8 @@ void read_compute(Reader& top, Machine& m) {
     r.take("up_to", rate.up_to);
     r.take("bandwidth", rate.bandwidth, true);
   });
-  top.each("product", [&](Reader& r) {
-    ProductRate& rate = m.products.emplace_back();
+  top.each("matmul", [&](Reader& r) {
+    MatmulRate& rate = m.matmuls.emplace_back();
     r.take("dtype", rate.dtype, true);
     r.take("flops", rate.flops, true);
     r.take("tile_rows", rate.tile_rows);
@@ -149,7 +149,7 @@ void read_compute(Reader& top, Machine& m) {
     r.take("misaligned", rate.misaligned);
   });
   top.each("sample", [&](Reader& r) {
-    ProductSample& sample = m.samples.emplace_back();
+    MatmulSample& sample = m.samples.emplace_back();
     r.take("dtype", sample.dtype, true);
     r.take("m", sample.m, true);
     r.take("n", sample.n, true);
@@ -255,9 +255,9 @@ std::string Machine::to_toml() const {
        overlap.possible, overlap.compute, overlap.transfer, overlap.posting);
   for (const MemoryRate& r : memory_rates)
     line(t, "\n[[memory_rate]]\nup_to = {:g}\nbandwidth = {:g}\n", r.up_to, r.bandwidth);
-  for (const ProductRate& r : products)
+  for (const MatmulRate& r : matmuls)
     line(t,
-         "\n[[product]]\ndtype = {}\nflops = {:g}\ntile_rows = {}\ntile_columns = {}\nunits = {}\n"
+         "\n[[matmul]]\ndtype = {}\nflops = {:g}\ntile_rows = {}\ntile_columns = {}\nunits = {}\n"
          "depth = {:g}\nm_half = {:g}\nn_half = {:g}\nlaunch = {:g}\nmisaligned = {:g}\n",
          text(r.dtype), r.flops, r.tile_rows, r.tile_columns, r.units, r.depth, r.m_half, r.n_half,
          r.launch, r.misaligned);
@@ -277,7 +277,7 @@ std::string Machine::to_toml() const {
     for (const auto& [x, y] : r.measured) points.push_back(fmt::format("[{}, {:g}]", x, y));
     line(t, "measured = [{}]\n", fmt::join(points, ", "));
   }
-  for (const ProductSample& s : samples)
+  for (const MatmulSample& s : samples)
     line(t, "\n[[sample]]\ndtype = {}\nm = {}\nn = {}\nk = {}\nseconds = {:g}\n", text(s.dtype),
          s.m, s.n, s.k, s.seconds);
   return t;

@@ -27,7 +27,7 @@ launch = 1e-4
 up_to = 0
 bandwidth = 1e9
 
-[[product]]
+[[matmul]]
 dtype = "float32"
 flops = 1e6
 tile_rows = 1

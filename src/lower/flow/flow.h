@@ -84,7 +84,7 @@ struct FlowLoop {
   /// Of layers in stages: the chunks that a stage works on if microbatches pass through (rule
   /// `layers:pipe*2`). Stage s of P then runs chunks s, P + s, 2P + s, ... of the layers.
   int64_t chunks = 1;
-  /// One chunk of each stage, made by deal_layers(): its number. -1: all layers.
+  /// One chunk of each stage, made by assign_virtual_stages(): its number. -1: all layers.
   int64_t chunk = -1;
   int64_t first_layer = 0;  ///< of the first stage's chunk; of per_stage layers
   /// By sum: the value that it begins with, or -1 for zeros. Empty: zeros.
