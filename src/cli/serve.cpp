@@ -1,6 +1,7 @@
 // `serve`: threads of the HTTP library read requests and wait; this thread owns the ranks and takes
 // all requests that wait at once, so that their texts share the rows of a batch.
 #include "base/fail.h"
+#include "base/threads.h"
 #include "cli/commands.h"
 
 namespace tessera::cli {
@@ -172,7 +173,7 @@ class HttpServer {
            "cannot listen on {}:{}: another server has the port, or the address is not of this "
            "machine; choose another --port, or 0 for a free one",
            args.host, port);
-    thread_ = std::thread([this] {
+    thread_ = start_thread("the HTTP server", [this] {
       server_.listen_after_bind();
       over_ = true;
     });
@@ -255,7 +256,7 @@ int run_serve(const ServeFlags& args, const std::vector<ModelSpec>& models) {
   say("serving {} on http://{}:{}/v1/completions\n", loaded.path, args.host, server.port());
   std::fflush(stdout);
   // A signal also ends texts that are being written.
-  std::thread listener([&] {
+  std::thread listener = start_thread("signals", [&] {
     for (; !stopping; std::this_thread::sleep_for(kPoll)) stopping = signals.seen() != 0;
   });
   const auto close = [&] {

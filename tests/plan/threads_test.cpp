@@ -1,4 +1,4 @@
-#include "base/together.h"
+#include "base/threads.h"
 
 #include <atomic>
 #include <new>
