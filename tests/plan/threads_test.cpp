@@ -1,12 +1,19 @@
 #include "base/threads.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <fstream>
 #include <new>
 #include <stdexcept>
 
 #include "support/catch.h"
+#include "support/child_case.h"
+#include "support/expect_error.h"
 
 namespace tessera::test {
+namespace TESSERA_FILE {
 
 TEST_CASE("an exception of any type in a thread reaches the caller when all works have ended") {
   for (const int throws : {0, 1, 2}) {
@@ -26,4 +33,22 @@ TEST_CASE("an exception of any type in a thread reaches the caller when all work
   CHECK_NOTHROW(run_together({}));
 }
 
+const char kInChild[] = "a process without room for the stack of a thread";
+
+TEST_CASE(kInChild, "[.]") {
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto used = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE));
+  const rlimit limit{used + (rlim_t{1} << 20), RLIM_INFINITY};
+  REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+  expect_error(ErrorKind::unsupported, {"the system starts no thread for rank 3: ", "ulimit -u"},
+               [] { start_thread("rank 3", [] {}).join(); });
+  int done = 0;
+  run_together({[&] { ++done; }, [&] { ++done; }, [&] { ++done; }});
+  CHECK(done == 3);
+}
+
+TEST_CASE("without room for threads works are done one after another") { check_in_child(kInChild); }
+
+}  // namespace TESSERA_FILE
 }  // namespace tessera::test
