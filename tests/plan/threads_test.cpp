@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <latch>
 #include <new>
 #include <stdexcept>
 
@@ -41,11 +42,19 @@ TEST_CASE(kInChild, "[.]") {
   const auto used = static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE));
   const rlimit limit{used + (rlim_t{1} << 20), RLIM_INFINITY};
   REQUIRE(setrlimit(RLIMIT_AS, &limit) == 0);
+  // Stacks of threads that ended are used again first.
+  std::latch end(1);
+  std::vector<std::thread> others;
   expect_error(ErrorKind::unsupported, {"the system starts no thread for rank 3: ", "ulimit -u"},
-               [] { start_thread("rank 3", [] {}).join(); });
+               [&] {
+                 while (others.size() < 64)
+                   others.push_back(start_thread("rank 3", [&] { end.wait(); }));
+               });
   int done = 0;
   run_together({[&] { ++done; }, [&] { ++done; }, [&] { ++done; }});
   CHECK(done == 3);
+  end.count_down();
+  for (std::thread& other : others) other.join();
 }
 
 TEST_CASE("without room for threads works are done one after another") { check_in_child(kInChild); }
