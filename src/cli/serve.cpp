@@ -223,7 +223,7 @@ class Gate {
   /// their own that leads there (DNS rebinding), or by a request from another origin.
   bool refuses(const Exchange& x) const {
     const std::string host = host_of(x->header("Host")), origin = x->header("Origin");
-    if (is_local_ && !is_loopback(host))
+    if (is_local_ && !host.empty() && !is_loopback(host))
       return refuse(x, 403,
                     fmt::format("the Host is '{}'; this server is asked as localhost", host));
     const bool own = is_local_ && is_loopback(host_of(origin));
