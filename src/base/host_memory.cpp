@@ -39,7 +39,7 @@ struct Pages {
 
 /// The limits of a cgroup and of those above it. `file` has the limit of each.
 void add_groups(const std::string& mounted, const std::string& group, const char* file,
-                int64_t used, int64_t most, std::vector<MemoryLimit>& limits) {
+                int64_t used, int64_t most, std::vector<HostLimit>& limits) {
   for (fs::path at = group;; at = at.parent_path()) {
     const fs::path folder = mounted + at.string();
     if (const std::optional<int64_t> bytes = number_in(folder / file); bytes && *bytes < most)
@@ -50,8 +50,8 @@ void add_groups(const std::string& mounted, const std::string& group, const char
 
 }  // namespace
 
-std::vector<MemoryLimit> memory_limits(const std::string& root) {
-  std::vector<MemoryLimit> limits;
+std::vector<HostLimit> memory_limits(const std::string& root) {
+  std::vector<HostLimit> limits;
   const int64_t page = sysconf(_SC_PAGESIZE);
   Pages pages;
   std::ifstream(root + "/proc/self/statm") >> pages.all >> pages.resident;
@@ -81,8 +81,8 @@ std::vector<MemoryLimit> memory_limits(const std::string& root) {
   return limits;
 }
 
-void require_memory(const RankNeeds& needs, const std::vector<MemoryLimit>& limits) {
-  for (const MemoryLimit& limit : limits) {
+void require_memory(const RankNeeds& needs, const std::vector<HostLimit>& limits) {
+  for (const HostLimit& limit : limits) {
     const int n = limit.shared ? needs.ranks : needs.local;
     const int64_t reserved = limit.shared ? 0 : kReserved;
     if (needs.bytes + reserved <= (limit.bytes - limit.used) / n) continue;
@@ -96,9 +96,9 @@ void require_memory(const RankNeeds& needs, const std::vector<MemoryLimit>& limi
   }
 }
 
-std::string no_memory_text(const std::vector<MemoryLimit>& limits) {
+std::string no_memory_text(const std::vector<HostLimit>& limits) {
   std::string all = "the system gives this process no more memory";
-  for (const MemoryLimit& limit : limits)
+  for (const HostLimit& limit : limits)
     all += fmt::format("; {} allows {}, of which it uses {}", limit.of, text(limit.bytes),
                        text(limit.used));
   return all;

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-struct MemoryLimit {
+struct HostLimit {
   std::string of;      ///< "the cgroup '/job' (memory.max)"
   int64_t bytes = 0;   ///< that it allows
   int64_t used = 0;    ///< of them by this process, now
@@ -17,7 +17,7 @@ struct MemoryLimit {
 /// The limits that are known: of the address space (ulimit -v), of the cgroup of this process and
 /// of those above it (versions 1 and 2), and what the host has. `root` stands before each path that
 /// is read.
-std::vector<MemoryLimit> memory_limits(const std::string& root = "");
+std::vector<HostLimit> memory_limits(const std::string& root = "");
 
 /// The memory that each rank of a host needs.
 struct RankNeeds {
@@ -27,9 +27,9 @@ struct RankNeeds {
   int local = 1;      ///< of them, threads of this process
 };
 /// Throws an unsupported error if the ranks cannot have it.
-void require_memory(const RankNeeds& needs, const std::vector<MemoryLimit>& limits);
+void require_memory(const RankNeeds& needs, const std::vector<HostLimit>& limits);
 
 /// For an error when memory has run out: the limits, and what this process uses of each.
-std::string no_memory_text(const std::vector<MemoryLimit>& limits);
+std::string no_memory_text(const std::vector<HostLimit>& limits);
 
 }  // namespace tessera

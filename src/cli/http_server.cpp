@@ -45,6 +45,7 @@ std::string http_library() { return "no: tessera serve needs libmicrohttpd"; }
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <set>
@@ -58,6 +59,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kBacklog = 128;
+constexpr std::chrono::seconds kPatience{2};  ///< at the end, for clients to take their answers
+constexpr int kContentTooLarge = 413;         ///< the library has two names for it
 
 /// A connection: since when it is without a whole request.
 struct Connection {
@@ -81,7 +84,8 @@ struct HttpServer::State {
   std::mutex mutex;
   std::set<Connection*> connections;
   std::set<Exchange*> exchanges;
-  size_t bodies = 0;  ///< bytes of the bodies of `exchanges`
+  std::condition_variable left;  ///< there are fewer exchanges
+  size_t bodies = 0;             ///< bytes of the bodies of `exchanges`
 
   /// Whether a connection has a whole request that is not answered yet.
   void note(MHD_Connection* connection, bool has_request) {
@@ -253,7 +257,7 @@ MHD_Result HttpServer::State::on_request(void* self, MHD_Connection* connection,
     server.note(connection, /*has_request=*/true);
     if (exchange.dropped > 0) {
       exchange.answer(
-          MHD_HTTP_PAYLOAD_TOO_LARGE,
+          kContentTooLarge,
           http_error(fmt::format("the body has more than the {} bytes that this server takes, or "
                                  "all bodies at once more than {}",
                                  limits.body, limits.bodies),
@@ -283,6 +287,7 @@ void HttpServer::State::on_completed(void* self, MHD_Connection* connection, voi
   const std::lock_guard lock(server.mutex);
   server.bodies -= exchange->body.size();
   server.exchanges.erase(exchange);
+  server.left.notify_all();
   last.swap(exchange->self);
 }
 
@@ -372,6 +377,10 @@ HttpServer::~HttpServer() {
     else
       exchange->end_stream();
   }
+  open.clear();
+  std::unique_lock lock(state_->mutex);  // answers are on their way
+  state_->left.wait_for(lock, kPatience, [&] { return state_->exchanges.empty(); });
+  lock.unlock();
   MHD_stop_daemon(state_->daemon);
 }
 

@@ -89,7 +89,7 @@ void point_at(const std::string& message, int argc, char** argv) {
 /// that are gone, would keep it from returning through main(). So would OpenBLAS's threads, which
 /// wait for address space.
 int end_after(ErrorKind kind, int code) {
-  const std::vector<MemoryLimit> limits = memory_limits();
+  const std::vector<HostLimit> limits = memory_limits();
   const bool has_space = limits.empty() || limits[0].shared;
   if (kind != ErrorKind::comm && kind != ErrorKind::device && has_space) return code;
   std::fflush(stdout);

@@ -58,7 +58,10 @@ class TextQueue::State {
     const int64_t number = next_++;
     require_request(stepper_, request, static_cast<size_t>(number), at);
     Text text{number, group, std::make_unique<GenerationRequest>(std::move(request)), {}};
-    (is_trivial(*text.request) ? ended_ : waiting_).push_back(std::move(text));
+    if (is_trivial(*text.request))
+      ended_.push_back(std::move(text));
+    else
+      waiting_.push_back(std::move(text));
     return number;
   }
 

@@ -176,7 +176,7 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
 
 std::unique_ptr<LocalRanks> Session::State::make_ranks() {
   auto made = std::make_unique<LocalRanks>(cluster);
-  const std::vector<MemoryLimit> limits = memory_limits();  // before ranks take any
+  const std::vector<HostLimit> limits = memory_limits();  // before ranks take any
   made->make([&](int rank, Communicator& world) {
     if (!device.cuda) require_memory(needs_of(program(), cluster.local_ranks()), limits);
     auto mine = make_device(device, cluster.local_ranks() == cluster.size(), rank, world);

@@ -24,9 +24,9 @@ struct Host : Folder {
     write("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "200000000\n");
     write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   }
-  std::vector<MemoryLimit> limits() const {
-    std::vector<MemoryLimit> all = memory_limits(dir);
-    std::erase_if(all, [](const MemoryLimit& limit) { return !limit.shared; });  // of this test
+  std::vector<HostLimit> limits() const {
+    std::vector<HostLimit> all = memory_limits(dir);
+    std::erase_if(all, [](const HostLimit& limit) { return !limit.shared; });  // of this test
     return all;
   }
 };
@@ -56,7 +56,7 @@ TEST_CASE("ranks whose memory is not there are refused with the limit") {
                [&] {
                  require_memory({80000000, "80 of x", 4, 1}, limits);
                });
-  const std::vector<MemoryLimit> space = {{"the address space (ulimit -v)", 1000000000, 0, false}};
+  const std::vector<HostLimit> space = {{"the address space (ulimit -v)", 1000000000, 0, false}};
   CHECK_NOTHROW(require_memory({200000000, "", 64, 2}, space));
   expect_error(ErrorKind::unsupported,
                {"3 ranks need 1.23 GB (each parts, 209.72 MB that libraries reserve)"}, [&] {
