@@ -204,7 +204,7 @@ TEST_CASE("refused: of launched processes the first says so first", "[cli]") {
   CHECK(other.code == 2);  // nobody would tell it if this process alone had such a flag
   CHECK(contains(other.err, "'--stpes'"));
   CHECK(run_cli_in(f, "--help", of + "1").out.empty());
-  if (contains(run_cli_in(f, "info").out, "http  cpp-httplib "))
+  if (contains(run_cli_in(f, "info").out, "http  libmicrohttpd "))
     expect_failure(run_cli_in(f, "serve gpt --checkpoint c", of + "0"), 1,
                    {"serve runs in one process", "this one is one of 2", "without a launcher"});
 }
