@@ -104,7 +104,7 @@ const Pass kPasses[] = {
     {"insert_padding_masks", Target::any, Needs::nothing, "masks padding that an op would count",
      [](Lowering& l) { insert_padding_masks(l.flow, l.rule_layouts); }},
     {"deal_layers", Target::any, Needs::nothing, "cuts the layers of pipeline stages into chunks",
-     [](Lowering& l) { deal_layers(l.rule_layouts, l.flow); }},
+     [](Lowering& l) { deal_layers(l.rule_layouts, l.options.pipeline_schedule, l.flow); }},
     {"pipeline_microbatches", Target::any, Needs::nothing,
      "cuts the loop over microbatches into the parts of a pipeline",
      [](Lowering& l) { pipeline_microbatches(l.graph, l.options.pipeline_schedule, l.flow); }},
