@@ -28,7 +28,7 @@ class Stage {
   /// What the stage runs in the next tick, if it can run anything.
   std::optional<ScheduledWork> choose(const PipelineTable& table) const {
     const auto first_ready = [&](StageWork work) -> std::optional<ScheduledWork> {
-      std::optional<ScheduledWork> found;  // late passes first: they end what has begun
+      std::optional<ScheduledWork> found;  // the latest pass: it ends what has begun
       for (size_t p = 0; p < next_.size(); ++p) {
         if (shape_.passes[p].work == work && is_ready(table, p)) found = {p, next_[p]};
       }
