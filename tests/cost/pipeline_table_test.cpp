@@ -63,8 +63,8 @@ TEST_CASE("schedules as pictures", "[pipeline]") {
         "F0  F1  .   B0  W0  F2  B1  W1  F3  B2  W2  B3  W3\n"
         ".   F0  B0  F1  B1  W0  F2  B2  W1  F3  B3  W2  W3\n");
   CHECK(picture_of(table_of("zb_v", 2, 2, 3)) ==
-        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b B1a W1a B2a W2a W2b .\n"
-        ".   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b B1a B2b B2a W1a W2a W1b W2b\n");
+        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b B1a W2b B2a W1a W2a .\n"
+        ".   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b B1a B2b B2a W1b W1a W2b W2a\n");
 }
 
 TEST_CASE("zb_v: P - 1 idle ticks from 2P - 1 microbatches on, and chunks as two stages have them",
@@ -128,11 +128,17 @@ TEST_CASE("in every schedule a stage runs each work once, after that whose resul
           double kept = 0;
           for (int64_t s = 0; s < stages; ++s) {
             std::set<int64_t> taken;
+            std::vector<size_t> weights(static_cast<size_t>(m), 0);  // the last pass, by microbatch
             for (const ScheduledWork& work : table.works_of(s)) {
               const int64_t tick = table.tick_of(work, s);
               CHECK(tick >= 0);
               CHECK(tick < table.ticks());
               CHECK(taken.insert(tick).second);  // one at a time
+              if (table.passes()[work.pass].work == StageWork::weights) {
+                size_t& last = weights[static_cast<size_t>(work.microbatch)];
+                CHECK(last < work.pass);
+                last = work.pass;
+              }
               const auto source = table.source(work.pass, s);
               if (source)
                 CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);

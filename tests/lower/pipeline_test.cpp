@@ -471,7 +471,7 @@ TEST_CASE("with zb_v stages are idle for P - 1 ticks of a chunk, and between chu
   const auto sent = [](const Explanation& of) {
     int64_t bytes = 0;
     for (const CollectiveReport& c : of.functions.back().collectives) {
-      if (c.reason.find("to the next stage") != std::string::npos) bytes += c.bytes;
+      if (c.rule.find("to the next stage") != std::string::npos) bytes += c.bytes;
     }
     return bytes;
   };

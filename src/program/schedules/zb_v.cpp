@@ -10,6 +10,7 @@
 // began it, one after the other. Here a step ends on all stages together, and they are idle for
 // P - 1 ticks of a chunk: (P - 1) max(F, B, W) / 2.
 #include <algorithm>
+#include <deque>
 
 #include "base/fail.h"
 #include "program/schedules/schedules.h"
@@ -27,32 +28,30 @@ class Stage {
 
   /// What the stage runs in the next tick, if it can run anything.
   std::optional<ScheduledWork> choose(const PipelineTable& table) const {
-    const auto first_ready = [&](StageWork work) -> std::optional<ScheduledWork> {
-      std::optional<ScheduledWork> found;  // the latest pass: it ends what has begun
-      for (size_t p = 0; p < next_.size(); ++p) {
-        if (shape_.passes[p].work == work && is_ready(table, p)) found = {p, next_[p]};
-      }
-      return found;
-    };
-    const auto first_of = [&](std::initializer_list<StageWork> all) {
-      std::optional<ScheduledWork> found;
-      for (const StageWork work : all) {
-        if (!found) found = first_ready(work);
-      }
-      return found;
-    };
-    using enum StageWork;
-    if (!has_forward()) return first_of({backward, weights});
-    return last_ == weights ? first_of({weights, forward, backward})
-                            : first_of({weights, backward, forward});
+    const std::optional<ScheduledWork> forward = latest(table, StageWork::forward),
+                                       backward = latest(table, StageWork::backward);
+    if (!weights_.empty() && (has_forward() || !backward)) return weights_.front();
+    const bool forward_first = last_ == StageWork::weights;
+    return forward && (forward_first || !backward) ? forward : backward;
   }
 
   void run(const ScheduledWork& work) {
     ++next_[work.pass];
     last_ = shape_.passes[work.pass].work;
+    if (last_ == StageWork::backward) weights_.push_back({work.pass + 1, work.microbatch});
+    if (last_ == StageWork::weights) weights_.pop_front();
   }
 
  private:
+  /// Of the passes that could run, the latest: it ends what has begun.
+  std::optional<ScheduledWork> latest(const PipelineTable& table, StageWork work) const {
+    std::optional<ScheduledWork> found;
+    for (size_t p = 0; p < next_.size(); ++p) {
+      if (shape_.passes[p].work == work && is_ready(table, p)) found = {p, next_[p]};
+    }
+    return found;
+  }
+
   bool has_forward() const {
     for (size_t p = 0; p < next_.size(); ++p) {
       if (shape_.passes[p].work == StageWork::forward && next_[p] < shape_.microbatches)
@@ -72,6 +71,7 @@ class Stage {
   const PipelineShape& shape_;
   int64_t stage_;
   std::vector<int64_t> next_;  ///< by pass: the next microbatch
+  std::deque<ScheduledWork> weights_;  ///< those that could run, in order
   StageWork last_ = StageWork::none;
 };
 
