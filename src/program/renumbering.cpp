@@ -14,7 +14,10 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int64_t>&
   // Dims after `last` are whole and without padding, so their elements are contiguous.
   size_t last = sizes.size();
   int64_t length = 1;
-  while (last > 0 && (last == sizes.size() || (sizes[last] == numbering.extents[last])))
+  const auto is_whole = [&](size_t d) {
+    return sizes[d] == numbering.extents[d] && box.hi[d] - box.lo[d] == sizes[d];
+  };
+  while (last > 0 && (last == sizes.size() || is_whole(last)))
     length *= box.hi[last - 1] - box.lo[last - 1], --last;
   std::vector<Row> rows;
   std::vector<int64_t> index = box.lo;
