@@ -60,15 +60,14 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axi
     const std::vector<Row> more = rows_of(numbering, sizes, std::move(box), begin);
     rows.insert(rows.end(), more.begin(), more.end());
   }
-  std::sort(rows.begin(), rows.end(),
-            [](const Row& a, const Row& b) { return a.index < b.index; });
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.index < b.index; });
   return rows;
 }
 
 void describe_renumbering(const Numbering& from, const Numbering& to, Step& step) {
-  step.spec = RenumberingSpec{from.slicing.sizes, from.extents,     from.slicing.axes,
-                              to.slicing.sizes,   to.extents,       to.slicing.axes,
-                              from.turns,         to.turns};
+  step.spec =
+      RenumberingSpec{from.slicing.sizes, from.extents,    from.slicing.axes, to.slicing.sizes,
+                      to.extents,         to.slicing.axes, from.turns,        to.turns};
 }
 
 bool is_renumbering(const Step& step) { return step.find<RenumberingSpec>() != nullptr; }
@@ -110,8 +109,7 @@ int64_t mean_renumbered(const Numbering& from, const Numbering& to,
                most = std::min(most_lead(from), most_lead(to));
   size_t lead = 0, trail = 0;
   while (lead < most && from.extents[lead] == to.extents[lead]) ++lead;
-  const size_t rest =
-      std::min({std::min(a, b) - lead, most_trail(from), most_trail(to)});
+  const size_t rest = std::min({std::min(a, b) - lead, most_trail(from), most_trail(to)});
   while (trail < rest && from.extents[a - 1 - trail] == to.extents[b - 1 - trail]) ++trail;
   const Numbering has_between = dims_of(from, lead, a - trail),
                   needs_between = dims_of(to, lead, b - trail);

@@ -66,9 +66,8 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "ZB-V: a bubble of (P - 1) max(F, B, W) / 2 with the memory of 1F1B, and chunks in a V",
-    "[pipeline]") {
+TEST_CASE("ZB-V: a bubble of (P - 1) max(F, B, W) / 2 with the memory of 1F1B, and chunks in a V",
+          "[pipeline]") {
   for (const auto& [backward, weights] :
        {std::pair{1.0, 1.0}, {1.2, 0.8}, {1.1, 0.9}, {1.3, 1.0}, {0.9, 1.1}}) {
     for (const int stages : {2, 3, 4, 8}) {

@@ -453,8 +453,9 @@ TEST_CASE("with zb_h1 stages are idle in fewer ticks, and memory does not grow w
   CHECK(report(16, "zb_h1").memory.transient < report(16, "gpipe").memory.transient);
 }
 
-TEST_CASE("with zb_v stages are idle for P - 1 ticks of a chunk, and between chunks nothing is sent",
-          "[pipeline]") {
+TEST_CASE(
+    "with zb_v stages are idle for P - 1 ticks of a chunk, and between chunks nothing is sent",
+    "[pipeline]") {
   const auto report = [](int64_t microbatches, const char* layout, const char* schedule) {
     return explain_gpt("pipe:4", layout, microbatches, schedule, 2, false, nullptr, 8);
   };
@@ -488,8 +489,8 @@ Values trained_gpt(const std::string& mesh, const std::string& layout, const cha
     model = nn::gpt(g, o);
     return model.loss;
   };
-  const Minimized step = minimize_in_microbatches(g, "batch", 4, part,
-                                                  constant(g, 0.01), adam(), {.clip = 1});
+  const Minimized step =
+      minimize_in_microbatches(g, "batch", 4, part, constant(g, 0.01), adam(), {.clip = 1});
   const Tensor loss = identity(step.loss).named("loss");
   const Mesh on = Mesh::parse(mesh);
   Cluster cluster = Cluster::threads(on.size());

@@ -217,9 +217,8 @@ TEST_CASE("plan: what a stage waits for others is the bubble, tick by tick", "[p
   const Machine machine = slow_links();
   const Mesh mesh = Mesh::parse("pipe:2;data:2");
   for (const std::string& schedule : model.schedules) {
-    for (const char* layout :
-         {"layers:pipe;batch:data", "layers:pipe;heads,ff:data", "layers:pipe*2;batch:data",
-          "layers:pipe*3;batch:data"}) {
+    for (const char* layout : {"layers:pipe;batch:data", "layers:pipe;heads,ff:data",
+                               "layers:pipe*2;batch:data", "layers:pipe*3;batch:data"}) {
       if (!takes(schedule, layout)) continue;
       INFO(layout << ", " << schedule);
       PlanBuild build;

@@ -70,7 +70,7 @@ class Stage {
 
   const PipelineShape& shape_;
   int64_t stage_;
-  std::vector<int64_t> next_;  ///< by pass: the next microbatch
+  std::vector<int64_t> next_;          ///< by pass: the next microbatch
   std::deque<ScheduledWork> weights_;  ///< those that could run, in order
   StageWork last_ = StageWork::none;
 };
