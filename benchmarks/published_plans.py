@@ -5,7 +5,7 @@ Prices the plans that Alpa's authors published for GPT on 2 to 64 V100 (alpa-pro
 sequences of 1,024 tokens, recomputation, 1F1B), and the layout of GSPMD's dense Transformer (Xu et al. 2021, section 5.1: batch
 over x, heads and hidden units over y, the other dim of each weight over x), this one on 128 devices of a profile that is built in
 and with keys of 64 instead of 256.
-Each is lowered and played like the plan beside it. A plan of Alpa with stages of different sizes is left out: a mesh has none.
+Each is lowered and simulated like the plan beside it. A plan of Alpa with stages of different sizes is left out: a mesh has none.
 Prints a table in Markdown.
 """
 
@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 V100 = """# NVIDIA V100 SXM2 16GB, 8 a node, as in p3.16xlarge. Nothing is measured; the comments say what the figures are.
-format = 1
+format = 2
 name = "v100-16gb"
 device = "NVIDIA V100 SXM2 16GB, 8 a node"
 date = "2026-11-28"
@@ -31,7 +31,7 @@ transfer = 1.2
 [[memory_rate]]  # 900 GB/s by the data sheet, 88 % of it as on A100
 bandwidth = 7.9e+11
 
-[[product]]  # float16 there: 125 TFLOP/s by the data sheet, 0.79 of it as on A100
+[[matmul]]  # float16 there: 125 TFLOP/s by the data sheet, 0.79 of it as on A100
 dtype = "bfloat16"
 flops = 9.9e+13
 tile_rows = 128
@@ -40,7 +40,7 @@ units = 80
 depth = 256
 misaligned = 2
 
-[[product]]  # 15.7 TFLOP/s by the data sheet
+[[matmul]]  # 15.7 TFLOP/s by the data sheet
 dtype = "float32"
 flops = 1.4e+13
 tile_rows = 128

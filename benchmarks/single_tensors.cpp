@@ -146,14 +146,14 @@ void print_row(const PlanModel& model, const Mesh& mesh, int64_t batch, const Ma
     return;
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  fmt::print(
-      "| {} | `{}` | {} | `{}` | {:.1f} ms | {} | {} | {:.1f} ms | {} | {} | {:.0f} s |\n",
-      model.name, mesh.to_string(), batch, layout, 1e3 * t.planned, percent(t.least, t.planned),
-      percent(t.bound, t.planned), 1e3 * p.seconds, percent(t.floor, p.seconds),
-      t.played == 0
-          ? "-"
-          : fmt::format("`{}`: {:+.1f} % when played", t.rules, 100 * (t.played / t.before - 1)),
-      took.count());
+  fmt::print("| {} | `{}` | {} | `{}` | {:.1f} ms | {} | {} | {:.1f} ms | {} | {} | {:.0f} s |\n",
+             model.name, mesh.to_string(), batch, layout, 1e3 * t.planned,
+             percent(t.least, t.planned), percent(t.bound, t.planned), 1e3 * p.seconds,
+             percent(t.floor, p.seconds),
+             t.simulated == 0 ? "-"
+                              : fmt::format("`{}`: {:+.1f} % when simulated", t.rules,
+                                            100 * (t.simulated / t.before - 1)),
+             took.count());
   std::fflush(stdout);
 }
 
@@ -173,7 +173,7 @@ int main(int argc, char** argv) {
   const Machine machine = Machine::load("h100");
   fmt::print(
       "| model | mesh | batch | plan | its steps one by one | the best layouts save | none saves "
-      "more than | played | gap to the bound | as scoped rules | all in "
+      "more than | simulated | gap to the bound | as scoped rules | all in "
       "|\n|---|---|---|---|---|---|---|---|---|---|---|\n");
   constexpr NamedModel kModels[] = {{"gpt", 24, gpt},
                                     {"Llama", 24, llama},

@@ -1,6 +1,6 @@
 // Tessera inside a program that uses CUDA itself. The program's kernel and a Session take turns on
 // one stream and on one plate in GPU memory; the host waits only once, at the end. The kernel,
-// compiled by NVRTC, heats one point. The Session's step spreads the heat by matrix products and
+// compiled by NVRTC, heats one point. The Session's step spreads the heat by matmuls and
 // loses none, so the sum is known.
 //
 // Driver and compiler are opened at run time: without them the program says so and exits normally.

@@ -17,7 +17,7 @@ namespace {
 bool is_memory_bound(const Step& step) {
   if (step.kind != StepKind::compute) return false;
   switch (step.kernel) {
-    case KernelKind::contract:
+    case KernelKind::matmul:
     case KernelKind::attention:
     case KernelKind::attention_grad:
     case KernelKind::attention_part:
@@ -200,7 +200,7 @@ void quantize(const Precision& precision, const Framework& framework, const std:
   if (precision.reads == 0) return;
   std::set<int> operands, scaled;  // buffers: of products; written by kernels that find their scale
   for (const Step& step : function.steps) {
-    if (step.kernel == KernelKind::contract) {
+    if (step.kernel == KernelKind::matmul) {
       for (const View& v : step.in) operands.insert(v.buffer);
     }
     if (!is_memory_bound(step) || framework.fusion == Fusion::eager) continue;
@@ -224,7 +224,7 @@ void quantize(const Precision& precision, const Framework& framework, const std:
     const bool is_backward = !keeps && !differentiated(step.origin.name).empty();
     // Gradients of weights sum over tokens, so their operands are transposed, and scales of rows
     // are those of columns.
-    const bool sums_tokens = is_backward && step.kernel == KernelKind::contract &&
+    const bool sums_tokens = is_backward && step.kernel == KernelKind::matmul &&
                              std::none_of(step.in.begin(), step.in.end(), [&](const View& v) {
                                return weights.contains(v.buffer);
                              });
@@ -238,11 +238,11 @@ void quantize(const Precision& precision, const Framework& framework, const std:
       resize(step, std::llround(elements * precision.bytes / 2));
     }
     for (const View& operand : step.in) {
-      if (step.kernel != KernelKind::contract || size_of(operand.dtype) != 2) continue;
+      if (step.kernel != KernelKind::matmul || size_of(operand.dtype) != 2) continue;
       if (keeps && weights.contains(operand.buffer)) continue;
       if (converted.insert({operand.buffer, use}).second) convert(operand, sums_tokens);
     }
-    const bool rescaled = precision.rescales && step.kernel == KernelKind::contract &&
+    const bool rescaled = precision.rescales && step.kernel == KernelKind::matmul &&
                           !differentiated(step.origin.name).empty();
     steps.push_back(std::move(step));
     if (rescaled) steps.push_back(copy_of(steps.back().out[0]));
@@ -279,7 +279,7 @@ void overlap_products(int axis, int64_t ranks, Function& function) {
       ++wait;
     const bool gathers = is_collective(steps[c], CollectiveKind::all_gather);
     size_t product = gathers ? wait : c;
-    while (product < steps.size() && steps[product].kernel != KernelKind::contract)
+    while (product < steps.size() && steps[product].kernel != KernelKind::matmul)
       product += gathers ? 1 : -1;
     if (wait >= steps.size() || product >= steps.size()) continue;
     Step hidden = steps[c], done = steps[wait];
@@ -327,7 +327,7 @@ double drop_kept(Function& function) {
     const std::string& name = step.origin.name;
     const bool is_attention = name.find("attention.core") != std::string::npos;
     bool is_kept = is_attention;
-    if (step.kernel == KernelKind::contract && !is_attention)
+    if (step.kernel == KernelKind::matmul && !is_attention)
       is_kept = products[name.substr(0, name.find('.'))]++ % 2 == 0;
     if (step.kind == StepKind::collective && step.collective != CollectiveKind::all_gather)
       is_kept = dropped.insert(step.number).second;

@@ -340,8 +340,9 @@ std::set<const Op*> kernels_of(const Framework& framework) {
 
 bool only_converts(const Step& step) {
   return step.kernel == KernelKind::pointwise &&
-         std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(),
-                     [](const Instr& i) { return i.code == Code::load || converts(i.code); });
+         std::all_of(step.pointwise.code.begin(), step.pointwise.code.end(), [](const Instr& i) {
+           return i.code == PointwiseOp::load || converts(i.code);
+         });
 }
 
 /// Weights are kept in the matmuls' dtype, so steps that only convert a stored tensor are dropped.
@@ -427,15 +428,15 @@ Machine used(const Run& run, const Machine& machine, const Framework& framework,
   Machine m = machine;
   const double traffic = framework.traffic ? value_of(*framework.traffic, run) : 1;
   for (MemoryRate& rate : m.memory_rates) rate.bandwidth /= traffic;
-  for (ProductRate& rate : m.products) rate.flops *= product_rate(m.name, run);
+  for (MatmulRate& rate : m.matmuls) rate.flops *= product_rate(m.name, run);
   for (KernelRate& rate : m.kernels) {
     if (is_attention(find_kernel(rate.kernel).value_or(KernelKind::none)))
       rate.flops *= framework.attention;
   }
   if (product == "bfloat16") return m;
-  static_cast<void>(m.product_seconds(product, 1, 1, 1));  // throws if there is none
-  std::erase_if(m.products, [](const ProductRate& r) { return r.dtype == "bfloat16"; });
-  for (ProductRate& r : m.products) {
+  static_cast<void>(m.matmul_seconds(product, 1, 1, 1));  // throws if there is none
+  std::erase_if(m.matmuls, [](const MatmulRate& r) { return r.dtype == "bfloat16"; });
+  for (MatmulRate& r : m.matmuls) {
     if (r.dtype == product) r.dtype = "bfloat16";
   }
   return m;
@@ -462,7 +463,7 @@ double launches_of(const Function& function, const Precision& precision, double 
   double launches = 0;
   for (const Step& step : function.steps) {
     if (step.kind != StepKind::compute) continue;
-    if (step.kernel == KernelKind::contract)
+    if (step.kernel == KernelKind::matmul)
       launches += groups;
     else
       launches += is_conversion(step) ? groups * conversion : 1;
@@ -478,13 +479,13 @@ double apart(const Function& function, const Costs& costs, const Precision& prec
       (launches_of(function, precision, groups) - launches_of(function, precision, 1)) *
       machine.launch;
   for (const Step& step : function.steps) {
-    if (step.kernel != KernelKind::contract) continue;
-    const ProductSizes p = product_sizes(step);
+    if (step.kernel != KernelKind::matmul) continue;
+    const MatmulSizes p = matmul_sizes(step);
     const std::string dtype = to_string(step.in[0].dtype);
     const auto part = static_cast<int64_t>(static_cast<double>(p.batch) / groups);
     if (part > 0)
-      seconds += groups * machine.product_seconds(dtype, p.m, p.n, p.k, part) -
-                 machine.product_seconds(dtype, p.m, p.n, p.k, p.batch);
+      seconds += groups * machine.matmul_seconds(dtype, p.m, p.n, p.k, part) -
+                 machine.matmul_seconds(dtype, p.m, p.n, p.k, p.batch);
   }
   return seconds;
 }
@@ -499,8 +500,8 @@ double slower_products(const Run& run, const Function& function, const std::set<
   if (!is_blackwell(run)) return 0;
   double seconds = 0;
   for (const Step& step : function.steps) {
-    if (step.kernel != KernelKind::contract) continue;
-    const ProductSizes p = product_sizes(step);
+    if (step.kernel != KernelKind::matmul) continue;
+    const MatmulSizes p = matmul_sizes(step);
     const bool is_odd = p.n % 128 != 0 || p.k % 128 != 0;
     const double once = costs.compute(step),
                  odd = is_odd ? value_of(Constant::odd_products, run) : 1;

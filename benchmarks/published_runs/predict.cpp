@@ -175,8 +175,8 @@ void Step::staged() {
   const auto time_of = [](const BlockTimes& block) {
     return ChunkTime{block.forward, block.backward};
   };
-  pipeline.chunks =
-      deal_layers(layers, time_of(model.layer), time_of(model.embedding), time_of(model.head));
+  pipeline.chunks = assign_virtual_stages(layers, time_of(model.layer), time_of(model.embedding),
+                                          time_of(model.head));
   // Microbatches run in groups of as many as there are stages; the last group may be incomplete.
   const int64_t rest = run.interleave > 1 ? microbatches % run.pp : 0;
   const int64_t missing = rest > 0 ? run.pp - rest : 0;

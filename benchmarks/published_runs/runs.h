@@ -61,7 +61,7 @@ enum class Constant {
 
 /// How matmuls of a dtype read their operands.
 struct Precision {
-  const char* product = "bfloat16";  ///< dtype of the machine's [[product]]
+  const char* product = "bfloat16";  ///< dtype of the machine's [[matmul]]
   double bytes = 2;                  ///< of an operand's element, with its share of the scales
   int reads = 0;  ///< how often an operand is read to convert it; 0: it is not converted
   bool tensorwise =

@@ -59,7 +59,7 @@ class Cluster {
   /// What a local rank is doing.
   struct Activity {
     int rank = 0;        ///< of all ranks
-    std::string step;    ///< "[contract] gpt.block3.mlp (model.cpp:41)"; "" between steps
+    std::string step;    ///< "[matmul] gpt.block3.mlp (model.cpp:41)"; "" between steps
     double seconds = 0;  ///< in this step, to some milliseconds
     bool waits = false;  ///< the step waits for peers
     int thread = 0;      ///< the system's number of its thread (gettid); 0: it has not run yet

@@ -83,7 +83,7 @@ struct BucketReport {
 
 /// Compute steps of one kernel, name and source line, in one run of a function on one rank.
 struct KernelReport {
-  std::string kernel;            ///< "contract"
+  std::string kernel;            ///< "matmul"
   std::string tensor;            ///< name with scopes; numbers are *: "gpt.block*.attention.q"
   std::string source;            ///< "model.cpp:41"
   int64_t times = 0;             ///< executions

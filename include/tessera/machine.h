@@ -11,34 +11,34 @@
 
 namespace tessera {
 
-/// Matrix products of one dtype. A product [m, k] x [k, n] is divided into tiles; `units` tiles are
+/// Matmuls of one dtype. A matmul [m, k] x [k, n] is divided into tiles; `units` tiles are
 /// computed at a time (a wave):
 ///   tiles = ceil(m / tile_rows) * ceil(n / tile_columns)
 ///   waves = ceil(tiles / units) if that is 1; else the mean of it and of tiles / units, as the
 ///           busy units of the last wave get the power of the idle ones
 ///   seconds = waves * units * 2 tile_rows tile_columns (k + depth) / flops
-/// A tile may be a single element; then m_half and n_half are the m and n at which a product runs
+/// A tile may be a single element; then m_half and n_half are the m and n at which a matmul runs
 /// at half speed. If units > 1, smaller tiles are also tried (half the columns at 0.95 of the rate,
 /// a quarter of the area at 0.85, an eighth at 0.7), and if there are few waves, k is split.
-struct ProductRate {
+struct MatmulRate {
   std::string dtype;  ///< "bfloat16", "float32", or one that is no DType: "float8"
   double flops = 0;   ///< sustained, with all units busy and large k
   int64_t tile_rows = 1, tile_columns = 1, units = 1;
   double depth = 0, m_half = 0, n_half = 0;
-  double launch = 0;      ///< per product, in addition to Machine::launch
+  double launch = 0;      ///< per matmul, in addition to Machine::launch
   double misaligned = 1;  ///< factor of the time if n or k is not a multiple of 8
 };
 
-/// One measured product. If there are any, predictions are corrected by the nearest ones.
-struct ProductSample {
+/// One measured matmul. If there are any, predictions are corrected by the nearest ones.
+struct MatmulSample {
   std::string dtype;
   int64_t m = 0, n = 0, k = 0;
   double seconds = 0;
 };
 
-/// Kernels other than matrix products: seconds = launch + max(flops / rate, bytes / bandwidth).
+/// Kernels other than matmuls: seconds = launch + max(flops / rate, bytes / bandwidth).
 /// "pointwise" and "pointwise_hard" count instructions (exp, tanh, ... are hard), "attention"
-/// counts the products of all query-key pairs, "*" is for any kernel not listed.
+/// counts the matmuls of all query-key pairs, "*" is for any kernel not listed.
 struct KernelRate {
   std::string kernel, dtype;  ///< dtype "": any dtype
   double flops = 0;           ///< 0: only bytes count
@@ -46,7 +46,7 @@ struct KernelRate {
 };
 
 /// The slowdown of a kernel when it runs among others, as a factor of the time above (matrix
-/// products: "contract").
+/// matmuls: "matmul").
 struct KernelContext {
   std::string kernel;
   double slower = 1;
@@ -94,8 +94,8 @@ struct Machine {
   int64_t memory = 0;               ///< bytes of a device
   double launch = 0;                ///< seconds per step, besides its work
   std::vector<MemoryRate> memory_rates;
-  std::vector<ProductRate> products;
-  std::vector<ProductSample> samples;
+  std::vector<MatmulRate> matmuls;
+  std::vector<MatmulSample> samples;
   std::vector<KernelRate> kernels;
   std::vector<KernelContext> context;
   std::vector<LinkTier> links;
@@ -114,10 +114,10 @@ struct Machine {
   static std::string calibrated_path();
   std::string to_toml() const;
 
-  /// Seconds of `batch` products of [m, k] by [k, n], without launch. Throws a usage error if the
+  /// Seconds of `batch` matmuls of [m, k] by [k, n], without launch. Throws a usage error if the
   /// profile has no rate for that dtype. Other missing rates count as infinite.
-  double product_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
-                         int64_t batch = 1) const;
+  double matmul_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
+                        int64_t batch = 1) const;
   /// KernelContext::slower of a kernel, or 1.
   double slower_in_context(const std::string& kernel) const;
   /// Seconds to read and write `bytes` bytes, without launch.

@@ -39,7 +39,7 @@ struct GptOptions {
   double dropout = 0;
   bool partial_batch = false;    ///< batch is bounded, for a shorter last batch in evaluation
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
-  bool float8 = false;           ///< of the blocks' matrix products: float8_product()
+  bool float8 = false;           ///< of the blocks' matmuls: float8_matmul()
   bool scan = false;        ///< the blocks are a loop over the dim "layers": one is compiled, and
                             ///< parameters such as "gpt.block.mlp.up.w" hold all blocks
   bool packed = false;      ///< as for transformer()

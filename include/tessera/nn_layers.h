@@ -75,7 +75,7 @@ struct DenseOptions {
   std::vector<std::string> stacked = {};
   Initializer init = {};                      ///< of w; empty: scaled_normal with `gain`
   std::vector<std::string> activations = {};  ///< applied in order; see activate()
-  bool float8 = false;                        ///< use float8_product()
+  bool float8 = false;                        ///< use float8_matmul()
   /// If it adapts this layer: parameters "<name>.lora_a" [in..., rank] and "<name>.lora_b" [rank,
   /// out...].
   LoraOptions lora = {};

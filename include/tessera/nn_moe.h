@@ -121,7 +121,7 @@ struct MoeOptions {
   FeedForwardOptions expert = {.dense = {.bias = false}};
   RoutingOptions routing = {};
   /// Every choice counts, whatever the capacity of `routing` is. Only if tokens choose; the experts
-  /// have no biases, dropout, adapters or float8 products then. false: see RoutingOptions.
+  /// have no biases, dropout, adapters or float8 matmuls then. false: see RoutingOptions.
   bool dropless = true;
   double dispatch_capacity = 2;  ///< Experts::dispatch_capacity; of no account with a capacity
   /// At most one: the hidden dim, with a name of its own, of an expert that all tokens take.

@@ -196,7 +196,7 @@ struct TransformerOptions {
   double dropout = 0;
   bool partial_batch = false;    ///< batch is bounded, for a shorter last batch in evaluation
   DType dtype = DType::float32;  ///< of activations; parameters stay float32 unless float64
-  bool float8 = false;           ///< of the blocks' matrix products: float8_product()
+  bool float8 = false;           ///< of the blocks' matmuls: float8_matmul()
   bool scan = false;             ///< runs of layers of one kind are loops over the dim "layers"
   bool packed = false;           ///< windows of several texts: see transformer()
   int64_t loss_blocks = 1;  ///< above 1: the loss is linear_cross_entropy() by so many blocks of

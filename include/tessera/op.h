@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-enum class Code : uint8_t;        // the instruction of a pointwise op (program/instructions.h)
-enum class KernelKind : uint8_t;  // a kernel of the library (program/kernels.h)
-struct EmitCall;                  // argument of Op::emit (ir/emit.h)
+enum class PointwiseOp : uint8_t;  // the instruction of a pointwise op (program/instructions.h)
+enum class KernelKind : uint8_t;   // a kernel of the library (program/kernels.h)
+struct EmitCall;                   // argument of Op::emit (ir/emit.h)
 
 struct ValueType {
   Shape shape;
@@ -136,7 +136,7 @@ struct Op {
   const Op* gradient_of = nullptr;
   /// Pointwise ops: their instruction. `emit` fills in what it needs besides its operands.
   bool pointwise = false;
-  Code code = {};
+  PointwiseOp code = {};
   /// The result has the elements of operand 0, in another dtype or another order of dims. It
   /// prefers the dims that operand 0 prefers (Tensor::prefer).
   bool keeps_elements = false;

@@ -266,7 +266,7 @@ Tensor take_along(Tensor x, Tensor indices, const std::string& dim,
 /// `out` lacks are summed.
 Tensor scatter_add(Tensor indices, Tensor updates, const Shape& out, const std::string& dim,
                    OutOfRange out_of_range = OutOfRange::error, Loc at = Loc::current());
-/// Grouped products: each row is multiplied by the matrix that its index chooses (JAX's ragged_dot;
+/// Grouped matmuls: each row is multiplied by the matrix that its index chooses (JAX's ragged_dot;
 /// rows need not be sorted). y[out] = sum of x * gather(w, indices, dim) over the dims that `out`
 /// lacks; a row whose index is outside [0, size of `dim`) is zero. Example, rows [tokens, choices]:
 /// x [tokens, d_model], w [experts, d_model, ff], indices [tokens, choices], `dim` "experts", out

@@ -42,7 +42,7 @@ struct LiveBuffer {
 struct Placement {
   Mesh mesh;
   std::vector<PlacedTensor> tensors;  ///< stored ones first, then in the order of the function
-  std::vector<std::string> steps;     ///< of the function: "contract gpt.block0.mlp.up"
+  std::vector<std::string> steps;     ///< of the function: "matmul gpt.block0.mlp.up"
   std::vector<LiveBuffer> buffers;    ///< those of a loop's body live as long as the loop
   int64_t transient_bytes = 0;        ///< size of the arena
 };

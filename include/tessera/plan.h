@@ -151,7 +151,7 @@ struct PlanTensors {
   /// Scoped rules that bring that plan nearer to the best layouts, those of the fastest try; "":
   /// none were tried.
   std::string rules;
-  double before = 0, played = 0;  ///< predicted step times without and with them
+  double before = 0, simulated = 0;  ///< predicted step times without and with them
   /// True if no layouts take 0.1 % less than the plan's.
   bool is_proof() const { return tensors > 0 && bound >= 0.999 * planned; }
 };

@@ -1,4 +1,4 @@
-// How a grouped product is cut into matrix products: which rows belong to which group, and how the
+// How a grouped matmul is cut into matmuls: which rows belong to which group, and how the
 // matrices lie in memory. Decided from sizes and strides only, so that compiling (the workspace)
 // and binding come to the same plan.
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// The operands of a grouped product (program/specs.h), in the plan's order. kTo is what
+/// The operands of a grouped matmul (program/specs.h), in the plan's order. kTo is what
 /// rows of Z are written to: Z, or the sums of a narrow Z.
 enum GroupedOperand { kX, kM, kZ, kIndices, kTo, kGroupedOperands };
 
@@ -21,7 +21,7 @@ struct GroupedPlan {
   int64_t m_row = 0, m_column = 0;
   /// Several positions, or a batch dim's indices, have one row of Z: they are added up.
   bool adds = false;
-  int64_t chunk = 1;  ///< the most rows of one matrix product
+  int64_t chunk = 1;  ///< the most rows of one matmul
   /// With `adds`: positions are in so many blocks, and those of one row of Z are in one block.
   int64_t blocks = 1;
   int64_t first_of(int64_t block) const { return rows / together * block / blocks * together; }

@@ -1,7 +1,7 @@
 // The scalar formulas of all instructions, for host and device: `formula::Exp::apply(x)` computes
-// Code::exp. The formulas are in program/pointwise_table.inc; what they call is here. T is float
-// (also for bfloat16, whose results the caller rounds), double, int64_t, int32_t or uint8_t (also
-// for bool). Comparisons and logical formulas return uint8_t 0 or 1.
+// PointwiseOp::exp. The formulas are in program/pointwise_table.inc; what they call is here. T is
+// float (also for bfloat16, whose results the caller rounds), double, int64_t, int32_t or uint8_t
+// (also for bool). Comparisons and logical formulas return uint8_t 0 or 1.
 #pragma once
 
 #include <cstdint>

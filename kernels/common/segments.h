@@ -2,7 +2,7 @@
 // ascend along a row, but for zeros at its end, which are padding.
 #pragma once
 
-#include "program/sight.h"
+#include "program/attention_mask.h"
 
 namespace tessera::kernels {
 

@@ -1,7 +1,7 @@
 // Attention without storing all logits (Vaswani et al. 2017, eq. 1; in blocks of rows as Rabe &
 // Staats 2021). Operands are views over the same dims; all dims but length, memory_length,
 // key_dim and that of the values are loops. For each of their indices the queries are taken in
-// blocks of rows whose logits stay in the L2 cache: a matrix product, softmax in place, a matrix
+// blocks of rows whose logits stay in the L2 cache: a matmul, softmax in place, a matrix
 // product. The gradient recomputes the weights of a block from log_sum (Dao et al. 2022, algorithm
 // 4). Causal order, window and segments leave each query an interval of the keys, and a block reads
 // only those that its rows see. With a window or segments a block takes as many rows as its logits
@@ -63,7 +63,7 @@ class Attention final : public Kernel {
  public:
   explicit Attention(const KernelArgs& args)
       : args_(args), plan_(*args.step), ops_(*usable_block_ops().back()) {
-    tanh_ = ops_.find(Code::tanh, plan_.narrow ? DType::float32 : args.in[0].dtype,
+    tanh_ = ops_.find(PointwiseOp::tanh, plan_.narrow ? DType::float32 : args.in[0].dtype,
                       plan_.narrow ? DType::float32 : args.in[0].dtype);
     args_in_ = args.in.size();
     std::vector<std::vector<int64_t>> strides;
@@ -215,7 +215,7 @@ class Attention final : public Kernel {
 
   /// The keys that query i may attend to.
   Span seen(int64_t i) const {
-    PositionRange keys = keys_seen(plan_.sight, i, first_query_, first_key_);
+    PositionRange keys = keys_seen(plan_.mask, i, first_query_, first_key_);
     if (plan_.segments) {
       const Span segment = work<Span>(plan_.spans)[i];
       keys = intersection(keys, {segment.begin, segment.end});
@@ -225,7 +225,7 @@ class Attention final : public Kernel {
 
   /// The block of queries from `first` on.
   Block block(int64_t first) const {
-    const bool limited = plan_.sight.window > 0 || plan_.segments;
+    const bool limited = plan_.mask.window > 0 || plan_.segments;
     const int64_t most = std::min(limited ? plan_.most_rows : plan_.rows, plan_.length - first);
     Block b{first, 0, {}};
     if (!limited) return {first, most, {0, seen(first + most - 1).end}};

@@ -53,7 +53,7 @@ struct AttentionPlan {
                   ///< too
   int64_t length = 0, memory = 0, rows = 1;
   int64_t width = 0, value_width = 0;  ///< of queries and keys; of values and results
-  Sight sight;                         ///< what positions hide
+  AttentionMask mask;                  ///< what positions hide
   double soft_cap = 0;                 ///< 0: none
   bool segments = false;               ///< the last two operands are ids of queries and keys
   bool slopes = false;                 ///< the one before them and the biases: that of distances

@@ -1,4 +1,4 @@
-// bfloat16 matrix products: thin ones by our own loops, others with oneDNN, if the processor
+// bfloat16 matmuls: thin ones by our own loops, others with oneDNN, if the processor
 // multiplies pairs of them and adds in float32: twice the rate of float32. Otherwise operands are
 // widened and go to gemm().
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Matrix products by CBLAS. A row-major C with unit column stride is computed directly, one with
+// Matmuls by CBLAS. A row-major C with unit column stride is computed directly, one with
 // unit row stride as its transpose. Vectors use gemv, which reads its matrix once. Products of
 // float32 that are small, or have few rows or columns, are our own (small_gemm.h, thin_gemm.h).
 #include "kernels/cpu/blas.h"

@@ -1,4 +1,4 @@
-// The only interface to the libraries of matrix products.
+// The only interface to the libraries of matmuls.
 #pragma once
 
 #include <cstdint>

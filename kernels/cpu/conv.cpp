@@ -1,4 +1,4 @@
-// Convolution and its two transposes as matrix products over patches (im2col). A patch is what one
+// Convolution and its two transposes as matmuls over patches (im2col). A patch is what one
 // output position reads of x: a row of K = window positions * input channels numbers, zero outside
 // of x. Rows are packed a block at a time, so that a block stays in the cache and the whole matrix
 // never exists:

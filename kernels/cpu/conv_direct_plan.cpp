@@ -53,7 +53,7 @@ bool is_one_dim(const View& view, const std::vector<Kind>& kinds, Kind kind) {
 }
 
 /// True if every rank's slice of `size` is one of the equal parts of `whole`.
-bool is_tile(const IntExpr& begin, int64_t size, int64_t whole) {
+bool is_tile(const AffineExpr& begin, int64_t size, int64_t whole) {
   bool aligned = begin.scalar < 0 && begin.divisor == 1 && begin.constant == 0 && whole % size == 0;
   for (const auto& [axis, factor] : begin.axis_terms) aligned = aligned && factor % size == 0;
   return aligned;
@@ -67,7 +67,7 @@ bool may_be_part(const Step& step, const View& view, size_t which,
   const auto& whole = step.as<ConvSpec>().*sizes;
   const size_t first = view.sizes.size() - whole.size();
   for (size_t s = 0; s < whole.size(); ++s) {
-    const IntExpr& begin = step.exprs[3 * s + which];
+    const AffineExpr& begin = step.exprs[3 * s + which];
     const int64_t size = view.sizes[first + s];
     const bool is_inside = begin.axis_terms.empty() && begin.scalar < 0 && begin.constant >= 0 &&
                            begin.constant + size <= whole[s];

@@ -1,5 +1,5 @@
-// Grouped products. The positions of rows are sorted by group (counted, stable). Then each group is
-// a matrix product, in chunks of rows: rows are multiplied where they are (row_gemm.h), or packed,
+// Grouped matmuls. The positions of rows are sorted by group (counted, stable). Then each group is
+// a matmul, in chunks of rows: rows are multiplied where they are (row_gemm.h), or packed,
 // multiplied, and written or added where they belong. Rows that are added to one are added in the
 // order of groups. A group without rows costs grouped_dot nothing; grouped_outer gives it zeros.
 // 16-bit operands are packed as float32, and rounded once.
@@ -73,7 +73,7 @@ class Grouped final : public Kernel {
       }
       round_ = StridedCopy(sizes, z, to);
     }
-    TESSERA_CHECK(args.workspace != nullptr, "a grouped product needs {} bytes of workspace",
+    TESSERA_CHECK(args.workspace != nullptr, "a grouped matmul needs {} bytes of workspace",
                   plan_.at.bytes);
     tasks_.reserve(static_cast<size_t>(plan_.groups + plan_.rows / plan_.chunk + plan_.blocks));
   }

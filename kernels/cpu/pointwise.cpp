@@ -54,13 +54,13 @@ T combined(const T* parts, int64_t count) {
 }
 
 template <class T>
-T combined(Code code, const T* parts, int64_t count) {
+T combined(PointwiseOp code, const T* parts, int64_t count) {
   switch (code) {
-    case Code::row_sum:
+    case PointwiseOp::row_sum:
       return combined<Sum>(parts, count);
-    case Code::row_prod:
+    case PointwiseOp::row_prod:
       return combined<Prod>(parts, count);
-    case Code::row_max:
+    case PointwiseOp::row_max:
       return combined<Max>(parts, count);
     default:
       return combined<Min>(parts, count);
@@ -198,22 +198,22 @@ void Pointwise::run_instr(int i, const Extent& e) {
   const Instr& instr = op.instr;
   const Extent& mine = op.broadcast == Broadcast::along_row ? row : e;
   switch (instr.code) {
-    case Code::load:
+    case PointwiseOp::load:
       run_load(op, reg, mine);
       break;
-    case Code::index:
+    case PointwiseOp::index:
       run_index(op, reg, mine);
       break;
-    case Code::random:
+    case PointwiseOp::random:
       run_random(op, reg, e);
       break;
-    case Code::mask:
+    case PointwiseOp::mask:
       run_mask(op, reg, mine);
       break;
-    case Code::row_sum:
-    case Code::row_prod:
-    case Code::row_max:
-    case Code::row_min:
+    case PointwiseOp::row_sum:
+    case PointwiseOp::row_prod:
+    case PointwiseOp::row_max:
+    case PointwiseOp::row_min:
       if (op.chain) {
         run_chain(op, reg.buffer, e);
       } else {
@@ -515,10 +515,10 @@ void Pointwise::fill_constant(const Instr& instr, const Register& reg) {
   with_type(instr.dtype, [&](auto zero) {
     using T = decltype(zero);
     T* out = reinterpret_cast<T*>(reg.buffer);
-    T x = instr.code == Code::constant ? formula::cast<T>(instr.imm)
-                                       : static_cast<T>(values_[instr.expr]);
+    T x = instr.code == PointwiseOp::constant ? formula::cast<T>(instr.imm)
+                                              : static_cast<T>(values_[instr.expr]);
     if (instr.dtype == DType::bool_) {
-      x = T(instr.code == Code::constant ? instr.imm != 0 : values_[instr.expr] != 0);
+      x = T(instr.code == PointwiseOp::constant ? instr.imm != 0 : values_[instr.expr] != 0);
     }
     if constexpr (std::is_same_v<T, float>) {
       x = rounded_to(x, instr.dtype);
@@ -536,7 +536,8 @@ void Pointwise::refill(bool all) {
   }
   for (size_t i = 0; i < plan_.code.size(); ++i) {
     const Instr& instr = plan_.code[i].instr;
-    const bool varies = instr.code == Code::value && step.exprs[instr.expr].depends_on_scalars();
+    const bool varies =
+        instr.code == PointwiseOp::value && step.exprs[instr.expr].depends_on_scalars();
     if (varies || (all && is_still(instr.code))) fill_constant(instr, registers_[i]);
   }
 }

@@ -23,7 +23,7 @@ class BroadcastPlanner {
   void run() {
     for (BoundInstr& op : plan_.code) {
       const bool loads_one =
-          op.instr.code == Code::load && op.strides.inner == 0 && op.strides.outer == 0;
+          op.instr.code == PointwiseOp::load && op.strides.inner == 0 && op.strides.outer == 0;
       if (is_still(op.instr.code) || loads_one) {
         op.broadcast = Broadcast::everywhere;
       } else if (plan_.row >= 0) {
@@ -44,12 +44,12 @@ class BroadcastPlanner {
     const Instr& instr = op.instr;
     const int full = count(instr, Broadcast::none), per_row = count(instr, Broadcast::along_row);
     const bool still = op.strides.inner == 0;  // along the row
-    if (instr.code == Code::load || instr.code == Code::index) {
+    if (instr.code == PointwiseOp::load || instr.code == PointwiseOp::index) {
       op.broadcast = still ? Broadcast::along_row : Broadcast::none;
     } else if (reduces_row(instr.code)) {
       op.broadcast = Broadcast::along_row;
       plan_.need_elements(instr.a);
-    } else if (full == 0 && per_row > 0 && (instr.code != Code::mask || still)) {
+    } else if (full == 0 && per_row > 0 && (instr.code != PointwiseOp::mask || still)) {
       op.broadcast = Broadcast::along_row;
     } else if (full == 0 && per_row == 0 && !is_positional(instr.code)) {
       op.broadcast = Broadcast::everywhere;
@@ -64,12 +64,13 @@ class BroadcastPlanner {
 
   /// The label of a row beside the numbers of its classes. They need not be written to be compared.
   bool find_position(BoundInstr& op) {
-    if (op.instr.code != Code::equal) return false;
+    if (op.instr.code != PointwiseOp::equal) return false;
     for (const auto& [number, index] :
          {std::pair(op.instr.a, op.instr.b), std::pair(op.instr.b, op.instr.a)}) {
       BoundInstr& along = plan_.code[index];
-      if (plan_.code[number].broadcast != Broadcast::along_row || along.instr.code != Code::index ||
-          along.broadcast != Broadcast::none || readers_[index] > 1 || !is_whole_number(along))
+      if (plan_.code[number].broadcast != Broadcast::along_row ||
+          along.instr.code != PointwiseOp::index || along.broadcast != Broadcast::none ||
+          readers_[index] > 1 || !is_whole_number(along))
         continue;
       op.by_row = number;
       op.position = index;

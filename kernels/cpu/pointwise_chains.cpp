@@ -16,9 +16,10 @@ bool is_joinable(const BoundInstr& op) {
   const Instr& instr = op.instr;
   if (op.unused || op.broadcast != Broadcast::none) return false;
   if (instr.dtype != DType::float32 && instr.dtype != DType::float64) return false;
-  return instr.code == Code::add || instr.code == Code::sub || instr.code == Code::mul ||
-         instr.code == Code::div || instr.code == Code::square || instr.code == Code::sqrt ||
-         instr.code == Code::exp;
+  return instr.code == PointwiseOp::add || instr.code == PointwiseOp::sub ||
+         instr.code == PointwiseOp::mul || instr.code == PointwiseOp::div ||
+         instr.code == PointwiseOp::square || instr.code == PointwiseOp::sqrt ||
+         instr.code == PointwiseOp::exp;
 }
 
 bool is_number(int reg) { return reg >= 0; }
@@ -103,14 +104,14 @@ class ChainMatcher {
   }
 
   std::optional<Stage> stage_of(const Instr& instr, int path) const {
-    if (instr.code == Code::square) return Stage{Link::square};
-    if (instr.code == Code::sqrt) return Stage{Link::sqrt};
-    if (instr.code == Code::exp) return Stage{Link::exp};
+    if (instr.code == PointwiseOp::square) return Stage{Link::square};
+    if (instr.code == PointwiseOp::sqrt) return Stage{Link::sqrt};
+    if (instr.code == PointwiseOp::exp) return Stage{Link::exp};
     const int other = path == instr.a ? instr.b : instr.a;
     const bool by_number = !is_full(other);
-    if (instr.code == Code::add) return Stage{Link::add, other, by_number};
-    if (instr.code == Code::mul) return Stage{Link::mul, other, by_number};
-    const bool div = instr.code == Code::div;
+    if (instr.code == PointwiseOp::add) return Stage{Link::add, other, by_number};
+    if (instr.code == PointwiseOp::mul) return Stage{Link::mul, other, by_number};
+    const bool div = instr.code == PointwiseOp::div;
     if (path == instr.a) return Stage{div ? Link::div : Link::sub, other, by_number, by_number};
     return by_number ? std::nullopt : std::optional(Stage{div ? Link::rdiv : Link::rsub, other});
   }
@@ -125,7 +126,7 @@ class ChainMatcher {
     const int product = chain.*operand;
     if (product < 0 || is_number(chain.*factor) || !may_vanish(product)) return;
     const Instr& instr = code_[product].instr;
-    if (instr.code != Code::mul || is_full(instr.a) == is_full(instr.b)) return;
+    if (instr.code != PointwiseOp::mul || is_full(instr.a) == is_full(instr.b)) return;
     Chain scaled = chain;
     scaled.*operand = is_full(instr.a) ? instr.a : instr.b;
     scaled.*factor = is_full(instr.a) ? instr.b : instr.a;
@@ -201,7 +202,7 @@ class ChainMatcher {
   void join_backward(int i) {
     BoundInstr& op = code_[i];
     std::optional<Chain> chain;
-    if (op.instr.code == Code::row_sum) {
+    if (op.instr.code == PointwiseOp::row_sum) {
       chain = longest_sum(op.instr.a);
     } else if (is_joinable(op)) {
       chain = longest(i);
@@ -222,7 +223,7 @@ class ChainMatcher {
     Chain chain;
     if (op.chain) {
       chain = *op.chain;
-    } else if (op.instr.code == Code::row_sum) {
+    } else if (op.instr.code == PointwiseOp::row_sum) {
       chain.x = op.instr.a;
       chain.shape.sum = true;
     } else if (is_joinable(op)) {

@@ -28,7 +28,7 @@ class OperandBinder {
     plan_.starts.assign(strides.size(), 0);
     for (const BoundInstr& op : plan_.code) {  // addresses already include the start of the part
       const int operand = op.strides.operand;
-      if (operand < 0 || op.instr.code == Code::load || args_.split_dim < 0) continue;
+      if (operand < 0 || op.instr.code == PointwiseOp::load || args_.split_dim < 0) continue;
       plan_.starts[operand] = args_.split_first * strides[operand][args_.split_dim];
     }
     make_space(std::move(strides));
@@ -57,7 +57,7 @@ class OperandBinder {
   void add(const Instr& instr, std::vector<std::vector<int64_t>>& strides) {
     BoundInstr& op = plan_.code.emplace_back();
     op.instr = instr;
-    if (instr.code == Code::load) op.arg = &args_.in.at(instr.slot);
+    if (instr.code == PointwiseOp::load) op.arg = &args_.in.at(instr.slot);
     if (!is_positional(instr.code)) return;
     op.strides.operand = static_cast<int>(strides.size());
     strides.push_back(strides_of(op));
@@ -66,13 +66,13 @@ class OperandBinder {
   std::vector<int64_t> strides_of(const BoundInstr& op) const {
     const auto& sizes = args_.out.at(0).sizes;
     const Instr& instr = op.instr;
-    if (instr.code == Code::load) {
+    if (instr.code == PointwiseOp::load) {
       TESSERA_CHECK(op.arg->sizes == sizes,
                     "an input of a pointwise step has not the sizes of the outputs");
       return op.arg->strides;
     }
     std::vector<int64_t> strides(sizes.size(), 0);
-    if (instr.code == Code::random) {
+    if (instr.code == PointwiseOp::random) {
       for (size_t d = 0; d < sizes.size(); ++d) {
         const int e = instr.expr + 3 + 2 * static_cast<int>(d);
         TESSERA_CHECK(!step_.exprs[e].depends_on_scalars(),
@@ -143,7 +143,8 @@ class OperandBinder {
                   n1 = rank > 1 ? nest.sizes[rank - 2] : 1;
     const int64_t arrays =
         std::count_if(plan_.code.begin(), plan_.code.end(), [](const BoundInstr& op) {
-          return op.instr.code == Code::load && (op.strides.inner != 0 || op.strides.outer != 0);
+          return op.instr.code == PointwiseOp::load &&
+                 (op.strides.inner != 0 || op.strides.outer != 0);
         });
     int64_t block = kBlock;
     if (plan_.row >= 0 && operand_bytes(args_) < kNearBytes) block = kBlockOfRows;

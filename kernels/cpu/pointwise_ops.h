@@ -54,13 +54,13 @@ struct BlockOps {
   const char* name;  ///< "base", "avx2", "avx512"
   /// The loop for `code` with operands (for where: the last one) of type `operand`; null if there
   /// is none.
-  BlockFn (*find)(Code code, DType operand, DType result);
+  BlockFn (*find)(PointwiseOp code, DType operand, DType result);
   /// The same with one number per row for one operand; rows have BlockArgs::row elements.
-  BlockFn (*find_by_rows)(Code code, DType type, PerRow operand);
+  BlockFn (*find_by_rows)(PointwiseOp code, DType type, PerRow operand);
   /// The loop of a chain; null if there is none.
   ChainFn (*find_chain)(const ChainShape& shape, DType type);
   /// The loop of a row instruction; null if there is none.
-  RowFn (*find_row)(Code code, DType type);
+  RowFn (*find_row)(PointwiseOp code, DType type);
   /// Conversion from a 16-bit type in memory to float, and back.
   BlockFn (*widen)(DType narrow);
   BlockFn (*narrow)(DType narrow);

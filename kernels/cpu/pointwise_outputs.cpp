@@ -14,7 +14,7 @@ namespace {
 /// are hidden, and up to twice as many bytes stay in the cache for their readers.
 constexpr int64_t kStreamBytes = int64_t{12} << 20;
 
-bool computes_long(Code code) { return info_of(code).cost == CostClass::expensive; }
+bool computes_long(PointwiseOp code) { return info_of(code).cost == CostClass::expensive; }
 
 /// True if it computes long enough to hide prefetching.
 bool hides_fetching(const BoundInstr& op) {
@@ -22,7 +22,7 @@ bool hides_fetching(const BoundInstr& op) {
     return link == Link::div || link == Link::rdiv || link == Link::sqrt || link == Link::exp;
   };
   if (op.chain) return slow(op.chain->shape.first) || slow(op.chain->shape.second);
-  return op.instr.code != Code::random && info_of(op.instr.code).cost >= CostClass::slow;
+  return op.instr.code != PointwiseOp::random && info_of(op.instr.code).cost >= CostClass::slow;
 }
 
 /// The byte range [first, last) that a view touches.
@@ -90,7 +90,7 @@ class OutputPlanner {
     for (size_t i = 0; i < plan_.code.size(); ++i) {
       const BoundInstr& op = plan_.code[i];
       const bool full = op.broadcast == Broadcast::none;
-      if (op.instr.code == Code::load && full && op.strides.dense(plan_.block))
+      if (op.instr.code == PointwiseOp::load && full && op.strides.dense(plan_.block))
         loads.push_back(static_cast<int>(i));
     }
     const auto slow = std::find_if(plan_.code.begin(), plan_.code.end(), [](const BoundInstr& op) {
@@ -105,7 +105,7 @@ class OutputPlanner {
     Output& out = plan_.outputs[k];
     const TensorArg& target = args_.out[k];
     BoundInstr& op = plan_.code[out.reg];
-    const Code code = op.instr.code;
+    const PointwiseOp code = op.instr.code;
     const bool computed = !is_positional(code) && !is_still(code) && !op.alias &&
                           op.broadcast != Broadcast::along_row;
     out.once_a_row = plan_.row >= 0 && out.strides.inner == 0;
@@ -119,7 +119,7 @@ class OutputPlanner {
                   to_string(target.dtype), to_string(op.instr.dtype));
     if (!out.direct) return;
     op.output = k;
-    const TensorArg* rest = code == Code::where ? plan_.code[op.instr.c].arg : nullptr;
+    const TensorArg* rest = code == PointwiseOp::where ? plan_.code[op.instr.c].arg : nullptr;
     op.keeps = rest != nullptr && same_place(*rest, target);
   }
 
@@ -137,7 +137,7 @@ class OutputPlanner {
   bool find_last_read(Output& out, const TensorArg& target) const {
     for (size_t i = 0; i < plan_.code.size(); ++i) {
       const BoundInstr& op = plan_.code[i];
-      if (op.instr.code != Code::load || !overlap(*op.arg, target)) continue;
+      if (op.instr.code != PointwiseOp::load || !overlap(*op.arg, target)) continue;
       if (!same_place(*op.arg, target) || last_[i] > out.reg) return false;
       out.read_to = std::max(out.read_to, last_[i]);
     }

@@ -23,7 +23,7 @@ void choose_loop(BoundInstr& op, const PointwisePlan& plan, const KernelArgs& ar
     }
     return;
   }
-  const int typed_by = instr.code == Code::where ? instr.b : instr.a;
+  const int typed_by = instr.code == PointwiseOp::where ? instr.b : instr.a;
   const DType operand = plan.code.at(typed_by).instr.dtype;
   const bool boolean = instr.dtype == DType::bool_;
   TESSERA_CHECK(converts(instr.code) || boolean || stored_as(operand) == stored_as(instr.dtype),

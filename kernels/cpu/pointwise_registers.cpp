@@ -13,14 +13,15 @@ namespace {
 /// True if its memory is not shared over time.
 bool lasting(const PointwisePlan& plan, const BoundInstr& op) {
   const bool of_row = plan.cuts_rows() && op.broadcast != Broadcast::none;  // read by every piece
-  return is_still(op.instr.code) || op.instr.code == Code::load || of_row;
+  return is_still(op.instr.code) || op.instr.code == PointwiseOp::load || of_row;
 }
 
 /// True if the instruction works element by element on whole registers, so that it may write where
 /// it reads.
 bool by_element(const BoundInstr& op) {
-  return !is_positional(op.instr.code) && !is_still(op.instr.code) && op.instr.code != Code::load &&
-         !reduces_row(op.instr.code) && !op.alias && op.broadcast == Broadcast::none;
+  return !is_positional(op.instr.code) && !is_still(op.instr.code) &&
+         op.instr.code != PointwiseOp::load && !reduces_row(op.instr.code) && !op.alias &&
+         op.broadcast == Broadcast::none;
 }
 
 class RegisterAllocator {
@@ -120,7 +121,7 @@ std::vector<int> last_reads(const PointwisePlan& plan) {
   for (const Output& out : plan.outputs) last[static_cast<size_t>(out.reg)] = count;
   for (int i = count - 1; i >= 0; --i) {
     const BoundInstr& op = plan.code[static_cast<size_t>(i)];
-    const bool hands_on = op.alias || op.instr.code == Code::mask;
+    const bool hands_on = op.alias || op.instr.code == PointwiseOp::mask;
     for (const int r : reads_of(op)) {
       if (r < 0) continue;
       int& of_operand = last[static_cast<size_t>(r)];

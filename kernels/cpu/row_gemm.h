@@ -1,4 +1,4 @@
-// Products of rows that lie anywhere: those of a group of a grouped product are multiplied, and
+// Products of rows that lie anywhere: those of a group of a grouped matmul are multiplied, and
 // written or added, where they are. A library would have them copied first. Columns of B are copied
 // to a panel, so that strides that are powers of two, which fill few sets of a cache, cost little.
 #pragma once

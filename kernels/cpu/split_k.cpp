@@ -101,7 +101,7 @@ class SplitK final : public Kernel {
 
 }  // namespace
 
-bool is_split_k(const ContractPlan& plan) {
+bool is_split_k(const GemmPlan& plan) {
   if (plan.loops || plan.packed[kA] || plan.packed[kB] || plan.packed[kC]) return false;
   if (plan.batch.rank() > 0 || plan.outer.rank() > 0 || plan.sums.rank() > 0) return false;
   if (plan.compute != DType::float32) return false;
@@ -113,11 +113,11 @@ bool is_split_k(const ContractPlan& plan) {
   return g.b_row != 1 && g.k >= kLeastTerms;
 }
 
-int64_t split_k_workspace(const ContractPlan& plan) {
+int64_t split_k_workspace(const GemmPlan& plan) {
   return kParts * plan.gemm.m * plan.gemm.n * static_cast<int64_t>(sizeof(float));
 }
 
-std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const ContractPlan& plan) {
+std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const GemmPlan& plan) {
   if (plan.by_bfloat) return std::make_unique<SplitK<BFloat16>>(args, plan.gemm);
   return std::make_unique<SplitK<float>>(args, plan.gemm);
 }

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "kernels/common/contract_plan.h"
+#include "kernels/common/gemm_plan.h"
 #include "kernels/common/kernel.h"
 
 namespace tessera::cpu {
@@ -15,10 +15,10 @@ namespace tessera::cpu {
 /// True if the plan is one thin product of float32 or bfloat16, in place, with enough terms for
 /// every part; or one of float32 with 64 times as many terms as rows or columns. The form, and so
 /// the order of a sum, does not depend on the number of threads.
-bool is_split_k(const kernels::ContractPlan& plan);
+bool is_split_k(const kernels::GemmPlan& plan);
 /// Bytes: the sums of all parts, in float32.
-int64_t split_k_workspace(const kernels::ContractPlan& plan);
+int64_t split_k_workspace(const kernels::GemmPlan& plan);
 /// The threads of args.pool, if there are any, share the parts.
-std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const kernels::ContractPlan& plan);
+std::unique_ptr<Kernel> bind_split_k(const KernelArgs& args, const kernels::GemmPlan& plan);
 
 }  // namespace tessera::cpu

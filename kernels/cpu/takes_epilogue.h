@@ -5,7 +5,7 @@
 
 namespace tessera::cpu {
 
-/// For compiling: true if the kernel of "contract" can run `step`, which has a pointwise program:
+/// For compiling: true if the kernel of "matmul" can run `step`, which has a pointwise program:
 /// it adds to its result (adds_in_place), in float32 or float64, and is rounded as often as apart.
 bool takes_epilogue(const Step& step);
 

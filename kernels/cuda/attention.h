@@ -18,7 +18,7 @@
 #pragma once
 
 #include "kernels/cuda/segment_spans.h"
-#include "program/sight.h"
+#include "program/attention_mask.h"
 
 namespace tessera::device {
 
@@ -35,12 +35,12 @@ struct Positions {
 };
 
 /// Shared memory. C, a configuration, has Wide (the type of sums), kBlock, kWidth (columns),
-/// kLength and kMemory (queries and keys on this rank), kCausal, kWindow and kAllKeys as in Sight,
-/// kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale() / soft_cap();
-/// kSloped: logits lose a slope times the distance of query and key. kEntries: biases by distance,
-/// kEntryStride elements apart; 0: none. kDropped: weights are dropped; then kQueryBits and
-/// kKeyBits, what a query and a key add to the number of a random bit, kLimit, which a bit that
-/// stays is below, and kept(), the factor of what stays.
+/// kLength and kMemory (queries and keys on this rank), kCausal, kWindow and kAllKeys as in
+/// AttentionMask, kSegments, scale(); with kCapped also soft_cap(), and squeeze(), which is scale()
+/// / soft_cap(); kSloped: logits lose a slope times the distance of query and key. kEntries: biases
+/// by distance, kEntryStride elements apart; 0: none. kDropped: weights are dropped; then
+/// kQueryBits and kKeyBits, what a query and a key add to the number of a random bit, kLimit, which
+/// a bit that stays is below, and kept(), the factor of what stays.
 template <class C>
 struct AttentionTile {
   typename C::Wide x[C::kBlock][C::kWidth + 1];
@@ -200,9 +200,9 @@ struct Sees {
       return {0, kOther};
     } else {
       if (row >= kOwn) return {kOther, 0};
-      constexpr Sight sight = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
-      PositionRange seen = kOfKeys ? queries_seeing(sight, row, first_query, first_key)
-                                   : keys_seen(sight, row, first_query, first_key);
+      constexpr AttentionMask mask = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
+      PositionRange seen = kOfKeys ? queries_seeing(mask, row, first_query, first_key)
+                                   : keys_seen(mask, row, first_query, first_key);
       if constexpr (C::kSegments) seen = intersection(seen, {spans[row].begin, spans[row].end});
       if (seen.begin >= seen.end) return {kOther, 0};
       return {kBegins ? static_cast<int>(seen.begin) : 0,

@@ -15,7 +15,7 @@ int64_t extent(const Operand& operand) {
   return last + 1;
 }
 
-int add(Step& step, Code code, DType dtype, int a = -1, int b = -1, int slot = -1) {
+int add(Step& step, PointwiseOp code, DType dtype, int a = -1, int b = -1, int slot = -1) {
   Instr instr;
   instr.code = code;
   instr.dtype = dtype;
@@ -59,11 +59,12 @@ AttentionDot::AttentionDot(const KernelArgs& gradient, void* to) {
   int factors[2];
   for (int k = 0; k < 2; ++k) {
     const DType dtype = args.in[static_cast<size_t>(k)].dtype;
-    factors[k] = add(step, Code::load, dtype, -1, -1, k);
-    if (dtype != wide) factors[k] = add(step, Code::cast, wide, factors[k]);
+    factors[k] = add(step, PointwiseOp::load, dtype, -1, -1, k);
+    if (dtype != wide) factors[k] = add(step, PointwiseOp::cast, wide, factors[k]);
   }
-  const int product = add(step, Code::mul, wide, factors[0], factors[1]);
-  step.pointwise.outputs = {add(step, Code::row_sum, wide, product, -1, static_cast<int>(width))};
+  const int product = add(step, PointwiseOp::mul, wide, factors[0], factors[1]);
+  step.pointwise.outputs = {
+      add(step, PointwiseOp::row_sum, wide, product, -1, static_cast<int>(width))};
   args.step = &step;
 }
 

@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 
 /// True if a gradient of attention computes its operand 6 itself: attribute "own_dot" (pass
-/// dots_in_attention). The operand then shows log_sum, whose shape and type it has.
+/// fuse_attention_delta). The operand then shows log_sum, whose shape and type it has.
 bool computes_dot(const Step& step);
 
 /// Bytes of workspace for the spans of segments and the sums of biases' gradients, which are first;

@@ -83,7 +83,7 @@ class AttentionPlanner {
       if (is_used) return fmt::format("it has the option {}", name);
     }
     if (step_.in.size() != (p.backward ? 7u : 3u)) return "it has parts of the queries or keys";
-    for (const IntExpr& begin : step_.exprs) {
+    for (const AffineExpr& begin : step_.exprs) {
       if (p.causal &&
           (!begin.axis_terms.empty() || begin.depends_on_scalars() || begin.eval({}, nullptr) != 0))
         return "ranks have parts of the queries";

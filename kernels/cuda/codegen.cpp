@@ -76,7 +76,8 @@ std::string expression(const PointwiseProgram& program, const Instr& instr, cons
                        const std::string& b, const std::string& c, const std::string& where) {
   const auto dtype_of = [&](int reg) { return program.code.at(static_cast<size_t>(reg)).dtype; };
   if (converts(instr.code)) return converted(dtype_of(instr.a), instr.dtype, a);
-  if (instr.code == Code::where) return fmt::format("formula::Where::apply({}, {}, {})", a, b, c);
+  if (instr.code == PointwiseOp::where)
+    return fmt::format("formula::Where::apply({}, {}, {})", a, b, c);
   const InstructionInfo& info = info_of(instr.code);
   const bool is_undefined = info.dtypes == DtypeRule::floating && !is_floating(instr.dtype);
   if (*info.formula == 0 || is_undefined) {
@@ -88,13 +89,13 @@ std::string expression(const PointwiseProgram& program, const Instr& instr, cons
   return is_test(info.dtypes) ? call : rounded_text(instr.dtype, call);
 }
 
-const char* combiner_name(Code code) {
+const char* combiner_name(PointwiseOp code) {
   switch (code) {
-    case Code::row_prod:
+    case PointwiseOp::row_prod:
       return "Prod";
-    case Code::row_max:
+    case PointwiseOp::row_max:
       return "Max";
-    case Code::row_min:
+    case PointwiseOp::row_min:
       return "Min";
     default:
       return "Sum";
@@ -157,12 +158,12 @@ std::string Arguments::number(int64_t value) {
 }
 
 std::string Arguments::expr(int e) {
-  const IntExpr& x = args_.step->exprs.at(static_cast<size_t>(e));
+  const AffineExpr& x = args_.step->exprs.at(static_cast<size_t>(e));
   if (!x.depends_on_scalars()) return number(x.eval(args_.coordinates, args_.scalars));
   TESSERA_CHECK(x.modulus == 0, "expression {} of '{}' has a modulus", e, args_.step->origin.name);
   TESSERA_CHECK(x.table == nullptr, "expression {} of '{}' has a table", e,
                 args_.step->origin.name);
-  IntExpr fixed = x;
+  AffineExpr fixed = x;
   fixed.scalar = -1;
   fixed.divisor = 1;
   fixed.lo = std::numeric_limits<int64_t>::min();

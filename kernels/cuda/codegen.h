@@ -16,7 +16,7 @@ inline constexpr int kThreads = 256;  ///< of a block, where a kernel does not c
 /// The C++ type of a register, and of an element in memory.
 const char* register_type(DType t);
 const char* memory_type(DType t);
-/// `value` as a literal, converted like fill and Code::constant do.
+/// `value` as a literal, converted like fill and PointwiseOp::constant do.
 std::string literal(DType t, double value);
 /// The expression `x`, a float, rounded if `t` has 16 bits.
 std::string rounded_text(DType t, const std::string& x);
@@ -25,7 +25,7 @@ std::string rounded_text(DType t, const std::string& x);
 std::string expression(const PointwiseProgram& program, const Instr& instr, const std::string& a,
                        const std::string& b, const std::string& c, const std::string& where);
 /// The name of the formula (Sum, Prod, ...) of a row instruction or combiner.
-const char* combiner_name(Code code);
+const char* combiner_name(PointwiseOp code);
 const char* combiner_name(Combiner combiner);
 
 /// The argument struct of a kernel: collects words and declarations.

@@ -57,7 +57,7 @@ class ConvPlanner {
     dim = {view_[0]->sizes[d], view_[1]->sizes[d], view_[2]->sizes[d],
            c.strides[s],       c.dilations[s],     c.los[s]};
     for (size_t e = 3 * s; e < 3 * s + 3; ++e) {
-      const IntExpr& begin = step_.exprs.at(e);
+      const AffineExpr& begin = step_.exprs.at(e);
       if (!begin.axis_terms.empty() || begin.depends_on_scalars() || begin.eval({}, nullptr) != 0)
         return "ranks have parts of a spatial dim";
     }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "kernels/common/contract_plan.h"
+#include "kernels/common/gemm_plan.h"
 
 namespace tessera::cuda {
 
@@ -19,36 +19,36 @@ class Reader {
 
   std::optional<Epilogue> read() {
     const auto& outputs = step_.pointwise.outputs;
-    found_.sums = static_cast<int>(step_.as<ContractSpec>().sums);
+    found_.sums = static_cast<int>(step_.as<MatmulSpec>().sums);
     const size_t stored = step_.out.size() - (found_.sums < 0 ? 0 : 1);
     if (code_.empty()) return stored == 1 ? std::optional(found_) : std::nullopt;
     if (outputs.empty() || outputs.size() > 2 || outputs.size() != stored) return {};
     int at = outputs[0];
-    if (is(at, Code::gelu)) {
+    if (is(at, PointwiseOp::gelu)) {
       found_.gelu = true;
       at = code(at).a;
       if (outputs.size() == 2 && outputs[1] == at) found_.kept = 1;
-    } else if (is(at, Code::mul)) {
+    } else if (is(at, PointwiseOp::mul)) {
       at = without_gradient(at);
     }
     if (outputs.size() == 2 && found_.kept < 0) return {};
-    while (at >= 0 && is(at, Code::add)) at = without_addend(at);
-    if (at >= 0 && is(at, Code::cast)) at = code(at).a;
-    if (at < 0 || !is(at, Code::load) || code(at).slot != 0) return {};
+    while (at >= 0 && is(at, PointwiseOp::add)) at = without_addend(at);
+    if (at >= 0 && is(at, PointwiseOp::cast)) at = code(at).a;
+    if (at < 0 || !is(at, PointwiseOp::load) || code(at).slot != 0) return {};
     return found_;
   }
 
  private:
   const Instr& code(int at) const { return code_[static_cast<size_t>(at)]; }
-  bool is(int at, Code wanted) const { return code(at).code == wanted; }
+  bool is(int at, PointwiseOp wanted) const { return code(at).code == wanted; }
   /// The number of the step's operand that is loaded at `at`; -1 if that is no such load.
   int operand(int at) const {
-    return is(at, Code::load) && code(at).slot > 0 ? code(at).slot + 1 : -1;
+    return is(at, PointwiseOp::load) && code(at).slot > 0 ? code(at).slot + 1 : -1;
   }
 
   int without_gradient(int at) {
     for (const auto& [x, y] : {std::pair(code(at).a, code(at).b), {code(at).b, code(at).a}}) {
-      if (!is(y, Code::gelu_grad)) continue;
+      if (!is(y, PointwiseOp::gelu_grad)) continue;
       found_.before = operand(code(y).a);
       return found_.before < 0 ? -1 : x;
     }
@@ -86,7 +86,7 @@ bool same_elements(const View& x, const View& out) {
 }
 
 /// True if it has one element per column of the library's matrix, in their order.
-bool is_bias(const View& bias, const View& out, const std::vector<contract_kinds::DimKind>& kinds,
+bool is_bias(const View& bias, const View& out, const std::vector<matmul_kinds::DimKind>& kinds,
              bool swapped) {
   const int64_t columns = swapped ? kernels::kRow : kernels::kColumn;
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -102,7 +102,7 @@ bool are_sums(const Step& step, int x, const MatmulPlan& plan) {
   const View &from = step.in[static_cast<size_t>(x)], &to = step.out.back();
   if (plan.packed[x].used || from.dtype == DType::float64) return false;
   if (to.dtype != from.dtype && to.dtype != step.out[0].dtype) return false;
-  const auto& kinds = step.as<ContractSpec>().kinds;
+  const auto& kinds = step.as<MatmulSpec>().kinds;
   const int64_t kept = x == kernels::kA ? kernels::kRow : kernels::kColumn;
   int64_t apart = 0;  // of neighbouring rows or columns, in the operand
   for (size_t d = 0; d < kinds.size(); ++d) {
@@ -121,7 +121,7 @@ bool are_sums(const Step& step, int x, const MatmulPlan& plan) {
 bool suits_plan(const Step& step, const Epilogue& e, const MatmulPlan& plan) {
   if (!plan.possible || plan.packed[2].used || plan.calls.size() != 1) return false;
   const View& out = step.out[0];
-  const auto& kinds = step.as<ContractSpec>().kinds;
+  const auto& kinds = step.as<MatmulSpec>().kinds;
   const auto view = [&](int k) -> const View& { return step.in[static_cast<size_t>(k)]; };
   const bool acts = e.gelu || e.before >= 0;
   if (e.sums >= 0 && (acts || e.bias >= 0 || !are_sums(step, e.sums, plan))) return false;
@@ -145,7 +145,7 @@ std::optional<Epilogue> find_epilogue(const Step& step) {
   const bool widens = is_16_bit(in) && out == DType::float32;
   if (!found || !is_floating(in) || (in != out && !widens)) return {};
   if (!suits_plan(step, *found, plan_matmul(step))) return {};
-  const auto& kinds = step.as<ContractSpec>().kinds;
+  const auto& kinds = step.as<MatmulSpec>().kinds;
   for (size_t d = 0; found->sums >= 0 && d < kinds.size(); ++d) {
     if (kinds[d] == kernels::kBatch && step.out.back().sizes[d] > 1)
       found->stride_sums = step.out.back().strides[d];
@@ -156,14 +156,14 @@ std::optional<Epilogue> find_epilogue(const Step& step) {
 bool takes_epilogue(const Step& step) { return find_epilogue(step).has_value(); }
 
 std::optional<Step> sums_of_epilogue(const Step& step) {
-  const auto x = step.as<ContractSpec>().sums;
+  const auto x = step.as<MatmulSpec>().sums;
   if (x < 0) return {};
   Step sums;
   sums.kernel = KernelKind::reduce;
   sums.origin = step.origin;
   sums.in = {step.in[static_cast<size_t>(x)]};
   sums.out = {step.out.back()};
-  const auto& kinds = step.as<ContractSpec>().kinds;
+  const auto& kinds = step.as<MatmulSpec>().kinds;
   const int64_t other = x == kernels::kA ? kernels::kColumn : kernels::kRow;
   for (size_t d = 0; d < kinds.size(); ++d) {
     if (kinds[d] == other) sums.in[0].sizes[d] = sums.out[0].sizes[d] = 1;
@@ -172,10 +172,10 @@ std::optional<Step> sums_of_epilogue(const Step& step) {
   if (sums.in[0].dtype != sums.out[0].dtype) {
     Instr load, cast;
     load.dtype = sums.in[0].dtype;
-    load.code = Code::load;
+    load.code = PointwiseOp::load;
     load.slot = 0;
     cast.dtype = sums.out[0].dtype;
-    cast.code = Code::cast;
+    cast.code = PointwiseOp::cast;
     cast.a = 0;
     sums.pointwise = {{load, cast}, {1}};
   }
@@ -196,7 +196,7 @@ std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& e) {
   for (const View& view : step.out) rest.out.push_back(without_sums(view));
   const DType type = step.out[0].dtype;
   auto& code = rest.pointwise.code;
-  const auto add = [&](Code what, int a, int b) {
+  const auto add = [&](PointwiseOp what, int a, int b) {
     Instr instr;
     instr.code = what;
     instr.dtype = type;
@@ -207,17 +207,17 @@ std::optional<Step> rest_of_epilogue(const Step& step, const Epilogue& e) {
   };
   const auto load = [&](const View& view) {
     rest.in.push_back(without_sums(view));
-    const int at = add(Code::load, -1, -1);
+    const int at = add(PointwiseOp::load, -1, -1);
     code.back().slot = static_cast<int>(rest.in.size()) - 1;
     return at;
   };
   int value = load(step.out[0]);
-  if (e.bias >= 0) value = add(Code::add, value, load(step.in[static_cast<size_t>(e.bias)]));
+  if (e.bias >= 0) value = add(PointwiseOp::add, value, load(step.in[static_cast<size_t>(e.bias)]));
   const int before = value;
-  if (e.gelu) value = add(Code::gelu, value, -1);
+  if (e.gelu) value = add(PointwiseOp::gelu, value, -1);
   if (e.before >= 0) {
     const int slope = load(step.in[static_cast<size_t>(e.before)]);
-    value = add(Code::mul, value, add(Code::gelu_grad, slope, -1));
+    value = add(PointwiseOp::mul, value, add(PointwiseOp::gelu_grad, slope, -1));
   }
   rest.pointwise.outputs = {value};
   if (e.kept >= 0) rest.pointwise.outputs.push_back(before);

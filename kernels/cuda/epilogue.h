@@ -1,4 +1,4 @@
-// The cuBLASLt epilogue of a matmul, derived from the pointwise program of a "contract" step. Used
+// The cuBLASLt epilogue of a matmul, derived from the pointwise program of a "matmul" step. Used
 // when compiling (to place instructions there) and when binding, so that both agree.
 //
 // Load #0 of the program is the result of the matmul, in the operands' type; load #k is operand k +
@@ -21,14 +21,14 @@ struct Epilogue {
   int64_t stride_sums = 0;  ///< elements from those of one matrix of the batch to the next's
 };
 
-/// The epilogue of a "contract" with a pointwise program. Empty if the library cannot do it in one
+/// The epilogue of a "matmul" with a pointwise program. Empty if the library cannot do it in one
 /// call:
 ///   the result is stored as one call leaves it, in the operands' type or in float32;
 ///   `added` has the layout of the result;
 ///   `bias` has one element per column of the library's matrix;
 ///   gelu and its gradient need rows of a multiple of 8 elements, and 16-bit results, which hide
 ///   the error of the library's approximate tanh;
-///   sums (attribute "sums", lower/passes/sums_in_products.h) are contiguous, and of an operand
+///   sums (attribute "sums", lower/passes/fuse_bias_grad.h) are contiguous, and of an operand
 ///   that is not packed, with no other part but `added`.
 std::optional<Epilogue> find_epilogue(const Step& step);
 

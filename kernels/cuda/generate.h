@@ -53,9 +53,9 @@ inline constexpr const char* kName = "tessera_kernel";
 #undef PLAN
 #undef NO_GPU
 
-/// "contract" by direct loops: for integers, and for what no matmul expresses. Ignores a pointwise
+/// "matmul" by direct loops: for integers, and for what no matmul expresses. Ignores a pointwise
 /// program, except that sums begin with operand `added`, which has the layout of the result.
-Source generate_contract(const KernelArgs& args, int added = -1);
+Source generate_matmul(const KernelArgs& args, int added = -1);
 
 /// Converts input 0, whose values are numbers of the format, to bytes in output 0. Requires
 /// can_store_float8(): every 16 contiguous elements of the output are evenly spaced in the input.

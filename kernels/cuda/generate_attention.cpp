@@ -57,8 +57,8 @@ class SpanRows {
   template <class Operands>
   SpanRows(const AttentionStep& attention, const Operands& in)
       : has_(attention.has_segments),
-        queries_(attention.sight.queries),
-        keys_(attention.sight.keys),
+        queries_(attention.mask.queries),
+        keys_(attention.mask.keys),
         has_keys_(attention.backward) {
     if (!has_) return;
     const auto &own = in[in.size() - 2].strides, &theirs = in[in.size() - 1].strides;
@@ -92,8 +92,8 @@ class AttentionText {
  public:
   explicit AttentionText(const KernelArgs& args)
       : args_(args), attention_(*args.step), rows_(attention_, args.in), arguments_(args) {
-    length_ = attention_.sight.queries;
-    memory_ = attention_.sight.keys;
+    length_ = attention_.mask.queries;
+    memory_ = attention_.mask.keys;
     width_ = args.in[0].sizes[attention_.key_dim];
     backward_ = attention_.backward;
     if (attention_.dropout > 0) drawn_.emplace(*args.step);
@@ -413,14 +413,14 @@ class AttentionText {
                       "  static constexpr bool kFree = {};\n",
                       memory_type(args_.in[0].dtype), plan_.warps, plan_.tile, plan_.free)
                 : fmt::format("  static constexpr int kBlock = {};\n", block_);
-    const Sight& sight = attention_.sight;
+    const AttentionMask& mask = attention_.mask;
     std::string text = fmt::format(
         "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
         "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {}, kWindow = {};\n"
         "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {}, "
         "kSloped = {}, kDropped = {};\n",
-        wide(), own, width_, length_, memory_, sight.all_keys, sight.window, sight.causal,
-        has_spans(), attention_.soft_cap > 0, attention_.has_slopes, drawn_.has_value());
+        wide(), own, width_, length_, memory_, mask.all_keys, mask.window, mask.causal, has_spans(),
+        attention_.soft_cap > 0, attention_.has_slopes, drawn_.has_value());
     text += fmt::format(
         "  static constexpr int kEntries = {}, kEntryStride = {};\n", has_entries() ? entries() : 0,
         has_entries()
@@ -507,7 +507,7 @@ int64_t attention_first_bytes(const Step& step) {
     const int64_t own = std::max<int64_t>(1, block_of(q.sizes[attention.key_dim], q.dtype)),
                   block = is_narrow(q.dtype) ? std::min<int64_t>(own, 16) : own;
     int64_t sums = entries.sizes[static_cast<size_t>(attention.entries_dim)] *
-                   ((attention.sight.queries + 63) / 64 * 64 / block) * wide_size(q.dtype);
+                   ((attention.mask.queries + 63) / 64 * 64 / block) * wide_size(q.dtype);
     for (size_t d = 0; d < q.sizes.size(); ++d) sums *= attention.is_loop(d) ? q.sizes[d] : 1;
     bytes += sums;
   }

@@ -125,7 +125,7 @@ class GroupText {
     const Instr& instr = program_.code[i];
     const auto reg = [](int r) { return fmt::format("r{}", r); };
     std::string value;
-    if (instr.code == Code::load) {
+    if (instr.code == PointwiseOp::load) {
       const auto slot = static_cast<size_t>(instr.slot);
       if (slot < shared_) {
         before += fmt::format("  const {} r{} = widen(*{});\n", register_type(instr.dtype), i,
@@ -135,7 +135,7 @@ class GroupText {
       before += fmt::format("  const auto v{} = load<{}>(x{} + {});\n", i, width_, slot - shared_,
                             place(slot - shared_));
       value = fmt::format("widen(v{}.x[j])", i);
-    } else if (instr.code == Code::constant) {
+    } else if (instr.code == PointwiseOp::constant) {
       value = literal(instr.dtype, instr.imm);
     } else {
       value = expression(program_, instr, reg(instr.a), reg(instr.b), reg(instr.c),

@@ -1,4 +1,4 @@
-// Grouped products in passes. The first sorts the positions of rows by group, stable, into the
+// Grouped matmuls in passes. The first sorts the positions of rows by group, stable, into the
 // workspace: a counting sort by a block for each batch element. Each of its warps reads the indices
 // of its share of the positions side by side, 32 at a time, and keeps a count for each group in
 // shared memory. Lanes of one group find each other by a vote on each bit of the group, and the

@@ -53,11 +53,11 @@ class PointwiseText {
     for (size_t i = 0; i < walk_.program.code.size(); ++i) {
       const Instr& instr = walk_.program.code[i];
       const int op = walk_.operand[i];
-      if (op < 0 || (instr.code == Code::mask && instr.slot < 0)) continue;
-      const bool memory = instr.code == Code::load;
+      if (op < 0 || (instr.code == PointwiseOp::mask && instr.slot < 0)) continue;
+      const bool memory = instr.code == PointwiseOp::load;
       before_ += fmt::format("  const {} p{} = {};\n", memory ? type_ : "long long", op,
                              offset(op, !memory));
-      if (instr.code == Code::random) before_ += random_text(walk_, i, arguments_, args_);
+      if (instr.code == PointwiseOp::random) before_ += random_text(walk_, i, arguments_, args_);
       if (!memory) continue;
       const std::string from = fmt::format("{} + p{}", arguments_.in(instr.slot), op);
       if (walk_.inner_stride(op) == 1 && walk_.width > 1) {
@@ -86,7 +86,7 @@ class PointwiseText {
       const Instr& instr = walk_.program.code[i];
       const int op = walk_.operand[i];
       std::string value;
-      if (instr.code == Code::load) {
+      if (instr.code == PointwiseOp::load) {
         if (walk_.inner_stride(op) == 0) continue;
         value = walk_.width > 1 && walk_.inner_stride(op) == 1
                     ? fmt::format("widen(v{}.x[j])", i)

@@ -203,8 +203,8 @@ std::string accumulate(const ReducedDims& dims, int64_t width, const PointwisePr
     const Instr& instr = program.code[i];
     text += fmt::format(
         "    const {} v{} = {};\n", register_type(instr.dtype), i,
-        instr.code == Code::load ? element(instr.slot)
-        : instr.code == Code::constant
+        instr.code == PointwiseOp::load ? element(instr.slot)
+        : instr.code == PointwiseOp::constant
             ? literal(instr.dtype, instr.imm)
             : expression(program, instr, reg(instr.a), reg(instr.b), reg(instr.c), where));
   }
@@ -370,7 +370,7 @@ std::vector<Source> generate_reduce(const KernelArgs& args) {
     last.from.push_back(fmt::format("({} + {})", from, part));
     last.to.push_back(then.out(static_cast<int>(o)));
     Instr load;
-    load.code = Code::load;
+    load.code = PointwiseOp::load;
     load.dtype = dtype;
     load.slot = static_cast<int>(o);
     loads.code.push_back(load);

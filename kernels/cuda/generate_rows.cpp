@@ -63,7 +63,7 @@ std::vector<Spread> find_spreads(const Walk& walk) {
       mine = Spread::per_row;
     } else {
       if (walk.operand[i] >= 0)
-        mine = walk.inner_stride(walk.operand[i]) == 0 && instr.code != Code::random
+        mine = walk.inner_stride(walk.operand[i]) == 0 && instr.code != PointwiseOp::random
                    ? Spread::per_row
                    : Spread::full;
       for (int r : operands_of(instr)) mine = std::max(mine, spread[static_cast<size_t>(r)]);
@@ -96,7 +96,7 @@ void find_phases(const Walk& walk, Plan& plan) {
   int last_load = 0;
   for (size_t i = 0; i < code.size(); ++i) {
     if (is_source(i) && first[i] < (1 << 20)) plan.phase[i] = first[i];
-    if (code[i].code == Code::load) last_load = std::max(last_load, plan.phase[i]);
+    if (code[i].code == PointwiseOp::load) last_load = std::max(last_load, plan.phase[i]);
   }
   const size_t stored = walk.program.outputs.size() - plan.sums;  // sums are not stored yet
   for (size_t k = 0; k < walk.program.outputs.size(); ++k) {
@@ -260,9 +260,9 @@ class RowsText {
     for (size_t i = 0; i < walk_.program.code.size(); ++i) {
       const Instr& instr = walk_.program.code[i];
       const int op = walk_.operand[i];
-      if (op >= 0 && !(instr.code == Code::mask && instr.slot < 0))
-        place(op, instr.code != Code::load);
-      if (instr.code == Code::random) body_ += random_text(walk_, i, arguments_, args_);
+      if (op >= 0 && !(instr.code == PointwiseOp::mask && instr.slot < 0))
+        place(op, instr.code != PointwiseOp::load);
+      if (instr.code == PointwiseOp::random) body_ += random_text(walk_, i, arguments_, args_);
       if (plan_.kept[i]) {
         body_ += fmt::format("  {} x{}[{}];\n", register_type(instr.dtype), i, plan_.elements);
       }
@@ -340,7 +340,7 @@ class RowsText {
     const Instr& instr = walk_.program.code[i];
     const int op = walk_.operand[i];
     const std::string value =
-        instr.code == Code::load
+        instr.code == PointwiseOp::load
             ? fmt::format("widen({}[p{}])", arguments_.in(instr.slot), op)
             : value_text(walk_, i, arguments_, fmt::format("p{}", op), args_.step->origin.name);
     body_ += fmt::format("  const {} r{} = {};\n", register_type(instr.dtype), i, value);
@@ -372,7 +372,7 @@ class RowsText {
     const Instr& instr = walk_.program.code[i];
     const int op = walk_.operand[i];
     std::string value;
-    if (instr.code == Code::load) {
+    if (instr.code == PointwiseOp::load) {
       loaded_[i] = 1;
       const bool vector = walk_.width > 1 && walk_.inner_stride(op) == 1;
       value = vector ? fmt::format("widen(v{}.x[j])", i)

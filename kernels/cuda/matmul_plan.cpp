@@ -1,4 +1,4 @@
-// ProductDims of one kind that all operands walk as one are merged, in any order. If then at most
+// MatmulDims of one kind that all operands walk as one are merged, in any order. If then at most
 // one row, column and contracted dim are left, and every matrix is dense along one of its two, the
 // operands are used in place, transposed or not. Otherwise some are packed, which merges their
 // dims. The largest batch dim becomes the library's batch; the others become separate calls.
@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "base/fail.h"
-#include "kernels/common/contract_plan.h"
+#include "kernels/common/gemm_plan.h"
 #include "kernels/cuda/generate.h"
 
 namespace tessera::cuda {
@@ -24,7 +24,7 @@ using kernels::kRow;
 using kernels::kSum;
 using kernels::Nest;
 
-struct ProductDims {
+struct MatmulDims {
   Nest of[4];  ///< by kind; operands a, b, c
 };
 
@@ -50,9 +50,9 @@ void merge_any(Nest& nest) {
   }
 }
 
-ProductDims dims_of(const Step& step) {
-  const auto& kinds = step.as<ContractSpec>().kinds;
-  ProductDims dims;
+MatmulDims dims_of(const Step& step) {
+  const auto& kinds = step.as<MatmulSpec>().kinds;
+  MatmulDims dims;
   for (Nest& nest : dims.of) nest.strides.resize(3);
   for (size_t d = 0; d < kinds.size(); ++d) {
     const View* views[3] = {&step.in.at(0), &step.in.at(1), &step.out.at(0)};
@@ -70,13 +70,13 @@ ProductDims dims_of(const Step& step) {
   return dims;
 }
 
-bool is_empty(const ProductDims& dims) {
+bool is_empty(const MatmulDims& dims) {
   return std::any_of(std::begin(dims.of), std::end(dims.of),
                      [](const Nest& nest) { return nest.elements() == 0; });
 }
 
 /// Packs operand x densely: batch dims, then dims of kind `first`, then of kind `second`.
-int64_t pack_as(ProductDims& dims, int x, int64_t first, int64_t second, Packed& packed) {
+int64_t pack_as(MatmulDims& dims, int x, int64_t first, int64_t second, Packed& packed) {
   packed.used = true;
   int64_t stride = 1;
   for (int64_t kind : {second, first, int64_t{kBatch}}) {
@@ -96,7 +96,7 @@ int64_t pack_as(ProductDims& dims, int x, int64_t first, int64_t second, Packed&
 }
 
 /// Packs operand x by rows of its matrix.
-int64_t pack(ProductDims& dims, int x, Packed& packed) {
+int64_t pack(MatmulDims& dims, int x, Packed& packed) {
   return pack_as(dims, x, x == kB ? kSum : kRow, x == kA ? kSum : kColumn, packed);
 }
 
@@ -116,7 +116,7 @@ bool lay_out(int64_t rows, int64_t columns, int64_t row, int64_t column, bool& t
   return false;
 }
 
-bool make_matrices(const ProductDims& dims, MatmulPlan& plan) {
+bool make_matrices(const MatmulDims& dims, MatmulPlan& plan) {
   int64_t size[4] = {1, 1, 1, 1}, stride[4][3] = {};
   for (int64_t kind : {kRow, kColumn, kSum}) {
     const Nest& nest = dims.of[kind];
@@ -186,13 +186,13 @@ bool suits_bytes(const MatmulPlan& plan, int64_t result_bytes) {
 }  // namespace
 
 MatmulPlan plan_float8(const Step& step) {
-  if (step.as<ContractSpec>().float8.empty() || step.in.at(0).dtype == DType::float64) return {};
-  const auto& formats = step.as<ContractSpec>().float8;
-  const ProductDims dims = dims_of(step);
+  if (step.as<MatmulSpec>().float8.empty() || step.in.at(0).dtype == DType::float64) return {};
+  const auto& formats = step.as<MatmulSpec>().float8;
+  const MatmulDims dims = dims_of(step);
   if (is_empty(dims)) return {};
   const DType result = step.out.at(0).dtype;
   for (const bool packs_result : {false, true}) {
-    ProductDims trial = dims;
+    MatmulDims trial = dims;
     MatmulPlan plan;
     bool fits = true;
     for (const int x : {kA, kB}) {
@@ -220,12 +220,12 @@ MatmulPlan plan_matmul(const Step& step) {
   const auto operand = [&](int x) -> const View& {
     return x == kC ? step.out.at(0) : step.in.at(static_cast<size_t>(x));
   };
-  const ProductDims dims = dims_of(step);
+  const MatmulDims dims = dims_of(step);
   MatmulPlan best;
   if (!is_floating(operand(kA).dtype) || is_empty(dims)) return best;
   auto cost = std::make_pair(std::numeric_limits<int>::max(), int64_t{0});
   for (int mask = 0; mask < 8; ++mask) {
-    ProductDims trial = dims;
+    MatmulDims trial = dims;
     MatmulPlan plan;
     for (int x = 0; x < 3; ++x) {
       if ((mask >> x & 1) == 0) continue;

@@ -40,7 +40,7 @@ struct MatmulPlan {
   std::optional<std::array<Float8, 2>> float8;
 };
 
-/// `step` is a "contract". Prefers the fewest packed operands, then the fewest bytes.
+/// `step` is a "matmul". Prefers the fewest packed operands, then the fewest bytes.
 MatmulPlan plan_matmul(const Step& step);
 /// The same with 8-bit operands, for a step whose operands hold 8-bit numbers. Both are packed with
 /// the contracted dim dense, as the library requires. Not possible for sizes that it does not

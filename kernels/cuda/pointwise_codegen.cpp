@@ -6,7 +6,7 @@ namespace tessera::cuda {
 
 namespace {
 
-Instr instr_of(Code code, DType dtype) {
+Instr instr_of(PointwiseOp code, DType dtype) {
   Instr instr;
   instr.code = code;
   instr.dtype = dtype;
@@ -17,12 +17,12 @@ Instr instr_of(Code code, DType dtype) {
 PointwiseProgram program_of(const KernelArgs& args) {
   const Step& step = *args.step;
   if (step.kernel == KernelKind::copy) {
-    Instr load = instr_of(Code::load, args.in.at(0).dtype);
+    Instr load = instr_of(PointwiseOp::load, args.in.at(0).dtype);
     load.slot = 0;
     return {{load}, {0}};
   }
   if (step.kernel == KernelKind::fill) {
-    Instr constant = instr_of(Code::constant, args.out.at(0).dtype);
+    Instr constant = instr_of(PointwiseOp::constant, args.out.at(0).dtype);
     constant.imm = step.as<FillSpec>().value;
     return {{constant}, {0}};
   }
@@ -31,14 +31,14 @@ PointwiseProgram program_of(const KernelArgs& args) {
 
 std::vector<int64_t> strides_of(const Instr& instr, const KernelArgs& args) {
   const size_t rank = args.out.at(0).sizes.size();
-  if (instr.code == Code::load) {
+  if (instr.code == PointwiseOp::load) {
     const TensorArg& in = args.in.at(static_cast<size_t>(instr.slot));
     TESSERA_CHECK(in.sizes == args.out[0].sizes,
                   "an input of a pointwise step has not the sizes of the outputs");
     return in.strides;
   }
   std::vector<int64_t> strides(rank, 0);
-  if (instr.code == Code::random) {
+  if (instr.code == PointwiseOp::random) {
     for (size_t d = 0; d < rank; ++d) {
       const auto e = static_cast<int>(static_cast<size_t>(instr.expr) + 3 + 2 * d);
       TESSERA_CHECK(!args.step->exprs.at(static_cast<size_t>(e)).depends_on_scalars(),
@@ -61,7 +61,7 @@ int width_of(const Walk& walk, const KernelArgs& args) {
   std::vector<Operand> operands;
   for (size_t k = 0; k < args.out.size(); ++k) operands.push_back({&args.out[k], int(k)});
   for (size_t i = 0; i < walk.program.code.size(); ++i) {
-    if (walk.program.code[i].code == Code::load) {
+    if (walk.program.code[i].code == PointwiseOp::load) {
       operands.push_back(
           {&args.in[static_cast<size_t>(walk.program.code[i].slot)], walk.operand[i]});
     }
@@ -141,15 +141,15 @@ std::string value_text(const Walk& walk, size_t i, Arguments& arguments, const s
     return fmt::format("static_cast<{}>({})", type, x);
   };
   switch (instr.code) {
-    case Code::constant:
+    case PointwiseOp::constant:
       return literal(instr.dtype, instr.imm);
-    case Code::value:
+    case PointwiseOp::value:
       return from_integer(arguments.expr(instr.expr));
-    case Code::index:
+    case PointwiseOp::index:
       return from_integer(fmt::format("{} + ({})", arguments.expr(instr.expr), offset));
-    case Code::random:
+    case PointwiseOp::random:
       return fmt::format("q{0}.at(first{0} + {1})", i, offset);
-    case Code::mask: {
+    case PointwiseOp::mask: {
       const std::string keep = instr.slot < 0
                                    ? fmt::format("{} != 0", arguments.expr(instr.expr))
                                    : fmt::format("({}) < {}", offset, arguments.expr(instr.expr));

@@ -37,7 +37,7 @@ constexpr GpuKernel kTable[] = {
 
 }  // namespace
 
-int64_t contract_workspace(const Step& step) {
+int64_t matmul_workspace(const Step& step) {
   const std::optional<Step> sums = sums_of_epilogue(step);
   return std::max(plan_matmul(step).workspace, plan_float8(step).workspace) +
          (sums ? reduce_workspace(*sums) : 0);

@@ -7,7 +7,7 @@ if(NOT TESSERA_CUDNN_VERSION)
   list(FILTER cuda_sources EXCLUDE REGEX "/cudnn")
 endif()
 set(cuda_headers ${CMAKE_CURRENT_BINARY_DIR}/cuda_headers.cpp)
-file(GLOB embedded CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/base/*.h ${PROJECT_SOURCE_DIR}/src/program/*.inc ${PROJECT_SOURCE_DIR}/src/program/sight.h ${PROJECT_SOURCE_DIR}/kernels/common/*.h ${PROJECT_SOURCE_DIR}/kernels/cuda/*.h
+file(GLOB embedded CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/base/*.h ${PROJECT_SOURCE_DIR}/src/program/*.inc ${PROJECT_SOURCE_DIR}/src/program/attention_mask.h ${PROJECT_SOURCE_DIR}/kernels/common/*.h ${PROJECT_SOURCE_DIR}/kernels/cuda/*.h
   ${PROJECT_SOURCE_DIR}/src/gpu/library/nvrtc_headers/*)
 add_custom_command(OUTPUT ${cuda_headers} DEPENDS ${embedded} ${CMAKE_CURRENT_LIST_DIR}/embed.cmake
   COMMAND ${CMAKE_COMMAND} -DOUT=${cuda_headers} -DFOLDER=${PROJECT_SOURCE_DIR} -P ${CMAKE_CURRENT_LIST_DIR}/embed.cmake)

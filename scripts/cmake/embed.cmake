@@ -1,7 +1,7 @@
 # Writes the headers that kernels include as string literals: OUT from FOLDER, the root of the sources.
 set(own base/bfloat16.h base/float16.h base/float8.h
   program/pointwise_table.inc kernels/common/philox.h kernels/common/pointwise.h kernels/common/pointwise_math.h kernels/common/pointwise_special.h
-  program/sight.h kernels/common/segments.h kernels/cuda/segment_spans.h
+  program/attention_mask.h kernels/common/segments.h kernels/cuda/segment_spans.h
   kernels/cuda/attention.h kernels/cuda/attention_tensor.h kernels/cuda/attention_tensor_grad.h kernels/cuda/device.h kernels/cuda/fault.h
   kernels/cuda/float8.h  kernels/cuda/tensor_core.h)
 set(text "#include \"gpu/library/nvrtc.h\"\n\nnamespace tessera::cuda {\n\nconst Header kHeaders[] = {\n")

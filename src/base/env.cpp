@@ -101,7 +101,7 @@ bool may_colour() {
 }
 bool may_use_graphs() { return !is_off("TESSERA_GRAPHS"); }
 bool may_use_nccl() { return !is_off("TESSERA_NCCL"); }
-bool may_time_products() { return !is_off("TESSERA_TIMED_PRODUCTS"); }
+bool may_time_matmuls() { return !is_off("TESSERA_TIMED_MATMULS"); }
 
 std::string paced_machine() {
   const char* value = std::getenv("TESSERA_PACED");
@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   std::vector<std::pair<std::string, std::string>> all;
   for (const char* name :
        {"TESSERA_EPILOGUES", "TESSERA_CUDNN", "TESSERA_NCCL", "TESSERA_GRAPHS",
-        "TESSERA_TIMED_PRODUCTS", "TESSERA_ISA", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS",
+        "TESSERA_TIMED_MATMULS", "TESSERA_ISA", "OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS",
         "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "ONEDNN_DEFAULT_FPMATH_MODE",
         "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO"}) {
     const char* value = std::getenv(name);

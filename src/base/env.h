@@ -26,11 +26,11 @@ bool has_nccl_host();
 std::string cache_folder();
 /// Creates `folder`. Returns why it cannot be written, for messages; empty if it can.
 std::string why_no_cache(const std::string& folder);
-/// TESSERA_EPILOGUES is not "off": GPU matrix products fuse pointwise ops that follow, and
+/// TESSERA_EPILOGUES is not "off": GPU matmuls fuse pointwise ops that follow, and
 /// reductions fuse those that precede.
 bool may_fuse_for_gpu();
-/// TESSERA_TIMED_PRODUCTS is not "off": GPU matrix-product algorithms are chosen by timing.
-bool may_time_products();
+/// TESSERA_TIMED_MATMULS is not "off": GPU matmul algorithms are chosen by timing.
+bool may_time_matmuls();
 /// TESSERA_CUDNN is not "off": GPU convolutions and attention use cuDNN if it is installed.
 bool may_use_cudnn();
 /// TESSERA_GRAPHS is not "off": the steps of a GPU are captured as CUDA graphs.

@@ -141,7 +141,7 @@ class Calibration {
   void matmuls() {
     Graph g;
     std::vector<Tensor> outputs;
-    std::vector<ProductSample> samples;
+    std::vector<MatmulSample> samples;
     for (const auto& [m, n, k] : grid()) {
       const Dim rows("rows", m), columns("columns", n), depth("depth", k);
       const std::string name = fmt::format("{}x{}x{}", m, n, k);
@@ -153,8 +153,8 @@ class Calibration {
     Session session(g, cluster_, options({{"run", outputs, false}}, {}));
     size_t next = 0;  // matmuls keep the order of the outputs
     for (const auto& [step, time] : step_times(session, "run")) {
-      if (step.kernel != "contract" || next == samples.size()) continue;
-      ProductSample& sample = samples[next++];
+      if (step.kernel != "matmul" || next == samples.size()) continue;
+      MatmulSample& sample = samples[next++];
       TESSERA_CHECK(step.flops == 2 * sample.m * sample.n * sample.k,
                     "calibrate: matmul {} is not {}", step.name, outputs[next - 1].name());
       sample.seconds = std::max(time - machine_.launch, 1e-9);
@@ -177,18 +177,18 @@ class Calibration {
   }
 
   /// Fits flops, depth, m_half and n_half by grid search over the mean error of log(seconds).
-  void fit_matmuls(std::vector<ProductSample> samples) {
-    ProductRate best;
+  void fit_matmuls(std::vector<MatmulSample> samples) {
+    MatmulRate best;
     double least = 1e300;
     for (double depth : {0.0, 8.0, 16.0, 32.0, 64.0, 128.0}) {
       for (double m_half : {0.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
         for (double n_half : {0.0, 2.0, 4.0, 8.0, 16.0, 32.0}) {
           Machine trial;
-          ProductRate rate{"float32", 1, 1, 1, 1, depth, m_half, n_half, 0, 1};
-          trial.products = {rate};
+          MatmulRate rate{"float32", 1, 1, 1, 1, depth, m_half, n_half, 0, 1};
+          trial.matmuls = {rate};
           std::vector<double> ratios;
-          for (const ProductSample& s : samples)
-            ratios.push_back(trial.product_seconds("float32", s.m, s.n, s.k) / s.seconds);
+          for (const MatmulSample& s : samples)
+            ratios.push_back(trial.matmul_seconds("float32", s.m, s.n, s.k) / s.seconds);
           rate.flops = median(ratios);
           double error = 0;
           for (double r : ratios) error += std::abs(std::log(r / rate.flops));
@@ -196,14 +196,14 @@ class Calibration {
         }
       }
     }
-    machine_.products.push_back(best);
-    ProductRate narrow = best;
+    machine_.matmuls.push_back(best);
+    MatmulRate narrow = best;
     narrow.dtype = "bfloat16";  // converted to float32 when they are packed
-    machine_.products.push_back(narrow);
+    machine_.matmuls.push_back(narrow);
     narrow.dtype = "float64";
     narrow.flops /= 2;
-    machine_.products.push_back(narrow);
-    machine_.residuals.emplace_back("products", least / static_cast<double>(samples.size()));
+    machine_.matmuls.push_back(narrow);
+    machine_.residuals.emplace_back("matmuls", least / static_cast<double>(samples.size()));
     machine_.samples = std::move(samples);
   }
 
@@ -367,7 +367,7 @@ int run_calibrate(const CalibrateFlags& args, const std::vector<ModelSpec>&) {
   } else {
     write_text_file(path, machine.to_toml());
   }
-  const ProductRate& rate = machine.products[0];
+  const MatmulRate& rate = machine.matmuls[0];
   say("matmuls {:.1f} GFLOP/s (fit within {:.1f} % on {} shapes), memory {:.1f} GB/s, a step "
       "{:.2f} us\n",
       rate.flops / 1e9, 100 * machine.residuals[0].second, machine.samples.size(),

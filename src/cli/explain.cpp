@@ -18,7 +18,7 @@ namespace tessera::cli {
 
 namespace {
 
-/// "partition, ..., reduce_rows_first (cpu), ...".
+/// "partition, ..., two_stage_reduce (cpu), ...".
 std::string pass_list() {
   std::string text;
   for (const PassInfo& pass : passes()) {

@@ -61,7 +61,7 @@ void add_collectives(Page& page, const FunctionReport& f, bool timed) {
 /// The largest matmul rate of the profile.
 double peak_of(const Machine& machine) {
   double peak = 0;
-  for (const ProductRate& rate : machine.products) peak = std::max(peak, rate.flops);
+  for (const MatmulRate& rate : machine.matmuls) peak = std::max(peak, rate.flops);
   return peak;
 }
 

@@ -23,7 +23,7 @@ pages::Json collective_curves(const Machine& machine) {
 std::string machine_page(const Machine& machine, const std::string& path) {
   pages::Page page("machine profile",
                    fmt::format("{}, {}; {}", machine.device, machine.date, path));
-  const ProductRate& rate = machine.products[0];
+  const MatmulRate& rate = machine.matmuls[0];
   page.cards({{pages::with_unit(rate.flops, "FLOP/s"), "matmuls"},
               {pages::with_unit(machine.memory_rates.back().bandwidth, "B/s"), "memory"},
               {pages::with_unit(machine.launch, "s"), "a step besides its work"},
@@ -33,10 +33,10 @@ std::string machine_page(const Machine& machine, const std::string& path) {
               tips = pages::Json::array(), rows = pages::Json::array();
   Machine fitted = machine;  // without samples the formula alone predicts
   fitted.samples.clear();
-  for (const ProductSample& s : machine.samples) {
+  for (const MatmulSample& s : machine.samples) {
     const double flops =
         2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-    const double seconds = fitted.product_seconds(s.dtype, s.m, s.n, s.k);
+    const double seconds = fitted.matmul_seconds(s.dtype, s.m, s.n, s.k);
     work.push_back(flops);
     speed.push_back(flops / s.seconds);
     fit.push_back(flops / seconds);

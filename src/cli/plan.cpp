@@ -61,7 +61,7 @@ nlohmann::json to_json(const Plan& plan) {
                       saved_per_gib, plain_seconds, scoped, space, priced, illegal, too_large,
                       first_seconds, proof_seconds, search_seconds, alternatives)
   TESSERA_JSON_FIELDS(report["tensors"], plan.tensors, tensors, ops, left_out, planned, least,
-                      bound, floor, rules, before, played)
+                      bound, floor, rules, before, simulated)
   return report;
 }
 

@@ -29,7 +29,7 @@ namespace {
 /// The highest rate of matmuls in a dtype; 0 if the machine has none.
 double matmul_rate(const Machine& machine, DType dtype) {
   double best = 0;
-  for (const ProductRate& p : machine.products) {
+  for (const MatmulRate& p : machine.matmuls) {
     if (p.dtype == to_string(dtype)) best = std::max(best, p.flops);
   }
   return best;

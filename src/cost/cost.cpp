@@ -80,9 +80,9 @@ bool counts_instructions(const KernelRate& rate) {
          kInstructionRates.end();
 }
 
-ProductSizes product_sizes(const Step& step) {
-  ProductSizes sizes;
-  const auto& kinds = step.as<ContractSpec>().kinds;
+MatmulSizes matmul_sizes(const Step& step) {
+  MatmulSizes sizes;
+  const auto& kinds = step.as<MatmulSpec>().kinds;
   for (size_t d = 0; d < kinds.size(); ++d) {
     const int64_t size = std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.out[0].sizes[d]});
     int64_t* const of_kind[] = {&sizes.batch, &sizes.m, &sizes.n, &sizes.k};
@@ -92,7 +92,7 @@ ProductSizes product_sizes(const Step& step) {
 }
 
 namespace {
-/// A product for each group, of the mean number of rows.
+/// A matmul for each group, of the mean number of rows.
 double grouped_seconds(const Machine& machine, const Step& step) {
   int64_t sizes[] = {1, 1, 1, 1, 1};
   const auto& [kinds, fill] = step.as<GroupedSpec>();
@@ -104,9 +104,9 @@ double grouped_seconds(const Machine& machine, const Step& step) {
   const int64_t rows = std::max<int64_t>(1, std::llround(used / static_cast<double>(groups)));
   const int64_t inner = sizes[kGroupInner];  // summed over rows, or over these
   const bool is_dot = step.kernel == KernelKind::grouped_dot;
-  return machine.product_seconds(to_string(step.in[0].dtype), is_dot ? rows : inner,
-                                 sizes[kGroupOuter], is_dot ? inner : rows,
-                                 sizes[kGroupBatch] * groups);
+  return machine.matmul_seconds(to_string(step.in[0].dtype), is_dot ? rows : inner,
+                                sizes[kGroupOuter], is_dot ? inner : rows,
+                                sizes[kGroupBatch] * groups);
 }
 }  // namespace
 
@@ -136,8 +136,8 @@ double Costs::compute(const Step& step, double share) const {
   const KernelCost cost = info_of(step.kernel).cost;
   double work = 0;
   if (cost == KernelCost::matmul && step.out[0].dtype != DType::int32) {
-    const ProductSizes p = product_sizes(step);
-    work = machine_.product_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
+    const MatmulSizes p = matmul_sizes(step);
+    work = machine_.matmul_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
   } else if (cost == KernelCost::pointwise) {
     work = pointwise_seconds(machine_, step, dtype);
   } else if (cost == KernelCost::grouped) {

@@ -23,12 +23,12 @@ int64_t bytes_touched(const Step& step);
 inline constexpr std::array kInstructionRates = {"pointwise", "pointwise_hard"};
 bool counts_instructions(const KernelRate& rate);
 
-/// A matmul as a machine sees it: `batch` products of [m, k] by [k, n].
-struct ProductSizes {
+/// A matmul as a machine sees it: `batch` matmuls of [m, k] by [k, n].
+struct MatmulSizes {
   int64_t batch = 1, m = 1, n = 1, k = 1;
 };
-/// The sizes of a "contract" step.
-ProductSizes product_sizes(const Step& step);
+/// The sizes of a "matmul" step.
+MatmulSizes matmul_sizes(const Step& step);
 
 /// Prices single steps. Keeps references: machine and axes outlive it.
 class Costs {

@@ -13,7 +13,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int kNearest = 4;  ///< number of measured products that correct a prediction
+constexpr int kNearest = 4;  ///< number of measured matmuls that correct a prediction
 
 /// Libraries choose smaller tiles if waves would be half empty. These read more operand bytes per
 /// product and run at `share` of the rate.
@@ -23,7 +23,7 @@ struct SmallerTile {
 constexpr SmallerTile kSmallerTiles[] = {{1, 2, 0.95}, {2, 2, 0.85}, {2, 4, 0.7}};
 
 /// Seconds with tiles of rows x columns at `share` of the rate.
-double tiled_seconds(const ProductRate& r, double rows, double columns, double share, int64_t m,
+double tiled_seconds(const MatmulRate& r, double rows, double columns, double share, int64_t m,
                      int64_t n, int64_t k, int64_t batch) {
   const double tiles = std::ceil(static_cast<double>(m) / rows) *
                        std::ceil(static_cast<double>(n) / columns) * static_cast<double>(batch),
@@ -41,7 +41,7 @@ double tiled_seconds(const ProductRate& r, double rows, double columns, double s
          (r.flops * share);
 }
 
-double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
+double rate_seconds(const MatmulRate& r, int64_t m, int64_t n, int64_t k, int64_t batch) {
   const auto rows = static_cast<double>(r.tile_rows), columns = static_cast<double>(r.tile_columns);
   double seconds = tiled_seconds(r, rows, columns, 1, m, n, k, batch);
   if (r.units > 1) {
@@ -55,18 +55,18 @@ double rate_seconds(const ProductRate& r, int64_t m, int64_t n, int64_t k, int64
   return n % 8 != 0 || k % 8 != 0 ? seconds * r.misaligned : seconds;
 }
 
-/// The distance of two products: the sum of |log2| of their size ratios.
-double distance(const ProductSample& s, double m, double n, double k) {
+/// The distance of two matmuls: the sum of |log2| of their size ratios.
+double distance(const MatmulSample& s, double m, double n, double k) {
   return std::abs(std::log2(static_cast<double>(s.m) / m)) +
          std::abs(std::log2(static_cast<double>(s.n) / n)) +
          std::abs(std::log2(static_cast<double>(s.k) / k));
 }
 
-/// The time of the nearest measured products, relative to what the formula predicts for them.
-double correction(const std::vector<ProductSample>& samples, const ProductRate& rate, int64_t m,
+/// The time of the nearest measured matmuls, relative to what the formula predicts for them.
+double correction(const std::vector<MatmulSample>& samples, const MatmulRate& rate, int64_t m,
                   int64_t n, int64_t k) {
   std::vector<std::pair<double, double>> near;  // distance, log(measured / predicted)
-  for (const ProductSample& s : samples) {
+  for (const MatmulSample& s : samples) {
     if (s.dtype != rate.dtype) continue;
     near.emplace_back(
         distance(s, static_cast<double>(m), static_cast<double>(n), static_cast<double>(k)),
@@ -111,21 +111,21 @@ Machine Machine::load(const std::string& name_or_path) {
   return parse(read_machine_file(name_or_path), name_or_path);
 }
 
-double Machine::product_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
-                                int64_t batch) const {
+double Machine::matmul_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,
+                               int64_t batch) const {
   if (m <= 0 || n <= 0 || k <= 0 || batch <= 0) return 0;
-  for (const ProductRate& rate : products) {
+  for (const MatmulRate& rate : matmuls) {
     if (rate.dtype != dtype) continue;
     const double once = rate.launch + rate_seconds(rate, m, n, k, rate.units > 1 ? batch : 1);
     return once * (rate.units > 1 ? 1 : static_cast<double>(batch)) *
            correction(samples, rate, m, n, k);
   }
   // GPUs multiply both 16-bit types at the same rate.
-  if (dtype == "float16") return product_seconds("bfloat16", m, n, k, batch);
+  if (dtype == "float16") return matmul_seconds("bfloat16", m, n, k, batch);
   std::vector<std::string> known;
-  for (const ProductRate& rate : products) known.push_back(rate.dtype);
+  for (const MatmulRate& rate : matmuls) known.push_back(rate.dtype);
   throw Error(ErrorKind::usage,
-              fmt::format("machine '{}' has no [[product]] for dtype '{}'; it has {}", name, dtype,
+              fmt::format("machine '{}' has no [[matmul]] for dtype '{}'; it has {}", name, dtype,
                           known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "))),
               ErrorCode::unknown_machine);
 }

@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;
 
 /// A number as double. Large integers are rounded; toml++ would return nothing for them.
 std::optional<double> number_of(const toml::node& node) {
@@ -135,8 +135,8 @@ void read_compute(Reader& top, Machine& m) {
     r.take("up_to", rate.up_to);
     r.take("bandwidth", rate.bandwidth, true);
   });
-  top.each("product", [&](Reader& r) {
-    ProductRate& rate = m.products.emplace_back();
+  top.each("matmul", [&](Reader& r) {
+    MatmulRate& rate = m.matmuls.emplace_back();
     r.take("dtype", rate.dtype, true);
     r.take("flops", rate.flops, true);
     r.take("tile_rows", rate.tile_rows);
@@ -149,7 +149,7 @@ void read_compute(Reader& top, Machine& m) {
     r.take("misaligned", rate.misaligned);
   });
   top.each("sample", [&](Reader& r) {
-    ProductSample& sample = m.samples.emplace_back();
+    MatmulSample& sample = m.samples.emplace_back();
     r.take("dtype", sample.dtype, true);
     r.take("m", sample.m, true);
     r.take("n", sample.n, true);
@@ -213,8 +213,11 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   Reader top(table, source);
   int64_t format = 0;
   top.take("format", format, true);
-  TESSERA_REQUIRE(format == kFormat, "{}: format {}; this build reads format {}", source, format,
-                  kFormat);
+  TESSERA_REQUIRE(
+      format == kFormat,
+      "{}: format {}; this build reads format {}: measure the machine again (tessera calibrate), "
+      "or rename [[product]] to [[matmul]] and the kernel \"contract\" to \"matmul\"",
+      source, format, kFormat);
   top.take("name", m.name, true);
   top.take("device", m.device);
   top.take("device_type", m.device_type);
@@ -255,9 +258,9 @@ std::string Machine::to_toml() const {
        overlap.possible, overlap.compute, overlap.transfer, overlap.posting);
   for (const MemoryRate& r : memory_rates)
     line(t, "\n[[memory_rate]]\nup_to = {:g}\nbandwidth = {:g}\n", r.up_to, r.bandwidth);
-  for (const ProductRate& r : products)
+  for (const MatmulRate& r : matmuls)
     line(t,
-         "\n[[product]]\ndtype = {}\nflops = {:g}\ntile_rows = {}\ntile_columns = {}\nunits = {}\n"
+         "\n[[matmul]]\ndtype = {}\nflops = {:g}\ntile_rows = {}\ntile_columns = {}\nunits = {}\n"
          "depth = {:g}\nm_half = {:g}\nn_half = {:g}\nlaunch = {:g}\nmisaligned = {:g}\n",
          text(r.dtype), r.flops, r.tile_rows, r.tile_columns, r.units, r.depth, r.m_half, r.n_half,
          r.launch, r.misaligned);
@@ -277,7 +280,7 @@ std::string Machine::to_toml() const {
     for (const auto& [x, y] : r.measured) points.push_back(fmt::format("[{}, {:g}]", x, y));
     line(t, "measured = [{}]\n", fmt::join(points, ", "));
   }
-  for (const ProductSample& s : samples)
+  for (const MatmulSample& s : samples)
     line(t, "\n[[sample]]\ndtype = {}\nm = {}\nn = {}\nk = {}\nseconds = {:g}\n", text(s.dtype),
          s.m, s.n, s.k, s.seconds);
   return t;

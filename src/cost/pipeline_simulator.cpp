@@ -135,8 +135,9 @@ PipelineTime simulate(const Pipeline& p) {
   return Simulator(p).run();
 }
 
-std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
-                                   const ChunkTime& before, const ChunkTime& behind) {
+std::vector<ChunkTime> assign_virtual_stages(const std::vector<int64_t>& layers,
+                                             const ChunkTime& layer, const ChunkTime& before,
+                                             const ChunkTime& behind) {
   std::vector<ChunkTime> times;
   for (const int64_t n : layers) {
     const auto count = static_cast<double>(n);

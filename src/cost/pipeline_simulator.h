@@ -50,8 +50,9 @@ PipelineTime simulate(const Pipeline& pipeline);
 
 /// The times of chunks with `layers` layers each. `before` is added to the first chunk, `behind` to
 /// the last.
-std::vector<ChunkTime> deal_layers(const std::vector<int64_t>& layers, const ChunkTime& layer,
-                                   const ChunkTime& before, const ChunkTime& behind);
+std::vector<ChunkTime> assign_virtual_stages(const std::vector<int64_t>& layers,
+                                             const ChunkTime& layer, const ChunkTime& before,
+                                             const ChunkTime& behind);
 
 /// The number of microbatches whose activations a stage keeps at its peak.
 double microbatches_kept(const Pipeline& pipeline, int stage);

@@ -18,7 +18,7 @@ size_t scalars_of(const Function& function) {
   int most = 0;
   for (const Step& step : function.steps) {
     most = std::max(most, step.loop.counter);
-    for (const IntExpr& expr : step.exprs) most = std::max(most, expr.scalar);
+    for (const AffineExpr& expr : step.exprs) most = std::max(most, expr.scalar);
     for (const Function& body : step.body)
       most = std::max(most, static_cast<int>(scalars_of(body)) - 1);
   }

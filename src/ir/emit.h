@@ -16,9 +16,9 @@ struct EmitCall {
   std::vector<View> in, out;   ///< contiguous local slices, dims as in the shapes, sizes padded
   std::vector<int64_t> local;  ///< factors: elements on this rank
   std::vector<int64_t>
-      logical;                  ///< factors: global size without padding (the bound, where bounded)
-  std::vector<IntExpr> offset;  ///< factors: global index of the first local element
-  std::vector<IntExpr> extent;  ///< factors: actual global size
+      logical;  ///< factors: global size without padding (the bound, where bounded)
+  std::vector<AffineExpr> offset;  ///< factors: global index of the first local element
+  std::vector<AffineExpr> extent;  ///< factors: actual global size
   const std::string& node_name;
   int seed_scalar, step_scalar;
   Step& step;

@@ -3,30 +3,30 @@
 
 #include <algorithm>
 
-#include "lower/flow/deal_layers.h"
+#include "lower/flow/assign_virtual_stages.h"
 #include "lower/flow/insert_padding_masks.h"
 #include "lower/flow/localize.h"
 #include "lower/flow/pipeline_microbatches.h"
 #include "lower/partition/partition.h"
-#include "lower/passes/add_products.h"
 #include "lower/passes/await_late.h"
-#include "lower/passes/batch_products.h"
+#include "lower/passes/batch_matmuls.h"
 #include "lower/passes/bucket_collectives.h"
 #include "lower/passes/collective_matmul.h"
-#include "lower/passes/dots_in_attention.h"
+#include "lower/passes/concat_k_matmuls.h"
 #include "lower/passes/fill_waits.h"
+#include "lower/passes/fuse_attention_delta.h"
+#include "lower/passes/fuse_bias_grad.h"
 #include "lower/passes/fuse_epilogues.h"
+#include "lower/passes/fuse_norm_grad_sums.h"
 #include "lower/passes/fuse_pointwise.h"
 #include "lower/passes/fuse_prologues.h"
 #include "lower/passes/group_tensors.h"
-#include "lower/passes/keep_products.h"
 #include "lower/passes/merge_reductions.h"
 #include "lower/passes/plan_memory.h"
 #include "lower/passes/recompute_rows.h"
-#include "lower/passes/reduce_rows_first.h"
+#include "lower/passes/save_expert_activations.h"
 #include "lower/passes/schedule.h"
-#include "lower/passes/sums_in_products.h"
-#include "lower/passes/sums_in_rows.h"
+#include "lower/passes/two_stage_reduce.h"
 #include "tessera/explain.h"
 
 namespace tessera {
@@ -103,8 +103,11 @@ const Pass kPasses[] = {
      }},
     {"insert_padding_masks", Target::any, Needs::nothing, "masks padding that an op would count",
      [](Lowering& l) { insert_padding_masks(l.flow, l.rule_layouts); }},
-    {"deal_layers", Target::any, Needs::nothing, "cuts the layers of pipeline stages into chunks",
-     [](Lowering& l) { deal_layers(l.rule_layouts, l.options.pipeline_schedule, l.flow); }},
+    {"assign_virtual_stages", Target::any, Needs::nothing,
+     "cuts the layers of pipeline stages into chunks",
+     [](Lowering& l) {
+       assign_virtual_stages(l.rule_layouts, l.options.pipeline_schedule, l.flow);
+     }},
     {"pipeline_microbatches", Target::any, Needs::nothing,
      "cuts the loop over microbatches into the parts of a pipeline",
      [](Lowering& l) { pipeline_microbatches(l.graph, l.options.pipeline_schedule, l.flow); }},
@@ -115,10 +118,11 @@ const Pass kPasses[] = {
        l.is_program = true;
        if (l.options.offload_state) offload_state(l.graph, l.program);
      }},
-    {"reduce_rows_first", Target::cpu, Needs::nothing, "reduces large tensors by their rows first",
-     [](Lowering& l) { reduce_rows_first(l.program, l.options.longest_row); }},
-    {"keep_products", Target::any, Needs::fuse, "keeps matmuls of experts for the gradient",
-     [](Lowering& l) { keep_products(l.program); }},
+    {"two_stage_reduce", Target::cpu, Needs::nothing, "reduces large tensors by their rows first",
+     [](Lowering& l) { two_stage_reduce(l.program, l.options.longest_row); }},
+    {"save_expert_activations", Target::any, Needs::fuse,
+     "keeps matmuls of experts for the gradient",
+     [](Lowering& l) { save_expert_activations(l.program); }},
     {"fuse_pointwise", Target::any, Needs::fuse, "merges pointwise steps",
      [](Lowering& l) { fuse_pointwise(l.program, l.options.longest_row); }},
     {"fuse_epilogues", Target::any, Needs::fuse,
@@ -131,10 +135,10 @@ const Pass kPasses[] = {
      [](Lowering& l) { fuse_prologues(l.program); }},
     {"recompute_rows", Target::gpu, Needs::fuse, "computes a tensor again from one number per row",
      [](Lowering& l) { recompute_rows(l.program); }},
-    {"dots_in_attention", Target::gpu, Needs::fuse,
+    {"fuse_attention_delta", Target::gpu, Needs::fuse,
      "leaves a dot product to the gradient of attention",
      [](Lowering& l) {
-       if (l.options.may_own_dot) dots_in_attention(l.program, l.options.may_own_dot);
+       if (l.options.may_own_dot) fuse_attention_delta(l.program, l.options.may_own_dot);
      }},
     {"bucket_collectives", Target::any, Needs::nothing, "combines collectives",
      [](Lowering& l) {
@@ -150,21 +154,21 @@ const Pass kPasses[] = {
      }},
     {"group_tensors", Target::gpu, Needs::fuse, "updates many tensors in one launch",
      [](Lowering& l) { group_tensors(l.program); }},
-    {"sums_in_products", Target::gpu, Needs::fuse, "sums the gradient of a bias in a matmul",
-     [](Lowering& l) { sums_in_products(l.program, l.options.takes_epilogue); }},
+    {"fuse_bias_grad", Target::gpu, Needs::fuse, "sums the gradient of a bias in a matmul",
+     [](Lowering& l) { fuse_bias_grad(l.program, l.options.takes_epilogue); }},
     {"merge_reductions", Target::gpu, Needs::fuse, "merges reductions of one operand",
      [](Lowering& l) { merge_reductions(l.program); }},
-    {"sums_in_rows", Target::gpu, Needs::fuse, "sums over rows where they are walked",
-     [](Lowering& l) { sums_in_rows(l.program); }},
-    {"add_products", Target::gpu, Needs::fuse, "makes one matmul of a sum of matmuls",
+    {"fuse_norm_grad_sums", Target::gpu, Needs::fuse, "sums over rows where they are walked",
+     [](Lowering& l) { fuse_norm_grad_sums(l.program); }},
+    {"concat_k_matmuls", Target::gpu, Needs::fuse, "makes one matmul of a sum of matmuls",
      [](Lowering& l) {
        const LowerOptions& o = l.options;
-       add_products(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
+       concat_k_matmuls(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
      }},
-    {"batch_products", Target::gpu, Needs::fuse, "makes one batched matmul of many",
+    {"batch_matmuls", Target::gpu, Needs::fuse, "makes one batched matmul of many",
      [](Lowering& l) {
        const LowerOptions& o = l.options;
-       batch_products(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
+       batch_matmuls(l.program, o.prices, o.takes_epilogue, o.workspace_bytes);
      }},
     {"await_late", Target::any, Needs::overlap,
      "awaits transfers between stages where their data is read",

@@ -49,7 +49,7 @@ struct LowerOptions {
   int chunks = 0;  ///< per matmul, see CompileOptions::chunks
   /// Seconds of all functions of a Program on a machine. Empty: no machine.
   std::function<double(const Program&)> seconds = {};
-  /// True if the device's matmul can run the pointwise program of a "contract" step as its
+  /// True if the device's matmul can run the pointwise program of a "matmul" step as its
   /// epilogue. Empty: no epilogues.
   std::function<bool(const Step&)> takes_epilogue = {};
   /// True if the device can compute the dot products that a gradient of attention begins with.

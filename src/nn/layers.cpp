@@ -164,7 +164,7 @@ Tensor dense(Tensor x, const std::string& name, const std::vector<std::string>& 
     const Initializer init = o.init ? o.init : scaled_normal(in, o.gain);
     Tensor w = parameter_for(x, name + ".w", Shape(weights), init, at);
     Tensor y =
-        o.float8 ? float8_product(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
+        o.float8 ? float8_matmul(x, w, Shape(result), at) : einsum({x, w}, Shape(result), at);
     const std::string& scope = x.graph().scope();
     if (o.lora.adapts(scope.empty() ? name : scope + "." + name))
       y = add(y, adaptation(x, name, in, stacked, inner, Shape(result), o.lora, at), at);

@@ -72,7 +72,7 @@ void add_dropless(Moe& result, Tensor x, Tensor logits, const std::string& model
   TESSERA_REQUIRE(
       !dense.bias && o.expert.dropout == 0 && !dense.float8 && dense.lora.rank == 0 &&
           dense.activations.empty(),
-      "[moe] experts with biases, dropout, adapters, float8 products or activations behind "
+      "[moe] experts with biases, dropout, adapters, float8 matmuls or activations behind "
       "products have a capacity; set dropless to false ({})",
       where(at));
   Scope scope(x.graph(), "expert");

@@ -392,12 +392,12 @@ void emit_drawn(EmitCall& call) {
     const bool is_position = bits[d].name == attrs.get<std::string>("drawn_length") ||
                              bits[d].name == attrs.get<std::string>("drawn_memory");
     const int factor = factors[static_cast<size_t>(d)];
-    return factor < 0 || is_position ? IntExpr{} : call.offset[static_cast<size_t>(factor)];
+    return factor < 0 || is_position ? AffineExpr{} : call.offset[static_cast<size_t>(factor)];
   };
   add_drawn_keys(call);
   const std::vector<DrawnDim> dims = drawn_dims(call, bits, offset);
   for (size_t d = 0; d < dims.size(); ++d) {
-    IntExpr step;
+    AffineExpr step;
     step.constant = dims[d].stride;
     call.step.exprs.push_back(dims[d].offset);
     call.step.exprs.push_back(step);

@@ -28,9 +28,9 @@ std::vector<ValueType> infer_einsum(const OpCall& call) {
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
 
-void emit_contract(EmitCall& call) {
-  using namespace contract_kinds;
-  ContractSpec spec;
+void emit_matmul(EmitCall& call) {
+  using namespace matmul_kinds;
+  MatmulSpec spec;
   auto has = [&](const std::vector<std::vector<int>>& dims, int f) {
     return std::any_of(dims.begin(), dims.end(), [&](const auto& d) { return d[0] == f; });
   };
@@ -44,7 +44,7 @@ void emit_contract(EmitCall& call) {
   call.step.spec = std::move(spec);
 }
 
-int64_t contract_flops(const OpCall& call) {
+int64_t matmul_flops(const OpCall& call) {
   return 2 * call.in[0].shape.united(call.in[1].shape).elements();
 }
 
@@ -129,9 +129,9 @@ extern const Op kEinsum = {.name = "einsum",
                            .infer = infer_einsum,
                            .linear = {1u, 2u},
                            .gradient = einsum_gradient,
-                           .flops = contract_flops,
-                           .kernel = KernelKind::contract,
-                           .emit = emit_contract};
+                           .flops = matmul_flops,
+                           .kernel = KernelKind::matmul,
+                           .emit = emit_matmul};
 
 namespace {
 

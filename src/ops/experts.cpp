@@ -1,4 +1,4 @@
-// The layer of all experts is a composite of grouped products, whose rows are routed to the experts
+// The layer of all experts is a composite of grouped matmuls, whose rows are routed to the experts
 // (Op::routing). If ranks have slices of the experts, each computes the rows of its own experts
 // from end to end, and only sums over the ranks are left, of the result and of the gradients for
 // rows. The products alone would leave a sum before each activation.

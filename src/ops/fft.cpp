@@ -12,7 +12,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kDirect = 32;  // up to this size, and for primes: one matrix product
+constexpr int64_t kDirect = 32;  // up to this size, and for primes: one matmul
 
 /// The largest divisor of n up to kDirect, or n if there is none.
 int64_t first_factor(int64_t n) {

@@ -40,14 +40,14 @@ extern const Op kPrint = {.name = "print",
                           .linear = {1u},
                           .gradient = pass_first,
                           .pointwise = true,
-                          .code = Code::copy,
+                          .code = PointwiseOp::copy,
                           .keeps_elements = true};
 extern const Op kCheckFinite = {.name = "check_finite",
                                 .infer = infer_first,
                                 .linear = {1u},
                                 .gradient = pass_first,
                                 .pointwise = true,
-                                .code = Code::copy,
+                                .code = PointwiseOp::copy,
                                 .keeps_elements = true};
 
 namespace {

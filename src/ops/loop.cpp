@@ -28,7 +28,7 @@ std::vector<ValueType> infer_loop(const OpCall& call) {
 }
 
 void emit_loop_index(EmitCall& call) {
-  IntExpr counter;
+  AffineExpr counter;
   counter.scalar = call.counters.at(static_cast<size_t>(call.call.attrs.get<int64_t>("loop")));
   call.step.pointwise.code.back().expr = static_cast<int>(call.step.exprs.size());
   call.step.exprs.push_back(counter);
@@ -47,7 +47,7 @@ extern const Op kLoopIndex = {.name = "loop_index",
                                     return std::vector<ValueType>{{Shape{}, DType::int32}};
                                   },
                               .pointwise = true,
-                              .code = Code::value,
+                              .code = PointwiseOp::value,
                               .emit = emit_loop_index};
 
 }  // namespace tessera

@@ -53,7 +53,7 @@ void emit_argmax(EmitCall& call) {
   for (int i : {0, 1})
     step.out.push_back(align(call, call.out[i], call.space.out[i], factors, true));
   step.spec = ArgReduceSpec{dim};
-  step.exprs = {IntExpr{}};
+  step.exprs = {AffineExpr{}};
 }
 
 Types infer_top_k(const OpCall& call) {
@@ -83,7 +83,7 @@ void emit_top_k(EmitCall& call) {
   for (View& view : step.out)
     view.sizes[position] = call.logical[k];  // padding of a split k is never read
   step.spec = ArgReduceSpec{position, call.call.attrs.get<int64_t>("smallest") != 0};
-  step.exprs = {IntExpr{}};
+  step.exprs = {AffineExpr{}};
 }
 
 std::vector<Tensor> top_k_gradient(const GradCall& c) {

@@ -140,7 +140,7 @@ consteval Infer infer_of(DtypeRule rule, int operands) {
                             .linear = linearity,                               \
                             .gradient = derivative,                            \
                             .pointwise = true,                                 \
-                            .code = Code::id};                                 \
+                            .code = PointwiseOp::id};                          \
   Tensor id(Tensor x, Loc at) { return one(k_##id, {x}, {}, at); }
 #define BINARY(id, Formula, dtypes, cost, formula, linearity, derivatives)                   \
   static_assert(                                                                             \
@@ -150,15 +150,15 @@ consteval Infer infer_of(DtypeRule rule, int operands) {
                             .linear = linearity,                                             \
                             .gradient = derivatives,                                         \
                             .pointwise = true,                                               \
-                            .code = Code::id};                                               \
+                            .code = PointwiseOp::id};                                        \
   Tensor id(Tensor a, Tensor b, Loc at) { return one(k_##id, {a, b}, {}, at); }
 #include "program/pointwise_table.inc"
 
 // Every op that ops.h declares has a row.
-#define X(id) static_assert(info_of(Code::id).operands == 1);
+#define X(id) static_assert(info_of(PointwiseOp::id).operands == 1);
 TESSERA_UNARY_OPS(X)
 #undef X
-#define X(id) static_assert(info_of(Code::id).operands == 2);
+#define X(id) static_assert(info_of(PointwiseOp::id).operands == 2);
 TESSERA_BINARY_OPS(X)
 #undef X
 
@@ -167,20 +167,20 @@ extern const Op kIdentity = {.name = "identity",
                              .linear = {1u},
                              .gradient = GRADIENT(g),
                              .pointwise = true,
-                             .code = Code::copy,
+                             .code = PointwiseOp::copy,
                              .keeps_elements = true};
 extern const Op kStopGradient = {.name = "stop_gradient",
                                  .infer = infer_any,
                                  .linear = {1u},
                                  .pointwise = true,
-                                 .code = Code::copy,
+                                 .code = PointwiseOp::copy,
                                  .keeps_elements = true};
 extern const Op kCast = {
     .name = "cast",
     .infer = infer_cast,
     .gradient = GRADIENT((is_floating(x.dtype()) ? cast(g, x.dtype()) : Tensor())),
     .pointwise = true,
-    .code = Code::cast,
+    .code = PointwiseOp::cast,
     .keeps_elements = true,
     .converts = true};
 extern const Op kBroadcast = {.name = "broadcast",
@@ -188,7 +188,7 @@ extern const Op kBroadcast = {.name = "broadcast",
                               .linear = {1u},
                               .gradient = GRADIENT(sum_to(g, x.shape())),
                               .pointwise = true,
-                              .code = Code::copy};
+                              .code = PointwiseOp::copy};
 
 Tensor identity(Tensor x, Loc at) { return one(kIdentity, {x}, {}, at); }
 Tensor stop_gradient(Tensor x, Loc at) { return one(kStopGradient, {x}, {}, at); }
@@ -214,7 +214,7 @@ extern const Op kWhere = {.name = "where",
                           .linear = {6u},
                           .gradient = where_gradient,
                           .pointwise = true,
-                          .code = Code::where};
+                          .code = PointwiseOp::where};
 Tensor where(Tensor condition, Tensor a, Tensor b, Loc at) {
   return one(kWhere, {condition, a, b}, {}, at);
 }

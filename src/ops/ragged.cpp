@@ -41,7 +41,7 @@ extern const Op kRagged = {.name = "ragged",
                            .linear = {1u},
                            .gradient = gradient,
                            .pointwise = true,
-                           .code = Code::copy,
+                           .code = PointwiseOp::copy,
                            .counts_rows = true};
 
 Tensor ragged(Tensor x, Tensor counts, const std::string& dim, double used, Loc at) {

@@ -27,12 +27,12 @@ Tensor dropout_where(Tensor keep, Tensor x, double rate, Loc at = Loc::current()
 
 /// How far a rank's random bits are from the first of all, and from one another, along a dim.
 struct DrawnDim {
-  IntExpr offset;
+  AffineExpr offset;
   int64_t stride;
 };
 /// By dim of the bits. `offset`: that of the rank's slice.
 std::vector<DrawnDim> drawn_dims(const EmitCall& call, const Shape& bits,
-                                 const std::function<IntExpr(int)>& offset);
+                                 const std::function<AffineExpr(int)>& offset);
 /// Adds the seed, and the number of the stream in this step, to the step's expressions.
 void add_drawn_keys(EmitCall& call);
 

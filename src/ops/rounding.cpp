@@ -81,12 +81,12 @@ void require_shared_dims(const Tensor& x, const Tensor& w, const Shape& out, Loc
   for (const auto& [own, other] : {std::pair{x, w}, std::pair{w, x}}) {
     for (const Dim& d : own.shape()) {
       TESSERA_REQUIRE(other.shape().has(d.name) || out.has(d.name),
-                      "[float8_product] only '{}' {} has dim '{}'; sum it first ({})", own.name(),
+                      "[float8_matmul] only '{}' {} has dim '{}'; sum it first ({})", own.name(),
                       own.shape().to_string(), d.name, where(at));
     }
   }
   TESSERA_REQUIRE(is_floating(x.dtype()) && x.dtype() != DType::float64,
-                  "[float8_product] '{}' is {}; it must be float32, bfloat16 or float16 ({})",
+                  "[float8_matmul] '{}' is {}; it must be float32, bfloat16 or float16 ({})",
                   x.name(), to_string(x.dtype()), where(at));
 }
 
@@ -120,8 +120,8 @@ Tensor stochastic_cast(Tensor x, DType dtype, Loc at) {
   });
 }
 
-Tensor float8_product(Tensor x, Tensor w, const Shape& out, Loc at) {
-  return on_behalf_of("float8_product", at, [&]() -> Tensor {
+Tensor float8_matmul(Tensor x, Tensor w, const Shape& out, Loc at) {
+  return on_behalf_of("float8_matmul", at, [&]() -> Tensor {
     require_shared_dims(x, w, out, at);
     constexpr Float8 kForward = Float8::e4m3, kBackward = Float8::e5m2;
     return custom_gradient(

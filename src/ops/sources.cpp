@@ -59,7 +59,7 @@ void emit_random(EmitCall& call) {
   add_drawn_keys(call);
   const auto offset = [&](int d) { return call.offset[call.space.out[0][d][0]]; };
   for (const DrawnDim& dim : drawn_dims(call, call.call.out[0].shape, offset)) {
-    IntExpr step_of_dim;
+    AffineExpr step_of_dim;
     step_of_dim.constant = dim.stride;
     call.step.exprs.push_back(dim.offset);
     call.step.exprs.push_back(step_of_dim);
@@ -84,17 +84,17 @@ extern const Op kStored = {.name = "stored", .infer = infer_source};
 extern const Op kConstant = {.name = "constant",
                              .infer = infer_source,
                              .pointwise = true,
-                             .code = Code::constant,
+                             .code = PointwiseOp::constant,
                              .emit = emit_constant};
 extern const Op kIota = {.name = "iota",
                          .infer = infer_source,
                          .pointwise = true,
-                         .code = Code::index,
+                         .code = PointwiseOp::index,
                          .emit = emit_index};
 extern const Op kRandomBits = {.name = "random_bits",
                                .infer = infer_source,
                                .pointwise = true,
-                               .code = Code::random,
+                               .code = PointwiseOp::random,
                                .emit = emit_random};
 extern const Op kDimSize = {.name = "dim_size",
                             .infer =
@@ -103,11 +103,11 @@ extern const Op kDimSize = {.name = "dim_size",
                                 },
                             .factors = dim_size_factors,
                             .pointwise = true,
-                            .code = Code::value,
+                            .code = PointwiseOp::value,
                             .emit = emit_dim_size};
 
 void add_drawn_keys(EmitCall& call) {
-  IntExpr seed, stream;
+  AffineExpr seed, stream;
   seed.scalar = call.seed_scalar;
   stream.constant = call.call.attrs.get<int64_t>("stream");
   stream.scalar = call.step_scalar;
@@ -117,7 +117,7 @@ void add_drawn_keys(EmitCall& call) {
 }
 
 std::vector<DrawnDim> drawn_dims(const EmitCall& call, const Shape& bits,
-                                 const std::function<IntExpr(int)>& offset_of) {
+                                 const std::function<AffineExpr(int)>& offset_of) {
   const Attrs& attrs = call.call.attrs;
   const auto& names = attrs.get<std::vector<std::string>>("repeat_dims");
   const auto& counts = attrs.get<std::vector<int64_t>>("repeat_counts");
@@ -129,7 +129,7 @@ std::vector<DrawnDim> drawn_dims(const EmitCall& call, const Shape& bits,
   for (int d = 0; d < bits.rank(); ++d) {
     const auto repeat = std::find(names.begin(), names.end(), bits[d].name) - names.begin();
     const bool is_repeat = repeat < std::ssize(names);
-    IntExpr offset = offset_of(d);
+    AffineExpr offset = offset_of(d);
     stride /= is_repeat ? counts[repeat] : bits[d].size;
     if (is_repeat && loops[repeat] >= 0) {
       offset.scalar = call.counters.at(static_cast<size_t>(loops[repeat]));

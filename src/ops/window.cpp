@@ -132,7 +132,7 @@ void emit_window(EmitCall& call) {
                          .wrap = a.get<int64_t>("wrap") != 0,
                          .fill = a.get<double>("fill")};
   const Relation& r = call.space.relations[0];
-  for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? IntExpr{} : call.offset[f]);
+  for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? AffineExpr{} : call.offset[f]);
 }
 
 /// Wrapping is a rotation, whose transpose is the inverse rotation. A reversal is its own.

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "plan/choice/least_step.h"
+#include "plan/tensor_layouts/least_step.h"
 
 namespace tessera {
 
@@ -54,8 +54,8 @@ double Bounds::guess(const Candidate& c, const Microbatching& by) const {
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const double least = estimates.least(a, by);
   const Estimates::Communication sent = estimates.communication(a, c.storage, by);
-  return kComputing * least + sent.held_up +
-         std::max(kExposed * sent.beside, sent.beside - kHides * least);
+  return kComputing * least + sent.blocking +
+         std::max(kExposed * sent.overlappable, sent.overlappable - kHides * least);
 }
 
 void Bounds::estimate(QueueEntry& entry) const {
@@ -64,11 +64,11 @@ void Bounds::estimate(QueueEntry& entry) const {
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const Microbatching by = candidates_.microbatching(c);
   const Estimates::Communication sent = estimates.communication(a, c.storage, by);
-  const double least = estimates.least(a, by), slowed = slowed_by(c, sent.once);
+  const double least = estimates.least(a, by), slowed = slowed_by(c, sent.lower_bound);
   entry.bound = least + std::max(sent.exposed, sent.exposed * (1 - slows()) + slowed);
   entry.slowed = slowed;
   // If communication overlaps, a step takes at least as long as its busiest set of axes.
-  if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.once);
+  if (candidates_.machine().overlap.possible) entry.bound = std::max(entry.bound, sent.lower_bound);
   entry.guess = guess(c, by);
   entry.transient = estimates.memory(a, c.storage, by).transient;
 }

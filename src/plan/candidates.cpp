@@ -97,7 +97,7 @@ void Candidates::order_axes(size_t assignment) {
       next.picks.push_back(a.picks[i]);
     }
     next.mesh = Mesh(axes);
-    const double seconds = estimates_[0].communication(next, {}, {microbatches(0)}).held_up;
+    const double seconds = estimates_[0].communication(next, {}, {microbatches(0)}).blocking;
     if (!best.picks.empty() && seconds >= least) continue;
     least = seconds;
     best = std::move(next);

@@ -86,8 +86,8 @@ const std::vector<double>& Estimates::products(const Assignment& a, int64_t micr
         return static_cast<int64_t>(local(dims, a, microbatches));
       };
       const int64_t m = size(w.m), n = size(w.n), k = size(w.k), batch = size(w.batch);
-      once = std::min(machine_.product_seconds(w.dtype, m, n, k, batch),
-                      machine_.product_seconds(w.dtype, n, m, k, batch));
+      once = std::min(machine_.matmul_seconds(w.dtype, m, n, k, batch),
+                      machine_.matmul_seconds(w.dtype, n, m, k, batch));
     } else {
       const double cut = summary_.elements(all) / local(all, a, 1);
       const bool repeats = microbatch_dim_ >= 0 && (all >> microbatch_dim_ & 1);
@@ -170,7 +170,7 @@ Estimates::Activations Estimates::activations(const Assignment& a, const Microba
     const double times = runs(w, a, by);
     const double bytes = local(w.out, a, microbatches) * static_cast<double>(w.item);
     const double reducing = times * collective(CollectiveKind::all_reduce, bytes, partial, a);
-    sum.held_up += reducing;
+    sum.blocking += reducing;
     if (w.awaited) sum.exposed += reducing;
     std::vector<int> gathered;
     for (const int axis : axes_with(a, w.in & ~w.reduced & ~summary_.stages)) {
@@ -178,10 +178,10 @@ Estimates::Activations Estimates::activations(const Assignment& a, const Microba
     }
     if (gathered.empty()) continue;
     const double gathering = times * collective(CollectiveKind::all_gather, bytes, gathered, a);
-    sum.held_up += gathering;
+    sum.blocking += gathering;
     if (w.gather_awaited) sum.exposed += gathering;
   }
-  sum.held_up += handing(a, by);
+  sum.blocking += handing(a, by);
   return sum;
 }
 
@@ -252,15 +252,15 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
                                                   const Microbatching& by) const {
   const Activations held = activations(a, by);
   Communication sum;
-  sum.held_up = held.held_up;
+  sum.blocking = held.blocking;
   sum.exposed = held.exposed;
   const Parameters of = parameters(a, storage);
   // Below ZeRO 3, parameters are gathered once, after the update, else for each microbatch.
   const double times = storage.stage == 3 ? static_cast<double>(by.microbatches) : 1;
-  sum.once = std::max(times * of.gather + of.scatter_partial, of.reduce_partial);
+  sum.lower_bound = std::max(times * of.gather + of.scatter_partial, of.reduce_partial);
   const double gathers = storage.stage == 3 ? passes_.gathers * times : 1;
   const double sums = passes_.each ? static_cast<double>(by.microbatches) : 1;
-  sum.beside = sums * (of.reduce + of.scatter) + gathers * of.gather;
+  sum.overlappable = sums * (of.reduce + of.scatter) + gathers * of.gather;
   return sum;
 }
 

@@ -39,7 +39,7 @@ double seconds_of(const Graph& graph, const Node& node, const Machine& machine) 
   if (node.op->flops == nullptr) return seconds;
   const OpCall call{*node.op, in, out, node.attrs};
   double rate = machine.kernel(std::string(node.op->name), to_string(in[0].dtype)).flops;
-  for (const ProductRate& p : machine.products) {
+  for (const MatmulRate& p : machine.matmuls) {
     if (rate <= 0 && p.dtype == to_string(in[0].dtype)) rate = p.flops;
   }
   return rate > 0 ? std::max(seconds, static_cast<double>(call.op.flops(call)) / rate) : seconds;

@@ -6,8 +6,8 @@
 
 #include "base/fail.h"
 #include "lower/layout/rule_layouts.h"
-#include "plan/choice/layer_names.h"
 #include "plan/name_words.h"
+#include "plan/tensor_layouts/layer_names.h"
 
 namespace tessera {
 

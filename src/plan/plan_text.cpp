@@ -104,9 +104,9 @@ void add_tensors(std::string& text, const PlanTensors& t, double planned) {
                         time_text(t.planned), time_text(t.least), time_text(t.bound),
                         100 * (1 - t.bound / t.planned));
   }
-  if (t.played > 0) {
-    text += fmt::format("    written as rules, '{}': {} a step when played instead of {}\n",
-                        t.rules, time_text(t.played), time_text(t.before));
+  if (t.simulated > 0) {
+    text += fmt::format("    written as rules, '{}': {} a step when simulated instead of {}\n",
+                        t.rules, time_text(t.simulated), time_text(t.before));
   }
   text += fmt::format(
       "    fused and hidden, no layouts are predicted to take less than {} (gap {:.1f} %)\n",

@@ -4,10 +4,10 @@
 #include <optional>
 #include <vector>
 
-#include "plan/finalists.h"
 #include "plan/plan_search.h"
 #include "plan/scoped_rules.h"
 #include "plan/tensor_proof.h"
+#include "plan/whole_program_check.h"
 
 namespace tessera {
 
@@ -44,7 +44,7 @@ class Planner {
   FoundPlans found_;
   PlanSearch search_;
   ScopedRules scopes_;
-  Finalists finalists_;
+  WholeProgramCheck finalists_;
   TensorProof tensors_;
 };
 

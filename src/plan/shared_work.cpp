@@ -5,7 +5,7 @@
 
 #include "compile/lowering.h"
 #include "lower/lower.h"
-#include "plan/choice/step_sum.h"
+#include "plan/tensor_layouts/step_sum.h"
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <bit>
 
 #include "base/fail.h"
-#include "plan/choice/op_splits.h"
+#include "plan/tensor_layouts/op_splits.h"
 
 namespace tessera {
 

@@ -22,8 +22,8 @@ constexpr size_t kMostDims = 60;
 
 double fastest_rate(const Machine& machine) {
   double rate = 0;
-  for (const ProductRate& p : machine.products) rate = std::max(rate, p.flops);
-  for (const ProductSample& s : machine.samples) {
+  for (const MatmulRate& p : machine.matmuls) rate = std::max(rate, p.flops);
+  for (const MatmulSample& s : machine.samples) {
     const double flops =
         2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
     if (s.seconds > 0) rate = std::max(rate, flops / s.seconds);

@@ -9,9 +9,9 @@
 #include "base/fail.h"
 #include "compile/kernel_info.h"
 #include "lower/lower.h"
-#include "plan/choice/least_step.h"
 #include "plan/scoped_rules.h"
 #include "plan/shared_work.h"
+#include "plan/tensor_layouts/least_step.h"
 #include "tessera/storage.h"
 
 namespace tessera {
@@ -233,8 +233,8 @@ void TensorProof::try_rules(const PricedCandidate& plain, const std::vector<std:
   const double scale = this->scale();
   result_.before = plain.plan.seconds;
   for (PricedCandidate& p : pricer_.price_scaled(with_rules, scale, until)) {
-    if (result_.played > 0 && p.plan.seconds >= result_.played) continue;
-    result_.played = p.plan.seconds;
+    if (result_.simulated > 0 && p.plan.seconds >= result_.simulated) continue;
+    result_.simulated = p.plan.seconds;
     const size_t own = plain.candidate.scoped.empty() ? 0 : plain.candidate.scoped.size() + 1;
     result_.rules = p.candidate.scoped.substr(own);
     if (!memory_.fits(p.plan) || p.plan.seconds >= (1 - kPays) * found_.best_seconds()) continue;

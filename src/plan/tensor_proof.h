@@ -5,16 +5,17 @@
 #include <string>
 #include <vector>
 
-#include "plan/choice/layout_problem.h"
 #include "plan/found_plans.h"
 #include "plan/memory_limit.h"
 #include "plan/optimum_rules.h"
+#include "plan/tensor_layouts/layout_problem.h"
 
 namespace tessera {
 
-/// Solves the problem of choice of one layer and what stands around it (choice/layout_problem.h),
-/// and compares the optimum with the best plan. If the optimum costs less, writes it as scoped
-/// rules, and adds the plans with them that are faster when they are lowered and played.
+/// Solves the problem of choice of one layer and what stands around it
+/// (tensor_layouts/layout_problem.h), and compares the optimum with the best plan. If the optimum
+/// costs less, writes it as scoped rules, and adds the plans with them that are faster when they
+/// are lowered and simulated.
 class TensorProof {
  public:
   /// Keeps references.

@@ -2,8 +2,8 @@
 // attention_grad).
 #pragma once
 
+#include "program/attention_mask.h"
 #include "program/program.h"
-#include "program/sight.h"
 
 namespace tessera {
 
@@ -13,7 +13,7 @@ struct AttentionStep {
   size_t length_dim, memory_dim, key_dim;  ///< of the views
   size_t value_dim;  ///< of the values and the result, in place of key_dim; or the same
   bool backward;
-  Sight sight;
+  AttentionMask mask;
   double scale;
   double soft_cap;      ///< 0: none
   double dropout;       ///< 0: none

@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-enum class Code : uint8_t {
+enum class PointwiseOp : uint8_t {
 #define UNARY(id, ...) id,
 #define BINARY(id, ...) id,
 #define INSTRUCTION(id, ...) id,
@@ -60,16 +60,20 @@ inline constexpr InstructionInfo kInstructions[] = {
 #include "program/pointwise_table.inc"
 };
 
-constexpr const InstructionInfo& info_of(Code code) {
+constexpr const InstructionInfo& info_of(PointwiseOp code) {
   return kInstructions[static_cast<size_t>(code)];
 }
-constexpr bool is_positional(Code code) { return (info_of(code).properties & kPositional) != 0; }
-constexpr bool changes_with_layout(Code code) {
+constexpr bool is_positional(PointwiseOp code) {
+  return (info_of(code).properties & kPositional) != 0;
+}
+constexpr bool changes_with_layout(PointwiseOp code) {
   return (info_of(code).properties & kByLayout) != 0;
 }
-constexpr bool is_still(Code code) { return (info_of(code).properties & kStill) != 0; }
-constexpr bool converts(Code code) { return (info_of(code).properties & kConverts) != 0; }
-constexpr bool reduces_row(Code code) { return (info_of(code).properties & kReducesRow) != 0; }
+constexpr bool is_still(PointwiseOp code) { return (info_of(code).properties & kStill) != 0; }
+constexpr bool converts(PointwiseOp code) { return (info_of(code).properties & kConverts) != 0; }
+constexpr bool reduces_row(PointwiseOp code) {
+  return (info_of(code).properties & kReducesRow) != 0;
+}
 /// True if the result is bool for all operand dtypes.
 constexpr bool is_test(DtypeRule rule) {
   return rule == DtypeRule::test || rule == DtypeRule::logical;

@@ -20,8 +20,8 @@ enum class KernelKind : uint8_t {
 enum class KernelCost : uint8_t {
   rate,       ///< Step::flops at the machine's rate for the kernel
   pointwise,  ///< the instructions of Step::pointwise
-  matmul,     ///< by the sizes of a matrix product
-  grouped,    ///< by the sizes of the matrix product of a mean group
+  matmul,     ///< by the sizes of a matmul
+  grouped,    ///< by the sizes of the matmul of a mean group
 };
 
 /// How pointwise instructions of neighbour steps can be fused into a step.

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) const {
+int64_t AffineExpr::eval(std::span<const int> coordinates, const int64_t* scalars) const {
   uint64_t sum = static_cast<uint64_t>(constant);  // wraps around: streams and seeds are hashes
   const auto add = [&](int64_t factor, int64_t x) {
     sum += static_cast<uint64_t>(factor) * static_cast<uint64_t>(x);
@@ -23,8 +23,8 @@ int64_t IntExpr::eval(std::span<const int> coordinates, const int64_t* scalars) 
   return table ? table->at(static_cast<size_t>(value)) : value;
 }
 
-bool IntExpr::operator==(const IntExpr& other) const {
-  const auto formula = [](const IntExpr& e) {
+bool AffineExpr::operator==(const AffineExpr& other) const {
+  const auto formula = [](const AffineExpr& e) {
     return std::tie(e.constant, e.axis_terms, e.scalar, e.scalar_factor, e.divisor, e.modulus, e.lo,
                     e.hi);
   };
@@ -32,7 +32,7 @@ bool IntExpr::operator==(const IntExpr& other) const {
   return table == other.table || *table == *other.table;
 }
 
-std::string IntExpr::to_string() const {
+std::string AffineExpr::to_string() const {
   std::string text = fmt::format("{}", constant);
   for (const auto& [axis, factor] : axis_terms) text += fmt::format("+{}*c{}", factor, axis);
   if (scalar >= 0) text += fmt::format("+{}*s{}", scalar_factor, scalar);
@@ -59,7 +59,7 @@ bool View::is_contiguous() const {
   return true;
 }
 
-const char* to_string(Code code) { return info_of(code).name; }
+const char* to_string(PointwiseOp code) { return info_of(code).name; }
 
 const char* to_string(ArenaKind arena) {
   static constexpr std::array names = {"persistent", "transient", "offloaded"};
@@ -84,7 +84,7 @@ bool is_collective(const Step& step, CollectiveKind kind) {
 }
 
 bool has_sums(const Step& step) {
-  const auto* const spec = step.find<ContractSpec>();
+  const auto* const spec = step.find<MatmulSpec>();
   return spec != nullptr && spec->sums >= 0;
 }
 

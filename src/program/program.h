@@ -27,7 +27,7 @@ namespace tessera {
 /// clamp(floor((constant + sum_k axis_terms[k].second * coordinate(axis_terms[k].first)
 ///              + scalar_factor * scalars[scalar]) / divisor) mod modulus, lo, hi), where scalar <
 ///              0 and modulus 0 mean none. With a table, the entry of that number.
-struct IntExpr {
+struct AffineExpr {
   int64_t constant = 0;
   std::vector<std::pair<int, int64_t>> axis_terms;  ///< (mesh axis, factor)
   int scalar = -1;                                  ///< index of a run-time scalar
@@ -43,7 +43,7 @@ struct IntExpr {
   int64_t eval(std::span<const int> coordinates, const int64_t* scalars) const;
   bool depends_on_scalars() const { return scalar >= 0; }
   std::string to_string() const;
-  bool operator==(const IntExpr& other) const;
+  bool operator==(const AffineExpr& other) const;
 };
 
 /// Persistent memory keeps its content between runs and functions (parameters, state, inputs).
@@ -66,7 +66,7 @@ struct View {
   DType dtype = DType::float32;
   std::vector<int64_t> sizes, strides;
   int64_t offset = 0;
-  IntExpr shift;  ///< offset to add, by the rank's coordinates: a slice
+  AffineExpr shift;  ///< offset to add, by the rank's coordinates: a slice
 
   int64_t elements() const;
   /// Row-major without gaps.
@@ -80,15 +80,15 @@ struct View {
 /// instruction's position. The result type is Instr::dtype. Arithmetic is done in that type; 16-bit
 /// types are computed in float32 and rounded after every instruction, so fusion never changes a
 /// result. Comparisons and logical operations yield bool.
-const char* to_string(Code code);
+const char* to_string(PointwiseOp code);
 
 struct Instr {
-  Code code = Code::copy;
+  PointwiseOp code = PointwiseOp::copy;
   DType dtype = DType::float32;  ///< of the result
   int a = -1, b = -1, c = -1;    ///< operand registers
   int slot = -1;                 ///< load: input number; index, mask: output dim
   int expr =
-      -1;  ///< index, value, mask: number of an IntExpr of the step. random: number of the
+      -1;  ///< index, value, mask: number of an AffineExpr of the step. random: number of the
            ///< first of 2 + 2*rank exprs: seed, stream, then per output dim (offset, stride):
            ///< logical index = sum_d (offset_d + local_d) * stride_d; the Philox counter is
            ///< (index / 4 as 64 bits, stream as 64 bits), key = seed, word = index % 4
@@ -162,7 +162,7 @@ struct LoopStep {
                                      ///< true; empty: every iteration runs
   /// Of layers in stages: the counter of a rank's first iteration. Those from `end` on, on any
   /// rank, are padding and do not run; -1: there are no stages.
-  IntExpr first = {};
+  AffineExpr first = {};
   int64_t end = -1;
   std::optional<PipelineShare> share = {};
   int stage_axis = -1;  ///< of a loop over the ticks of a pipeline: the mesh axis of its stages
@@ -182,7 +182,7 @@ struct Step {
   CollectiveKind collective = CollectiveKind::exchange;
   std::vector<View> in, out;
   StepSpec spec = {};
-  std::vector<IntExpr> exprs;
+  std::vector<AffineExpr> exprs;
   PointwiseProgram pointwise;
   HostStep host;
   LoopStep loop;
@@ -215,7 +215,7 @@ struct Step {
   }
 };
 
-/// The name of a step in texts and reports: "contract", "all_reduce", "wait".
+/// The name of a step in texts and reports: "matmul", "all_reduce", "wait".
 std::string name_of(const Step& step);
 bool is_collective(const Step& step, CollectiveKind kind);
 /// True for a contraction with sums of an operand.

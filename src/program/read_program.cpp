@@ -15,9 +15,9 @@ namespace tessera {
 
 namespace {
 
-std::optional<Code> find_code(std::string_view name) {
+std::optional<PointwiseOp> find_code(std::string_view name) {
   for (size_t i = 0; i < std::size(kInstructions); ++i) {
-    if (name == kInstructions[i].name) return static_cast<Code>(i);
+    if (name == kInstructions[i].name) return static_cast<PointwiseOp>(i);
   }
   return {};
 }
@@ -142,10 +142,10 @@ class Reader {
     program_.ports.push_back(std::move(p));
   }
 
-  IntExpr expr(TextLine& line, int depth = 0) {
+  AffineExpr expr(TextLine& line, int depth = 0) {
     constexpr int kDeepest = 8;
     if (depth > kDeepest) line.refuse("an expression in more than {} brackets", kDeepest);
-    IntExpr e;
+    AffineExpr e;
     if (line.accept("[")) {
       std::vector<int64_t> table;
       do table.push_back(line.integer());
@@ -407,7 +407,7 @@ class Reader {
       instr.dtype = read_dtype(l);
       l.expect("=");
       const std::string name = l.word("(");
-      const std::optional<Code> code = find_code(name);
+      const std::optional<PointwiseOp> code = find_code(name);
       if (!code) l.refuse("'{}' is no instruction", name);
       instr.code = *code;
       l.expect("(");
@@ -419,7 +419,7 @@ class Reader {
           *operands[n++] = reg();
         } else if (l.accept("#")) {
           instr.slot = static_cast<int>(l.integer());
-          if (instr.code == Code::load && instr.slot >= std::ssize(s.in))
+          if (instr.code == PointwiseOp::load && instr.slot >= std::ssize(s.in))
             l.refuse("operand {} of {}", instr.slot, s.in.size());
         } else if (l.accept("e")) {
           instr.expr = static_cast<int>(l.integer());

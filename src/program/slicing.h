@@ -15,7 +15,7 @@ namespace tessera {
 /// Intervals of different ranks may overlap and may extend beyond the dim's ends.
 struct Interval {
   int dim = -1;
-  IntExpr begin;
+  AffineExpr begin;
   int64_t size = 0;    ///< elements in memory, the same on all ranks
   int64_t extent = 0;  ///< size of the dim, without padding
   bool wraps = false;  ///< element p in memory is (begin + p) mod extent; false: elements outside

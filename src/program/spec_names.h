@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-constexpr auto names_of(contract_kinds::DimKind) {
+constexpr auto names_of(matmul_kinds::DimKind) {
   return std::array{"batch", "row", "column", "sum"};
 }
 constexpr auto names_of(GroupedKind) {

@@ -15,16 +15,16 @@ namespace tessera {
 // -------------------------------------------------------------------------------------------- dims
 
 /// The dims of a contraction's views.
-namespace contract_kinds {
+namespace matmul_kinds {
 enum DimKind : int64_t {
   kBatch,   ///< of both operands and the result
   kRow,     ///< of the first operand and the result
   kColumn,  ///< of the second operand and the result
   kSum,     ///< contracted
 };
-}  // namespace contract_kinds
+}  // namespace matmul_kinds
 
-/// The dims of a grouped product's views. A row of X [position, inner] is multiplied by the matrix
+/// The dims of a grouped matmul's views. A row of X [position, inner] is multiplied by the matrix
 /// M [group, inner, outer] of its group, which gives a row of Z [position, outer]. grouped_dot has
 /// the operands X, M, indices and the result Z, grouped_outer X, Z, indices and M.
 enum GroupedKind : int64_t {
@@ -48,8 +48,8 @@ enum Result : int64_t { kOfY, kOfX, kOfFilter };
 
 // ----------------------------------------------------------------------------------------- kernels
 
-struct ContractSpec {
-  std::vector<contract_kinds::DimKind> kinds;  ///< per dim of the views
+struct MatmulSpec {
+  std::vector<matmul_kinds::DimKind> kinds;  ///< per dim of the views
   std::vector<int64_t> float8 = {};  ///< the operands' formats, of enum Float8; empty: their dtypes
   int64_t sums = -1;  ///< the operand whose sums over the contracted dims are the second result
 
@@ -58,7 +58,7 @@ struct ContractSpec {
     f("kinds", s.kinds);
     f("sums", s.sums, -1);
   }
-  bool operator==(const ContractSpec&) const = default;
+  bool operator==(const MatmulSpec&) const = default;
 };
 
 /// A pointwise step that is the same for several tensors: inputs that are scalars, then those of
@@ -314,7 +314,7 @@ struct RenumberingSpec {
 };
 
 using StepSpec =
-    std::variant<std::monostate, ContractSpec, TensorGroup, ColumnSums, FillSpec, IndexedSpec,
+    std::variant<std::monostate, MatmulSpec, TensorGroup, ColumnSums, FillSpec, IndexedSpec,
                  GroupedSpec, ScanSpec, ArgReduceSpec, WindowSpec, ConvSpec, AttentionSpec,
                  AllReduceSpec, BlocksSpec, AllToAllSpec, ReslicingSpec, RenumberingSpec>;
 

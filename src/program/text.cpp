@@ -24,7 +24,8 @@ std::string text_of(const PointwiseProgram& pointwise) {
     }
     if (instr.slot >= 0) add(fmt::format("#{}", instr.slot));
     if (instr.expr >= 0) add(fmt::format("e{}", instr.expr));
-    if (instr.code == Code::constant || instr.code == Code::mask) add(fmt::format("{}", instr.imm));
+    if (instr.code == PointwiseOp::constant || instr.code == PointwiseOp::mask)
+      add(fmt::format("{}", instr.imm));
     text += args + ")";
   }
   return text + fmt::format(" -> r{}", fmt::join(pointwise.outputs, ",r"));
@@ -119,7 +120,7 @@ class ProgramWriter {
     std::string text = fmt::format("{}:{}[{}]/[{}]", names_.of(view.buffer), to_string(view.dtype),
                                    fmt::join(view.sizes, ","), fmt::join(view.strides, ","));
     if (view.offset != 0) text += fmt::format("+{}", view.offset);
-    if (!(view.shift == IntExpr{})) text += "+{" + view.shift.to_string() + "}";
+    if (!(view.shift == AffineExpr{})) text += "+{" + view.shift.to_string() + "}";
     return text;
   }
   std::string views(const std::vector<View>& list) const {

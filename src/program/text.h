@@ -1,6 +1,6 @@
 // The text of a Program, its only form outside of a process. A line of it:
 //
-//   y:float32[4,8]/[8,1] = contract(x:float32[4,1,16]/[16,0,1], w:...) kinds=[row,column,sum]
+//   y:float32[4,8]/[8,1] = matmul(x:float32[4,1,16]/[16,0,1], w:...) kinds=[row,column,sum]
 //
 // is results, kernel or collective, operands (buffer, dtype, sizes, strides), spec and expressions.
 #pragma once

@@ -13,7 +13,7 @@ bool fills_buffer(const Program& program, const View& result);
 /// All of a buffer, in order.
 bool is_whole(const Program& program, const View& view);
 
-/// True if a "contract" adds its product to operand 2, which its result overwrites, and does
+/// True if a "matmul" adds its product to operand 2, which its result overwrites, and does
 /// nothing else: y += a b.
 bool adds_in_place(const Step& step);
 

@@ -15,7 +15,7 @@ bool plans_differ(const Function& body, int counter) {
   return std::any_of(body.steps.begin(), body.steps.end(), [&](const Step& step) {
     return (step.kind == StepKind::collective &&
             std::any_of(step.exprs.begin(), step.exprs.end(),
-                        [&](const IntExpr& e) { return e.scalar == counter; })) ||
+                        [&](const AffineExpr& e) { return e.scalar == counter; })) ||
            (!step.body.empty() && plans_differ(step.body[0], counter));
   });
 }

@@ -58,7 +58,7 @@ BuildInfo build_info() {
   add("TESSERA_EPILOGUES", may_fuse_for_gpu());
   add("TESSERA_GRAPHS", may_use_graphs());
   add("TESSERA_NCCL", may_use_nccl());
-  add("TESSERA_TIMED_PRODUCTS", may_time_products());
+  add("TESSERA_TIMED_MATMULS", may_time_matmuls());
   info.tokenizers = tokenizer_libraries();
   return info;
 }

@@ -35,7 +35,7 @@ std::vector<const Port*> ports_of(const Program& program, const std::string& nam
 void check_whole(const Program& program, const Port& port) {
   const Buffer& buffer = program.buffers[static_cast<size_t>(port.view.buffer)];
   const View& view = port.view;
-  TESSERA_CHECK(view.is_contiguous() && view.offset == 0 && view.shift == IntExpr{} &&
+  TESSERA_CHECK(view.is_contiguous() && view.offset == 0 && view.shift == AffineExpr{} &&
                     view.elements() * size_of(view.dtype) == buffer.bytes && !buffer.alternates,
                 "'{}' is not all of its buffer", port.name);
 }

@@ -15,10 +15,10 @@
 #include "ir/source_ops.h"
 #include "session/cluster_internals.h"
 #include "session/devices.h"
+#include "session/dim_equalities.h"
 #include "session/port_slices.h"
 #include "session/port_table.h"
 #include "session/recorder.h"
-#include "session/size_ties.h"
 #include "session/step_times.h"
 #include "session/users_line.h"
 #include "tessera/inspect.h"
@@ -61,10 +61,10 @@ StepPrice pace_on(const Mesh& mesh) {
 /// The actual sizes of bounded dims, the step counter and the seed: what all ranks' steps read.
 /// Behind the scalars of the program are the sizes of dims that it does not need.
 struct RunScalars {
-  explicit RunScalars(SizeTies sizes) : values(sizes.bounds), ties(std::move(sizes)) {}
+  explicit RunScalars(DimEqualities sizes) : values(sizes.bounds), ties(std::move(sizes)) {}
 
   std::vector<int64_t> values;
-  SizeTies ties;
+  DimEqualities ties;
 
   /// The values after scalar `which` is set to `size`, and what follows from it.
   std::vector<int64_t> with(size_t which, int64_t size) const;

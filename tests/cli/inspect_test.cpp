@@ -224,7 +224,7 @@ TEST_CASE("cli: explain lists the kernels of a step beside the machine's rooflin
   const CliResult r = run_cli_in(f, job + "--kernels --machine h100");
   expect_success(r);
   CHECK(r.out.find("kernels of train on h100, predicted") != std::string::npos);
-  CHECK(r.out.find("contract gpt.block*.") != std::string::npos);
+  CHECK(r.out.find("matmul gpt.block*.") != std::string::npos);
   const nlohmann::json train = json_of(f, "e.json").at("functions").at(0);
   double seconds = 0, longest = 1e9;
   int64_t flops = 0;

@@ -518,7 +518,7 @@ TEST_CASE("reports: kernels, buckets, hosts and code of a log", "[pages]") {
       "[\"two\", 2]], \"process\": 7, \"code\": {\"m.cpp\": {\"41\": \"y = x;\", \"42\": 3}}, "
       "\"communication\": [{\"kind\": \"all_reduce\", \"source\": \"m.cpp:41\"}]}\n";
   const std::string profile =
-      "{\"kernels\": [{\"kernel\": \"contract\", \"tensor\": \"w\", \"source\": \"m.cpp:41\", "
+      "{\"kernels\": [{\"kernel\": \"matmul\", \"tensor\": \"w\", \"source\": \"m.cpp:41\", "
       "\"ms\": 3, \"roofline_ms\": 1, \"predicted_ms\": 2}, 4], \"buckets\": [{\"kind\": "
       "\"all_reduce\", \"axes\": \"data\", \"exposed_ms\": 5, \"hidden_ms\": 0.5, "
       "\"predicted_exposed_ms\": 4, \"predicted_hidden_ms\": 0}]}\n";

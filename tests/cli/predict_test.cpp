@@ -37,7 +37,7 @@ TEST_CASE("explain predicts times on a machine", "[cli]") {
                  {"no link class 'nvlink'"});
   // A calibrated profile counts where it can.
   f.write("machine.toml",
-          "format = 1\nname = \"mine\"\n[[product]]\ndtype = \"float32\"\nflops = 1e9\n");
+          "format = 2\nname = \"mine\"\n[[matmul]]\ndtype = \"float32\"\nflops = 1e9\n");
   r = run_cli_in(f, "explain gpt", here);
   expect_success(r);
   CHECK(r.out.find("predicted on mine: ") != std::string::npos);
@@ -51,8 +51,8 @@ TEST_CASE("a prediction is of the machine's kind of devices, unless --device say
           "[cli]") {
   Folder f;
   f.write("mine.toml",
-          "format = 1\nname = \"mine\"\nmemory = 1000000000\n[[memory_rate]]\nbandwidth = 1e12\n"
-          "[[product]]\ndtype = \"float32\"\nflops = 1e13\n[[link]]\nname = \"link\"\n"
+          "format = 2\nname = \"mine\"\nmemory = 1000000000\n[[memory_rate]]\nbandwidth = 1e12\n"
+          "[[matmul]]\ndtype = \"float32\"\nflops = 1e13\n[[link]]\nname = \"link\"\n"
           "bandwidth = 1e10\n");
   f.write("gpu.toml", "device_type = \"cuda\"\n" + f.read("mine.toml"));
   const auto seconds = [&](const std::string& flags, const std::string& command,
@@ -125,7 +125,7 @@ TEST_CASE("calibrate measures a profile that predicts and sweeps", "[cli][slow]"
   const std::string profile = f.read("machine.toml");
   CHECK(profile.find("all_reduce") != std::string::npos);
   // Others count only where they take their share of that step.
-  CHECK(profile.find("[[context]]\nkernel = \"contract\"\nslower = ") != std::string::npos);
+  CHECK(profile.find("[[context]]\nkernel = \"matmul\"\nslower = ") != std::string::npos);
   const std::string model =
       "sweep gpt --set layers=1 d_model=16 heads=2 ff=32 length=8 batch=4,6 --steps 2 --threads 1 ";
   r = run_cli_in(f, model + "--mesh data:2 --out s.csv", here);

@@ -18,7 +18,7 @@ Machine toy() {
   m.name = "toy";
   m.launch = 0;
   m.memory_rates = {{0, 1}};
-  m.products = {{"float32", 1, 1, 1, 1, 0, 0, 0, 0, 1}};
+  m.matmuls = {{"float32", 1, 1, 1, 1, 0, 0, 0, 0, 1}};
   m.links = {{"node", 4, 0.5, 100, 2}, {"network", 0, 3, 10, 5}};
   return m;
 }
@@ -240,8 +240,8 @@ TEST_CASE("a lowered GPT is priced on every profile", "[cost]") {
   const Function& train = program.functions[program.function("train")];
   int64_t products = 0;
   for (const Step& s : train.steps) {
-    if (s.kernel != KernelKind::contract) continue;
-    const ProductSizes p = product_sizes(s);
+    if (s.kernel != KernelKind::matmul) continue;
+    const MatmulSizes p = matmul_sizes(s);
     CHECK(2 * p.batch * p.m * p.n * p.k == s.flops);
     ++products;
   }

@@ -25,7 +25,7 @@ Machine machine(const Overlap& overlap = {}) {
 Step exchange(int stages, int64_t first, int64_t by_stage) {
   Step step;
   Slicing from{{stages * kBytes}, {{0}}, {}}, to{{stages * kBytes}, {{}}, {}};
-  IntExpr begin;
+  AffineExpr begin;
   begin.constant = first;
   begin.axis_terms = {{0, by_stage}};
   to.intervals = {{0, begin, kBytes, stages * kBytes, false}};

@@ -313,10 +313,10 @@ std::vector<std::string> logs() {
 
 /// Profiles with each table once.
 std::vector<std::string> profiles() {
-  const std::string head = "format = 1\nname = \"m\"\n";
+  const std::string head = "format = 2\nname = \"m\"\n";
   return {head + "memory = 1024\nlaunch = 2e-6\n[residuals]\nproducts = 0.1\n",
           head + "[[overlap]]\ncompute = 1.1\n[[memory_rate]]\nup_to = 3e7\nbandwidth = 5e12\n",
-          head + "[[product]]\ndtype = \"float32\"\nflops = 1e14\ntile_rows = 128\nunits = 132\n",
+          head + "[[matmul]]\ndtype = \"float32\"\nflops = 1e14\ntile_rows = 128\nunits = 132\n",
           head + "[[sample]]\ndtype = \"float32\"\nm = 8\nn = 8\nk = 8\nseconds = 1e-6\n",
           head + "[[kernel]]\nkernel = \"attention\"\nflops = 1e14\n",
           head + "[[link]]\nname = \"node\"\ndevices = 8\nlatency = 3e-6\nbandwidth = 3.6e11\n",
@@ -384,7 +384,7 @@ std::vector<std::string> program_seeds() {
           "  x:float32[4,4]/[4,1] = loop 4 iterations, s1 down from 0+2*c1 below 3 along pipe "
           "forward in 5 ticks s0 sends 1 [0+4@0/1; 0+2@1/2](x~2:float32[4,4]/[4,1])\n"
           "    body layers outer=[0,1] overlaps early=1\n"
-          "      x:float32[4,4,4]/[4,1,0] = contract(x:float32[4,1,4]/[4,0,1], "
+          "      x:float32[4,4,4]/[4,1,0] = matmul(x:float32[4,1,4]/[4,0,1], "
           "x~2:float32[1,4,4]/[0,1,4]) kinds=[row,column,sum] e0=[1 2 3][0+1*c0]\n"
           "      x:float32[4,4]/[4,1] = host own.op[rows=4,cols=4]() a:3 b:0.5 c:\"t\" "
           "d:[1,2] e:[]s\n")};

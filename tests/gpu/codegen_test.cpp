@@ -9,7 +9,7 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
-Instr instr(Code code, DType t, int a = -1, int b = -1, int slot = -1) {
+Instr instr(PointwiseOp code, DType t, int a = -1, int b = -1, int slot = -1) {
   Instr i;
   i.code = code;
   i.dtype = t;
@@ -46,10 +46,12 @@ void require_golden(const std::string& name, const std::string& text) {
 
 TEST_CASE("generated text: a pointwise step with two outputs and mixed types", "[cuda]") {
   PointwiseProgram p;
-  p.code = {
-      instr(Code::load, DType::float32, -1, -1, 0), instr(Code::load, DType::bfloat16, -1, -1, 1),
-      instr(Code::cast, DType::float32, 1),         instr(Code::mul, DType::float32, 0, 2),
-      instr(Code::exp, DType::float32, 3),          instr(Code::cast, DType::bfloat16, 4)};
+  p.code = {instr(PointwiseOp::load, DType::float32, -1, -1, 0),
+            instr(PointwiseOp::load, DType::bfloat16, -1, -1, 1),
+            instr(PointwiseOp::cast, DType::float32, 1),
+            instr(PointwiseOp::mul, DType::float32, 0, 2),
+            instr(PointwiseOp::exp, DType::float32, 3),
+            instr(PointwiseOp::cast, DType::bfloat16, 4)};
   p.outputs = {4, 5};
   require_golden("cuda_pointwise.txt", text_of(p, {6, 1000}, {DType::float32, DType::bfloat16},
                                                {DType::float32, DType::bfloat16}));
@@ -57,11 +59,11 @@ TEST_CASE("generated text: a pointwise step with two outputs and mixed types", "
 
 TEST_CASE("generated text: float16 is rounded like bfloat16, by its own function", "[cuda]") {
   const auto text = [](DType type) {
-    Instr half = instr(Code::constant, type, -1);
+    Instr half = instr(PointwiseOp::constant, type, -1);
     half.imm = 0.333251953125;  // of 10 bits
     PointwiseProgram p;
-    p.code = {instr(Code::load, type, -1, -1, 0), half, instr(Code::mul, type, 0, 1),
-              instr(Code::cast, DType::float32, 2)};
+    p.code = {instr(PointwiseOp::load, type, -1, -1, 0), half, instr(PointwiseOp::mul, type, 0, 1),
+              instr(PointwiseOp::cast, DType::float32, 2)};
     p.outputs = {2, 3};
     return text_of(p, {6, 1000}, {type}, {type, DType::float32});
   };
@@ -80,12 +82,12 @@ TEST_CASE("generated text: float16 is rounded like bfloat16, by its own function
 
 TEST_CASE("generated text: softmax along rows", "[cuda]") {
   PointwiseProgram p;
-  p.code = {instr(Code::load, DType::float32, -1, -1, 0),
-            instr(Code::row_max, DType::float32, 0, -1, 1),
-            instr(Code::sub, DType::float32, 0, 1),
-            instr(Code::exp, DType::float32, 2),
-            instr(Code::row_sum, DType::float32, 3, -1, 1),
-            instr(Code::div, DType::float32, 3, 4)};
+  p.code = {instr(PointwiseOp::load, DType::float32, -1, -1, 0),
+            instr(PointwiseOp::row_max, DType::float32, 0, -1, 1),
+            instr(PointwiseOp::sub, DType::float32, 0, 1),
+            instr(PointwiseOp::exp, DType::float32, 2),
+            instr(PointwiseOp::row_sum, DType::float32, 3, -1, 1),
+            instr(PointwiseOp::div, DType::float32, 3, 4)};
   p.outputs = {5};
   require_golden("cuda_softmax.txt", text_of(p, {300, 1000}, {DType::float32}, {DType::float32}));
 }

@@ -108,7 +108,7 @@ TEST_CASE("what a matmul on a GPU ends with is in the Program, and only there", 
     for (const Step& step : f.steps) {
       for (const Function& body : step.body) {
         for (const Step& inner : body.steps)
-          CHECK((inner.kernel != KernelKind::contract || inner.pointwise.code.empty()));
+          CHECK((inner.kernel != KernelKind::matmul || inner.pointwise.code.empty()));
       }
     }
   }

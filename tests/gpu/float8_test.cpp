@@ -28,7 +28,7 @@ struct Outcome {
   std::vector<std::vector<double>> values;
 };
 
-/// float8_product and both of its gradients.
+/// float8_matmul and both of its gradients.
 Outcome multiplied(CudaEmulator& gpu, const std::string& device, const Sizes& sizes, DType dtype,
                    const std::string& mesh = "a:1", const std::string& layout = "") {
   const WithEmulator here(gpu);
@@ -43,7 +43,7 @@ Outcome multiplied(CudaEmulator& gpu, const std::string& device, const Sizes& si
   };
   Tensor x = drawn({batch, rows, inner}), w = drawn(Shape(of_weights)),
          r = drawn({batch, rows, columns});
-  Tensor y = float8_product(x, w, {batch, rows, columns});
+  Tensor y = float8_matmul(x, w, {batch, rows, columns});
   std::vector<Tensor> wanted = gradients(sum_all(cast(y * r, DType::float32)), {x, w});
   wanted.push_back(y);
   for (size_t i = 0; i < wanted.size(); ++i)

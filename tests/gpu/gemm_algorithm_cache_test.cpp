@@ -240,14 +240,14 @@ TEST_CASE("all ranks use the first one's algorithms", "[cuda]") {
     CHECK(std::abs(outcome.losses[i] - expected.losses[i]) < 2e-5);
 }
 
-TEST_CASE("TESSERA_TIMED_PRODUCTS=off takes the library's favourites", "[cuda]") {
+TEST_CASE("TESSERA_TIMED_MATMULS=off takes the library's favourites", "[cuda]") {
   const Folder folder;
   const Process process(folder.path);
-  setenv("TESSERA_TIMED_PRODUCTS", "off", 1);
+  setenv("TESSERA_TIMED_MATMULS", "off", 1);
   CudaEmulator gpu;
   gpu.algorithm_seconds = {0.03, 0.01};
   train(gpu, 1, 1);
-  unsetenv("TESSERA_TIMED_PRODUCTS");
+  unsetenv("TESSERA_TIMED_MATMULS");
   CHECK(uses(gpu)[1] == 0);
   CHECK(folder.files().empty());
 }

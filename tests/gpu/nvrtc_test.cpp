@@ -205,7 +205,7 @@ TEST_CASE("NVRTC compiles attention with structure for some architecture, withou
   CHECK(problems_of(texts_of(cases), known_archs()) == "");
 }
 
-TEST_CASE("NVRTC compiles the grouped products of experts for sm_80 or sm_90, without local memory",
+TEST_CASE("NVRTC compiles the grouped matmuls of experts for sm_80 or sm_90, without local memory",
           "[cuda][nvrtc][ragged][slow]") {
   std::vector<std::string> texts;
   for (const DType type : {DType::float32, DType::bfloat16}) {

@@ -20,12 +20,12 @@ TEST_CASE("a range is shown by an attached profiler", "[cuda]") {
   setenv("NVTX_INJECTION64_PATH", TESSERA_NVTX_LISTENER, 1);
   void* cuda = dlopen(TESSERA_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   const auto show = function<bool (*)(const char*)>(cuda, "tessera_cuda_show_range");
-  const bool shown = show("contract mlp.up (model.cpp:41)");
+  const bool shown = show("matmul mlp.up (model.cpp:41)");
   unsetenv("NVTX_INJECTION64_PATH");
   CHECK(shown);
   void* listener = dlopen(TESSERA_NVTX_LISTENER, RTLD_NOW | RTLD_LOCAL);
   const std::string notes = function<const char* (*)()>(listener, "listener_notes")();
-  CHECK(notes == "domain tessera\npush contract mlp.up (model.cpp:41)\npop\n");
+  CHECK(notes == "domain tessera\npush matmul mlp.up (model.cpp:41)\npop\n");
 }
 
 }  // namespace TESSERA_FILE

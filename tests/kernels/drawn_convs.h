@@ -83,7 +83,7 @@ class DrawnConv {
     const int64_t begin[3] = {split ? draw(-2, 2) : 0, split ? draw(-1, 2) : 0,
                               split ? draw(0, 1) : 0};
     for (int64_t b : begin) {
-      IntExpr e;
+      AffineExpr e;
       e.constant = b;
       if (split && by_rank) e.axis_terms = {{0, 1}};
       step_.exprs.push_back(e);

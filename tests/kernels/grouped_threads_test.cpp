@@ -1,4 +1,4 @@
-// Grouped products by several threads: no number of them changes a bit, and values are the sums.
+// Grouped matmuls by several threads: no number of them changes a bit, and values are the sums.
 #include <cmath>
 #include <map>
 #include <random>
@@ -38,8 +38,8 @@ View view(const Numbers& sizes, bool token, bool choice, bool k, bool n, bool gr
   return v;
 }
 
-IntExpr number(int64_t n) {
-  IntExpr e;
+AffineExpr number(int64_t n) {
+  AffineExpr e;
   e.constant = n;
   return e;
 }
@@ -128,7 +128,7 @@ void check(const Sizes& s, Form form, DType dtype) {
 
 const Sizes kMany{600, 2, 4, 32, 48}, kFew{9, 3, 5, 16, 32}, kManyGroups{40, 2, 30, 24, 16};
 
-TEST_CASE("no number of threads changes a bit of a grouped product") {
+TEST_CASE("no number of threads changes a bit of a grouped matmul") {
   for (const Sizes& s : {kMany, kFew, kManyGroups}) {
     for (const Form form : {Form::dot, Form::dot_of_tokens, Form::sums, Form::outer}) {
       INFO(s.tokens << " tokens, form " << static_cast<int>(form));
@@ -139,7 +139,7 @@ TEST_CASE("no number of threads changes a bit of a grouped product") {
 }
 
 /// The sum in the order of the groups.
-TEST_CASE("grouped products add the rows of a token") {
+TEST_CASE("grouped matmuls add the rows of a token") {
   const Step step = product(kMany, Form::sums, DType::float64);
   const std::vector<double> got = run_by<double>(kMany, Form::sums, DType::float64, 2);
   const std::vector<double> rows = run_by<double>(kMany, Form::dot, DType::float64, 1);
@@ -155,7 +155,7 @@ TEST_CASE("grouped products add the rows of a token") {
   }
 }
 
-TEST_CASE("threads share a grouped product by tasks where there are enough, else by columns") {
+TEST_CASE("threads share a grouped matmul by tasks where there are enough, else by columns") {
   const auto dim = [](const Sizes& s, Form form) {
     const Step step = product(s, form, DType::float32);
     const auto share = find_cpu_kernel(step.kernel)->share;

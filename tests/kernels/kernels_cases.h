@@ -157,8 +157,8 @@ inline DataFault run_kernel(
   return fault;
 }
 
-inline IntExpr number(int64_t value) {
-  IntExpr e;
+inline AffineExpr number(int64_t value) {
+  AffineExpr e;
   e.constant = value;
   return e;
 }

@@ -14,7 +14,7 @@ const DType kNumbers[] = {DType::float32, DType::float64, DType::bfloat16,
                           DType::float16, DType::int32,   DType::int64};
 
 struct ContractCase {
-  std::vector<int64_t> kinds;  ///< of contract_kinds
+  std::vector<int64_t> kinds;  ///< of matmul_kinds
   Sizes sizes;
   std::vector<int> a, b, c;  ///< memory orders
 };
@@ -48,16 +48,16 @@ void check_contract(const ContractCase& test, DType t, bool adds = false) {
     scale[c.offset(i)] += 99;
   });
   Step step;
-  ContractSpec spec;
+  MatmulSpec spec;
   for (const int64_t kind : test.kinds)
-    spec.kinds.push_back(static_cast<contract_kinds::DimKind>(kind));
+    spec.kinds.push_back(static_cast<matmul_kinds::DimKind>(kind));
   step.spec = spec;
   std::vector<Box*> in = {&a, &b};
   if (adds) {
     in.push_back(&c);
     step.pointwise = sum_of_two(t);
   }
-  run_kernel(KernelKind::contract, step, in, {&c});
+  run_kernel(KernelKind::matmul, step, in, {&c});
   each(c.sizes, [&](const Sizes& i) {
     if (!close(c.get(i), want[c.offset(i)], t, scale[c.offset(i)])) {
       FAIL(to_string(t) << ": " << c.get(i) << " instead of " << want[c.offset(i)]);
@@ -65,7 +65,7 @@ void check_contract(const ContractCase& test, DType t, bool adds = false) {
   });
 }
 
-TEST_CASE("contract equals naive sums for every kind of strides") {
+TEST_CASE("matmul equals naive sums for every kind of strides") {
   const std::vector<ContractCase> cases = {
       {{1, 2, 3}, {17, 23, 31}, {0, 1, 2}, {2, 1, 0}, {0, 1, 2}},  // x w
       {{1, 2, 3}, {17, 23, 31}, {2, 1, 0}, {0, 1, 2}, {0, 1, 2}},  // both transposed
@@ -96,9 +96,9 @@ TEST_CASE("contract equals naive sums for every kind of strides") {
   }
 }
 
-TEST_CASE("contract refuses an epilogue that the CPU cannot run") {
+TEST_CASE("matmul refuses an epilogue that the CPU cannot run") {
   const ContractCase product = {{1, 2, 3}, {17, 23, 31}, {0, 1, 2}, {2, 1, 0}, {0, 1, 2}};
-  expect_error(ErrorKind::internal, {"contract has an epilogue that the CPU cannot run"},
+  expect_error(ErrorKind::internal, {"matmul has an epilogue that the CPU cannot run"},
                [&] { check_contract(product, DType::bfloat16, true); });
 }
 

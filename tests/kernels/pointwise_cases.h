@@ -7,7 +7,7 @@
 
 namespace tessera::test {
 
-inline Instr make(Code code, DType t, int a = -1, int b = -1, int c = -1, int slot = -1) {
+inline Instr make(PointwiseOp code, DType t, int a = -1, int b = -1, int c = -1, int slot = -1) {
   Instr i;
   i.code = code;
   i.dtype = t;
@@ -18,10 +18,10 @@ inline Instr make(Code code, DType t, int a = -1, int b = -1, int c = -1, int sl
   return i;
 }
 
-inline Instr load(DType t, int slot) { return make(Code::load, t, -1, -1, -1, slot); }
+inline Instr load(DType t, int slot) { return make(PointwiseOp::load, t, -1, -1, -1, slot); }
 
 inline Step program(std::vector<Instr> code, std::vector<int> outputs,
-                    std::vector<IntExpr> exprs = {}) {
+                    std::vector<AffineExpr> exprs = {}) {
   Step step;
   step.pointwise.code = std::move(code);
   step.pointwise.outputs = std::move(outputs);

@@ -26,16 +26,17 @@ TEST_CASE("where results lie changes none of them") {
     for (int i = 3; i < 12; ++i) {
       const int a = below(i), b = below(i);
       if (rows && i % 4 == 0) {
-        code.push_back(make(Code::row_sum, f, whole[engine() % whole.size()], -1, -1, 1));
+        code.push_back(make(PointwiseOp::row_sum, f, whole[engine() % whole.size()], -1, -1, 1));
         continue;
       }
-      const Code codes[] = {Code::add, Code::sub, Code::mul, Code::minimum, Code::copy};
-      const Code op = codes[below(5)];
-      code.push_back(make(op, f, a, op == Code::copy ? -1 : b));
+      const PointwiseOp codes[] = {PointwiseOp::add, PointwiseOp::sub, PointwiseOp::mul,
+                                   PointwiseOp::minimum, PointwiseOp::copy};
+      const PointwiseOp op = codes[below(5)];
+      code.push_back(make(op, f, a, op == PointwiseOp::copy ? -1 : b));
       auto is_whole = [&](int r) {
         return std::find(whole.begin(), whole.end(), r) != whole.end();
       };
-      if (is_whole(a) || (op != Code::copy && is_whole(b))) whole.push_back(i);
+      if (is_whole(a) || (op != PointwiseOp::copy && is_whole(b))) whole.push_back(i);
     }
     const Step step = program(code, {whole[engine() % whole.size()], whole.back()});
     std::vector<Box> apart(2, Box(f, {7, n}));
@@ -65,12 +66,12 @@ TEST_CASE("where results lie changes none of them") {
 /// over rows; `of_numbers`: also instructions of numbers alone.
 Step random_rows(std::mt19937& engine, DType f, bool rows, bool of_numbers) {
   auto below = [&](size_t n) { return static_cast<int>(engine() % n); };
-  Instr half = make(Code::constant, f);
+  Instr half = make(PointwiseOp::constant, f);
   half.imm = 0.5;
   std::vector<Instr> code = {load(f, 0), load(f, 1), load(f, 2), half};
   std::vector<int> whole = {0, 1, 2}, numbers = {3};
   if (rows) {
-    code.push_back(make(Code::row_max, f, below(3), -1, -1, 1));
+    code.push_back(make(PointwiseOp::row_max, f, below(3), -1, -1, 1));
     numbers.push_back(4);
   }
   const auto recent = [&] {  // so that long chains arise
@@ -79,33 +80,36 @@ Step random_rows(std::mt19937& engine, DType f, bool rows, bool of_numbers) {
   for (int left = 9 + below(8); left > 0; --left) {
     const int at = static_cast<int>(code.size()), kind = below(of_numbers ? 13 : 12);
     if (rows && (kind == 0 || kind == 9)) {
-      code.push_back(make(Code::row_sum, f, recent(), -1, -1, 1));
+      code.push_back(make(PointwiseOp::row_sum, f, recent(), -1, -1, 1));
       numbers.push_back(at);
       continue;
     }
     if (kind == 12) {  // of numbers alone
       const int number = numbers[below(numbers.size())];
-      code.push_back(below(2) == 0 ? make(Code::square, f, number)
-                                   : make(Code::add, f, number, numbers[below(numbers.size())]));
+      code.push_back(below(2) == 0
+                         ? make(PointwiseOp::square, f, number)
+                         : make(PointwiseOp::add, f, number, numbers[below(numbers.size())]));
       numbers.push_back(at);
       continue;
     }
     if (kind == 1 || kind == 2) {
-      const Code codes[] = {Code::square, Code::exp, Code::square, Code::sqrt};
+      const PointwiseOp codes[] = {PointwiseOp::square, PointwiseOp::exp, PointwiseOp::square,
+                                   PointwiseOp::sqrt};
       code.push_back(make(codes[below(4)], f, recent()));
     } else if (kind == 10) {
-      code.push_back(make(Code::div, f, recent(), recent()));
+      code.push_back(make(PointwiseOp::div, f, recent(), recent()));
     } else if (kind == 11) {  // of two terms, one of them scaled or shifted
-      const Code codes[] = {Code::add, Code::sub, Code::sub, Code::mul, Code::div};
+      const PointwiseOp codes[] = {PointwiseOp::add, PointwiseOp::sub, PointwiseOp::sub,
+                                   PointwiseOp::mul, PointwiseOp::div};
       const int other = whole.back();
-      code.push_back(
-          make(below(3) == 0 ? Code::add : Code::mul, f, recent(), numbers[below(numbers.size())]));
+      code.push_back(make(below(3) == 0 ? PointwiseOp::add : PointwiseOp::mul, f, recent(),
+                          numbers[below(numbers.size())]));
       const bool first = below(2) == 0;
       code.push_back(make(codes[below(5)], f, first ? at : other, first ? other : at));
       whole.push_back(at + 1);
       continue;
     } else {
-      const Code codes[] = {Code::add, Code::sub, Code::mul};
+      const PointwiseOp codes[] = {PointwiseOp::add, PointwiseOp::sub, PointwiseOp::mul};
       int a = recent(), b = kind < 6 ? numbers[below(numbers.size())] : recent();
       if (below(2) == 0) std::swap(a, b);
       code.push_back(make(codes[below(3)], f, a, b));
@@ -159,13 +163,13 @@ std::vector<Box> one_at_a_time(const Step& step, const std::vector<Box>& in) {
   const int64_t rows = in[0].sizes[0], n = in[0].sizes[1];
   std::vector<Box> results(code.size());
   for (size_t i = 0; i < code.size(); ++i) {
-    if (code[i].code == Code::constant) continue;
-    results[i] = code[i].code == Code::load ? in[code[i].slot] : Box(f, {rows, n});
-    if (code[i].code == Code::load) continue;
+    if (code[i].code == PointwiseOp::constant) continue;
+    results[i] = code[i].code == PointwiseOp::load ? in[code[i].slot] : Box(f, {rows, n});
+    if (code[i].code == PointwiseOp::load) continue;
     if (reduces_row(code[i].code)) {
       Box number(f, {rows, 1}, {1, 0});
       Step reduce;
-      reduce.combiner = code[i].code == Code::row_max ? Combiner::max : Combiner::sum;
+      reduce.combiner = code[i].code == PointwiseOp::row_max ? Combiner::max : Combiner::sum;
       run_kernel(KernelKind::reduce, reduce, {&results[code[i].a]}, {&number});
       results[i].strides = {1, 0};
       results[i].memory = number.memory;
@@ -175,7 +179,7 @@ std::vector<Box> one_at_a_time(const Step& step, const std::vector<Box>& in) {
     std::vector<Box*> operands;
     const auto operand = [&](int reg) {
       if (reg < 0) return -1;
-      if (code[reg].code == Code::constant) {
+      if (code[reg].code == PointwiseOp::constant) {
         alone.push_back(code[reg]);
       } else {
         alone.push_back(load(f, static_cast<int>(operands.size())));
@@ -232,14 +236,14 @@ TEST_CASE("a row has its number's position marked, or none") {
       Box x(f, {9, n}), label(whole, {9, n}, {1, 0}), hit(f, {9, n}), sum(f, {9, n}, {1, 0});
       fill_random(x, 4);
       for (int64_t r = 0; r < 9; ++r) label.set({r, 0}, static_cast<double>(r * n / 6 - 1));
-      Instr position = make(Code::index, whole, -1, -1, -1, 1);
+      Instr position = make(PointwiseOp::index, whole, -1, -1, -1, 1);
       position.expr = 0;
       for (const bool first : {false, true}) {
         const Step step =
-            program({load(f, 0), make(Code::row_sum, f, 0, -1, -1, 1), load(whole, 1), position,
-                     make(Code::equal, DType::bool_, first ? 3 : 2, first ? 2 : 3),
-                     make(Code::where, f, 4, 1, 0)},
-                    {5, 1}, {IntExpr()});
+            program({load(f, 0), make(PointwiseOp::row_sum, f, 0, -1, -1, 1), load(whole, 1),
+                     position, make(PointwiseOp::equal, DType::bool_, first ? 3 : 2, first ? 2 : 3),
+                     make(PointwiseOp::where, f, 4, 1, 0)},
+                    {5, 1}, {AffineExpr()});
         run_everywhere(step, {&x, &label}, {&hit, &sum});
         int marked = 0;
         each(x.sizes, [&](const Sizes& i) {
@@ -261,13 +265,15 @@ TEST_CASE("positions and numbers of a long row are those of its pieces") {
   Box x(f, {5, n}), label(whole, {5, n}, {1, 0}), hit(f, {5, n}), sum(f, {5, n}, {1, 0});
   fill_random(x, 3);
   for (int64_t r = 0; r < 5; ++r) label.set({r, 0}, static_cast<double>(r * 2249));
-  Instr position = make(Code::index, whole, -1, -1, -1, 1), one = make(Code::constant, f);
+  Instr position = make(PointwiseOp::index, whole, -1, -1, -1, 1),
+        one = make(PointwiseOp::constant, f);
   position.expr = 0;
   one.imm = 1;
-  const Step step = program({load(f, 0), make(Code::row_sum, f, 0, -1, -1, 1), load(whole, 1),
-                             position, make(Code::equal, DType::bool_, 2, 3), one,
-                             make(Code::where, f, 4, 5, 0), make(Code::sub, f, 6, 1)},
-                            {7, 1}, {IntExpr()});
+  const Step step =
+      program({load(f, 0), make(PointwiseOp::row_sum, f, 0, -1, -1, 1), load(whole, 1), position,
+               make(PointwiseOp::equal, DType::bool_, 2, 3), one,
+               make(PointwiseOp::where, f, 4, 5, 0), make(PointwiseOp::sub, f, 6, 1)},
+              {7, 1}, {AffineExpr()});
   const Box before = x;
   run_everywhere(step, {&x, &label}, {&hit, &sum});
   run_kernel(KernelKind::pointwise, step, {&x, &label}, {&x, &sum});
@@ -288,11 +294,12 @@ TEST_CASE("casts between float32 and narrow types round once, where they stand")
       Box x(t, {9, 700}), rounded(t, {9, 700}), last(t, {9, 700}), wide(f, {9, 700});
       fill_random(x, 31);
       const Box before = x;
-      const Step step = program({load(t, 0), make(Code::cast, f, 0), make(Code::square, f, 1),
-                                 make(Code::cast, t, 2),  // stored, and read
-                                 make(Code::cast, f, 3), make(Code::add, f, 4, 1),
-                                 make(Code::cast, t, 5)},  // only stored
-                                {3, 6, 5});
+      const Step step =
+          program({load(t, 0), make(PointwiseOp::cast, f, 0), make(PointwiseOp::square, f, 1),
+                   make(PointwiseOp::cast, t, 2),  // stored, and read
+                   make(PointwiseOp::cast, f, 3), make(PointwiseOp::add, f, 4, 1),
+                   make(PointwiseOp::cast, t, 5)},  // only stored
+                  {3, 6, 5});
       run_everywhere(step, {&x}, {&rounded, &last, &wide});
       if (in_place) run_kernel(KernelKind::pointwise, step, {&x}, {&rounded, &x, &wide});
       const Box& stored = in_place ? x : last;

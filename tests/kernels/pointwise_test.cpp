@@ -45,38 +45,38 @@ double sigmoid(double x) {
 double gelu_angle(double x) { return 1.5957691216057308 * (x + 0.044715 * x * x * x); }
 
 struct UnaryCase {
-  Code code;
+  PointwiseOp code;
   Reference reference;
   double low, high, bound;
 };
 
 const UnaryCase kUnary[] = {
-    {Code::neg, [](double x) { return -x; }, -9, 9, 0},
-    {Code::abs, [](double x) { return std::abs(x); }, -9, 9, 0},
-    {Code::sign, [](double x) { return x > 0   ? 1.0
-                                       : x < 0 ? -1.0
-                                               : x; }, -9, 9, 0},
-    {Code::square, [](double x) { return x * x; }, -9, 9, 0.51},
-    {Code::exp, [](double x) { return std::exp(x); }, -104, 89, 2},
-    {Code::log, [](double x) { return std::log(x); }, 0, 9, 2},
-    {Code::log1p, [](double x) { return std::log1p(x); }, -1, 9, 3},
-    {Code::sqrt, [](double x) { return std::sqrt(x); }, 0, 9, 0.51},
-    {Code::rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0, 9, 1.51},
-    {Code::reciprocal, [](double x) { return 1 / x; }, -9, 9, 0.51},
-    {Code::sin, [](double x) { return std::sin(x); }, -1e4, 1e4, 2},
-    {Code::cos, [](double x) { return std::cos(x); }, -1e4, 1e4, 2},
-    {Code::sin, [](double x) { return std::sin(x); }, -3e38, 3e38, 2},
-    {Code::cos, [](double x) { return std::cos(x); }, -3e38, 3e38, 2},
-    {Code::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2},
-    {Code::sigmoid, sigmoid, -104, 20, 3},
-    {Code::softplus, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
-     -87, 40, 3},
-    {Code::relu, [](double x) { return x < 0 ? 0 : x; }, -9, 9, 0},
-    {Code::silu, [](double x) { return x < -1e4 ? -0.0 : x * sigmoid(x); }, -80, 20, 4},
-    {Code::erf, [](double x) { return std::erf(x); }, -5, 5, 3},
-    {Code::floor, [](double x) { return std::floor(x); }, -99, 99, 0},
-    {Code::ceil, [](double x) { return std::ceil(x); }, -99, 99, 0},
-    {Code::round, [](double x) { return std::nearbyint(x); }, -99, 99, 0},
+    {PointwiseOp::neg, [](double x) { return -x; }, -9, 9, 0},
+    {PointwiseOp::abs, [](double x) { return std::abs(x); }, -9, 9, 0},
+    {PointwiseOp::sign, [](double x) { return x > 0   ? 1.0
+                                              : x < 0 ? -1.0
+                                                      : x; }, -9, 9, 0},
+    {PointwiseOp::square, [](double x) { return x * x; }, -9, 9, 0.51},
+    {PointwiseOp::exp, [](double x) { return std::exp(x); }, -104, 89, 2},
+    {PointwiseOp::log, [](double x) { return std::log(x); }, 0, 9, 2},
+    {PointwiseOp::log1p, [](double x) { return std::log1p(x); }, -1, 9, 3},
+    {PointwiseOp::sqrt, [](double x) { return std::sqrt(x); }, 0, 9, 0.51},
+    {PointwiseOp::rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0, 9, 1.51},
+    {PointwiseOp::reciprocal, [](double x) { return 1 / x; }, -9, 9, 0.51},
+    {PointwiseOp::sin, [](double x) { return std::sin(x); }, -1e4, 1e4, 2},
+    {PointwiseOp::cos, [](double x) { return std::cos(x); }, -1e4, 1e4, 2},
+    {PointwiseOp::sin, [](double x) { return std::sin(x); }, -3e38, 3e38, 2},
+    {PointwiseOp::cos, [](double x) { return std::cos(x); }, -3e38, 3e38, 2},
+    {PointwiseOp::tanh, [](double x) { return std::tanh(x); }, -10, 10, 2},
+    {PointwiseOp::sigmoid, sigmoid, -104, 20, 3},
+    {PointwiseOp::softplus,
+     [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }, -87, 40, 3},
+    {PointwiseOp::relu, [](double x) { return x < 0 ? 0 : x; }, -9, 9, 0},
+    {PointwiseOp::silu, [](double x) { return x < -1e4 ? -0.0 : x * sigmoid(x); }, -80, 20, 4},
+    {PointwiseOp::erf, [](double x) { return std::erf(x); }, -5, 5, 3},
+    {PointwiseOp::floor, [](double x) { return std::floor(x); }, -99, 99, 0},
+    {PointwiseOp::ceil, [](double x) { return std::ceil(x); }, -99, 99, 0},
+    {PointwiseOp::round, [](double x) { return std::nearbyint(x); }, -99, 99, 0},
 };
 
 Box column(DType t, const std::vector<float>& x) {
@@ -117,8 +117,10 @@ TEST_CASE("gelu, its gradient and erf_inv") {
   const std::vector<float> x = samples(-8, 8);
   Box in = column(DType::float32, x), y(DType::float32, in.sizes), slope(DType::float32, in.sizes);
   const DType f = DType::float32;
-  run_everywhere(program({load(f, 0), make(Code::gelu, f, 0), make(Code::gelu_grad, f, 0)}, {1, 2}),
-                 {&in}, {&y, &slope});
+  run_everywhere(
+      program({load(f, 0), make(PointwiseOp::gelu, f, 0), make(PointwiseOp::gelu_grad, f, 0)},
+              {1, 2}),
+      {&in}, {&y, &slope});
   for (int64_t i = 0; i < in.elements(); ++i) {
     const double v = x[i], s = sigmoid(gelu_angle(v));
     const double grad =
@@ -154,7 +156,7 @@ TEST_CASE("pow follows std::pow") {
   }
   Box x = column(DType::float32, a), y = column(DType::float32, b), out(DType::float32, x.sizes);
   const DType f = DType::float32;
-  run_everywhere(program({load(f, 0), load(f, 1), make(Code::pow, f, 0, 1)}, {2}), {&x, &y},
+  run_everywhere(program({load(f, 0), load(f, 1), make(PointwiseOp::pow, f, 0, 1)}, {2}), {&x, &y},
                  {&out});
   for (size_t i = 0; i < a.size(); ++i) {
     const float got = static_cast<float>(out.get({static_cast<int64_t>(i)}));
@@ -164,45 +166,47 @@ TEST_CASE("pow follows std::pow") {
   }
 }
 
-constexpr Code kBinary[] = {
-    Code::add,       Code::sub,           Code::mul,        Code::div,
-    Code::floor_div, Code::mod,           Code::minimum,    Code::maximum,
-    Code::less,      Code::less_equal,    Code::greater,    Code::equal,
-    Code::not_equal, Code::greater_equal, Code::logical_or, Code::logical_and};
+constexpr PointwiseOp kBinary[] = {
+    PointwiseOp::add,        PointwiseOp::sub,           PointwiseOp::mul,
+    PointwiseOp::div,        PointwiseOp::floor_div,     PointwiseOp::mod,
+    PointwiseOp::minimum,    PointwiseOp::maximum,       PointwiseOp::less,
+    PointwiseOp::less_equal, PointwiseOp::greater,       PointwiseOp::equal,
+    PointwiseOp::not_equal,  PointwiseOp::greater_equal, PointwiseOp::logical_or,
+    PointwiseOp::logical_and};
 
-double binary(Code code, double x, double y, bool integer) {
+double binary(PointwiseOp code, double x, double y, bool integer) {
   switch (code) {
-    case Code::add:
+    case PointwiseOp::add:
       return x + y;
-    case Code::sub:
+    case PointwiseOp::sub:
       return x - y;
-    case Code::mul:
+    case PointwiseOp::mul:
       return x * y;
-    case Code::div:
+    case PointwiseOp::div:
       return integer ? (y == 0 ? 0 : std::trunc(x / y)) : x / y;
-    case Code::floor_div:
+    case PointwiseOp::floor_div:
       return integer && y == 0 ? 0 : std::floor(x / y);
-    case Code::mod:
+    case PointwiseOp::mod:
       return y == 0 ? (integer ? 0 : NAN) : x - std::floor(x / y) * y;
-    case Code::minimum:
+    case PointwiseOp::minimum:
       return std::isnan(x) || std::isnan(y) ? NAN : std::min(x, y);
-    case Code::maximum:
+    case PointwiseOp::maximum:
       return std::isnan(x) || std::isnan(y) ? NAN : std::max(x, y);
-    case Code::less:
+    case PointwiseOp::less:
       return x < y;
-    case Code::less_equal:
+    case PointwiseOp::less_equal:
       return x <= y;
-    case Code::greater:
+    case PointwiseOp::greater:
       return x > y;
-    case Code::greater_equal:
+    case PointwiseOp::greater_equal:
       return x >= y;
-    case Code::equal:
+    case PointwiseOp::equal:
       return x == y;
-    case Code::not_equal:
+    case PointwiseOp::not_equal:
       return x != y;
-    case Code::logical_and:
+    case PointwiseOp::logical_and:
       return x != 0 && y != 0;
-    case Code::logical_or:
+    case PointwiseOp::logical_or:
       return x != 0 || y != 0;
     default:
       return NAN;
@@ -217,14 +221,14 @@ TEST_CASE("binary formulas of every type, rounded once an instruction") {
     fill_random(x, 11, 3);
     each({1, 11, 13}, [&](const Sizes& i) { y.set(i, double((i[1] * 5 + i[2]) % 9) - 4); });
     if (is_floating(t)) x.set({1, 2, 3}, NAN);
-    for (const Code code : kBinary) {
+    for (const PointwiseOp code : kBinary) {
       const DType result = is_test(info_of(code).dtypes) ? DType::bool_ : t;
       Box out(result, sizes, permuted_strides(sizes, {1, 0, 2})), want(result, {1});
       run_everywhere(program({load(t, 0), load(t, 1), make(code, result, 0, 1)}, {2}), {&x, &y},
                      {&out});
       each(sizes, [&](const Sizes& i) {
         want.set({0}, binary(code, x.get(i), y.get(i), !is_floating(t)));
-        if (!close(out.get(i), want.get({0}), code == Code::mod ? t : DType::int32, 4)) {
+        if (!close(out.get(i), want.get({0}), code == PointwiseOp::mod ? t : DType::int32, 4)) {
           FAIL(to_string(code) << " of " << to_string(t) << ": " << out.get(i) << " not "
                                << want.get({0}));
         }
@@ -239,7 +243,8 @@ TEST_CASE("casts truncate, saturate and round; select and logic") {
   Box in = column(DType::float32, x);
   auto cast = [&](DType t) {
     Box out(t, in.sizes);
-    run_everywhere(program({load(DType::float32, 0), make(Code::cast, t, 0)}, {1}), {&in}, {&out});
+    run_everywhere(program({load(DType::float32, 0), make(PointwiseOp::cast, t, 0)}, {1}), {&in},
+                   {&out});
     return out;
   };
   Box i32 = cast(DType::int32), i64 = cast(DType::int64), u8 = cast(DType::uint8),
@@ -262,11 +267,12 @@ TEST_CASE("casts truncate, saturate and round; select and logic") {
   CHECK(std::isnan(half.get({9})));
   const DType f = DType::float32;
   Box out(f, in.sizes), finite(DType::bool_, in.sizes);
-  Instr seven = make(Code::constant, f);
+  Instr seven = make(PointwiseOp::constant, f);
   seven.imm = 7;
-  run_everywhere(program({load(f, 0), make(Code::is_finite, DType::bool_, 0), seven,
-                          make(Code::where, f, 1, 0, 2), make(Code::logical_not, DType::bool_, 1),
-                          make(Code::logical_not, DType::bool_, 4)},
+  run_everywhere(program({load(f, 0), make(PointwiseOp::is_finite, DType::bool_, 0), seven,
+                          make(PointwiseOp::where, f, 1, 0, 2),
+                          make(PointwiseOp::logical_not, DType::bool_, 1),
+                          make(PointwiseOp::logical_not, DType::bool_, 4)},
                          {3, 5}),
                  {&in}, {&out, &finite});
   CHECK(out.get({9}) == 7);
@@ -277,23 +283,23 @@ TEST_CASE("casts truncate, saturate and round; select and logic") {
 
 TEST_CASE("positions: index, value and mask along inner and outer dims, with a run-time scalar") {
   for (const Sizes& sizes : {Sizes{5, 7}, Sizes{3, 1300}, Sizes{700, 3}}) {
-    Instr row = make(Code::index, DType::int64, -1, -1, -1, 0),
-          inner = make(Code::mask, DType::int64, 0, -1, -1, 1);
-    Instr outer = make(Code::mask, DType::int64, 1, -1, -1, 0),
-          value = make(Code::value, DType::int64);
-    Instr all = make(Code::mask, DType::int64, 4),
-          number_of_column = make(Code::index, DType::int64, -1, -1, -1, 1);
+    Instr row = make(PointwiseOp::index, DType::int64, -1, -1, -1, 0),
+          inner = make(PointwiseOp::mask, DType::int64, 0, -1, -1, 1);
+    Instr outer = make(PointwiseOp::mask, DType::int64, 1, -1, -1, 0),
+          value = make(PointwiseOp::value, DType::int64);
+    Instr all = make(PointwiseOp::mask, DType::int64, 4),
+          number_of_column = make(PointwiseOp::index, DType::int64, -1, -1, -1, 1);
     row.expr = 0, inner.expr = 1, inner.imm = -1, outer.expr = 2, outer.imm = -2, value.expr = 3,
     all.expr = 4;
     number_of_column.expr = 5;
-    IntExpr scalar;
+    AffineExpr scalar;
     scalar.scalar = 0;
     scalar.scalar_factor = 2;
     Box out(DType::int64, sizes), kept(DType::int64, sizes), place(DType::int64, sizes);
     run_everywhere(
-        program(
-            {row, inner, outer, value, make(Code::add, DType::int64, 2, 3), all, number_of_column},
-            {4, 5, 6}, {number(100), number(4), number(2), scalar, number(0), number(-3)}),
+        program({row, inner, outer, value, make(PointwiseOp::add, DType::int64, 2, 3), all,
+                 number_of_column},
+                {4, 5, 6}, {number(100), number(4), number(2), scalar, number(0), number(-3)}),
         {}, {&out, &kept, &place});
     each(sizes, [&](const Sizes& i) {
       const double masked = i[0] >= 2 ? -2 : i[1] >= 4 ? -1 : 100.0 + i[0];
@@ -315,7 +321,7 @@ TEST_CASE("Philox known answers; random numbers depend on the logical index only
       Box out(
           DType::int64, sizes,
           permuted_strides(sizes, transposed ? std::vector<int>{1, 0} : std::vector<int>{0, 1}));
-      Instr random = make(Code::random, DType::int64);
+      Instr random = make(PointwiseOp::random, DType::int64);
       random.expr = 0;
       run_everywhere(
           program({random}, {0},
@@ -336,8 +342,8 @@ TEST_CASE("steps larger than the caches store the same numbers") {
   const double ramp[4] = {1, -2, 3.5, 8};
   for (int64_t i = 0; i < n; ++i) x.set({i}, ramp[i % 4] + static_cast<double>(i % 1000));
   run_kernel(KernelKind::pointwise,
-             program({load(DType::float32, 0), make(Code::square, DType::float32, 0)}, {1}), {&x},
-             {&y});
+             program({load(DType::float32, 0), make(PointwiseOp::square, DType::float32, 0)}, {1}),
+             {&x}, {&y});
   for (int64_t i = 0; i < n; ++i) {
     const float v = static_cast<float>(x.get({i}));
     if (y.get({i}) != v * v) FAIL("element " << i);
@@ -349,9 +355,9 @@ TEST_CASE("outputs may be inputs, and share registers") {
   Box x(f, {3000}), y(f, {3000}), z(f, {3000});
   fill_random(x, 12);
   const Box before = x;
-  Step step = program(
-      {load(f, 0), make(Code::neg, f, 0), make(Code::add, f, 0, 1), make(Code::sub, f, 1, 0)},
-      {1, 3, 1});
+  Step step = program({load(f, 0), make(PointwiseOp::neg, f, 0), make(PointwiseOp::add, f, 0, 1),
+                       make(PointwiseOp::sub, f, 1, 0)},
+                      {1, 3, 1});
   run_kernel(KernelKind::pointwise, step, {&x}, {&x, &y, &z});
   each(x.sizes, [&](const Sizes& i) {
     if (x.get(i) != -before.get(i) || y.get(i) != 2 * x.get(i) || z.get(i) != x.get(i))
@@ -367,9 +373,10 @@ TEST_CASE("a where in place changes what it selects, and its readers see the res
     each(fresh.sizes, [&](const Sizes& i) { fresh.set(i, static_cast<double>(100 + i[1])); });
     for (const int64_t row : {0, 1700, 1701, 3999}) hit.set({row, 0}, 1);
     const Box before = x;
-    const Step step = program({load(DType::bool_, 0), load(f, 1), load(f, 2),
-                               make(Code::where, f, 0, 1, 2), make(Code::add, f, 3, 3)},
-                              {3, 4});
+    const Step step =
+        program({load(DType::bool_, 0), load(f, 1), load(f, 2),
+                 make(PointwiseOp::where, f, 0, 1, 2), make(PointwiseOp::add, f, 3, 3)},
+                {3, 4});
     run_kernel(KernelKind::pointwise, step, {&hit, &fresh, &x}, {&x, &twice});
     each(x.sizes, [&](const Sizes& i) {
       const double want = hit.get(i) != 0 ? fresh.get(i) : before.get(i);

@@ -9,14 +9,14 @@
 namespace tessera::test {
 namespace TESSERA_FILE {
 
-using namespace contract_kinds;
+using namespace matmul_kinds;
 
 /// `few` rows by a matrix [k, n] that is dense along its columns, whose rows are `row` elements
 /// apart; or its transposed form, with few columns.
 Step product(int64_t few, int64_t n, int64_t k, int64_t row, bool few_columns) {
   Step step;
-  step.kernel = KernelKind::contract;
-  step.spec = ContractSpec{{few_columns ? kColumn : kRow, few_columns ? kRow : kColumn, kSum}};
+  step.kernel = KernelKind::matmul;
+  step.spec = MatmulSpec{{few_columns ? kColumn : kRow, few_columns ? kRow : kColumn, kSum}};
   View thin, matrix, result;
   thin.sizes = {few, 1, k}, thin.strides = {k + 3, 0, 1};
   matrix.sizes = {1, n, k}, matrix.strides = {0, 1, row};
@@ -28,7 +28,7 @@ Step product(int64_t few, int64_t n, int64_t k, int64_t row, bool few_columns) {
 
 template <class T>
 std::vector<T> run_by(const Step& step, DType dtype, int threads) {
-  const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
+  const KernelEntry& entry = *find_cpu_kernel(KernelKind::matmul);
   ThreadPool pool(threads);
   return run_as<T>(
       step, dtype, workspace_with_threads(entry, with_dtype(step, dtype), threads, 0),
@@ -44,7 +44,7 @@ template <class T>
 void check_product(const Step& step, int64_t few, int64_t n, DType dtype,
                    double float_tolerance = 2e-6) {
   const Step typed = with_dtype(step, dtype);
-  const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
+  const KernelEntry& entry = *find_cpu_kernel(KernelKind::matmul);
   // The sums of four parts.
   REQUIRE(entry.workspace_bytes(typed) == 4 * few * n * 4);
   const std::vector<T> got = run_by<T>(step, dtype, 1);
@@ -88,7 +88,7 @@ TEST_CASE("products of far more terms than rows and columns are in split-K form,
     step.in[1].strides = {0, kTerms + 10, 1};  // dense along the terms
     check_product<float>(step, rows, n, DType::float32, 1e-4);
   }
-  const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
+  const KernelEntry& entry = *find_cpu_kernel(KernelKind::matmul);
   CHECK(entry.workspace_bytes(product(64, 200, kTerms - 1, 200, false)) == 0);
   CHECK(entry.workspace_bytes(product(64, 513, kTerms, 513, false)) == 0);
   CHECK(entry.workspace_bytes(product(40, 64, kTerms, 64, false)) == 0);
@@ -96,7 +96,7 @@ TEST_CASE("products of far more terms than rows and columns are in split-K form,
 }
 
 TEST_CASE("products of few terms or many rows are not in split-K form") {
-  const KernelEntry& entry = *find_cpu_kernel(KernelKind::contract);
+  const KernelEntry& entry = *find_cpu_kernel(KernelKind::matmul);
   CHECK(entry.workspace_bytes(product(1, 32, 63, 32, false)) == 0);
   CHECK(entry.workspace_bytes(product(9, 32, 64, 32, false)) == 0);
   CHECK(entry.share(product(9, 320, 64, 320, false), 2).dim >= 0);

@@ -49,7 +49,7 @@ void check_threads(const Step& step) {
 
 /// Dims of every kind in any order of memory.
 Step drawn_contraction(Draw& draw) {
-  using namespace contract_kinds;
+  using namespace matmul_kinds;
   std::vector<DimKind> kinds;
   Numbers sizes;
   const auto add = [&](DimKind kind, Numbers from) {
@@ -63,8 +63,8 @@ Step drawn_contraction(Draw& draw) {
   add(kSum, {20, 64, 70, 300});
   if (draw.one_in(4)) add(kSum, {2, 5});
   Step step;
-  step.kernel = KernelKind::contract;
-  step.spec = ContractSpec{kinds};
+  step.kernel = KernelKind::matmul;
+  step.spec = MatmulSpec{kinds};
   const int64_t missing[3] = {kColumn, kRow, kSum};
   for (const int64_t kind : missing) {
     std::vector<size_t> order(kinds.size());

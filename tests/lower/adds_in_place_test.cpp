@@ -19,7 +19,7 @@ namespace tessera::test {
 
 namespace TESSERA_FILE {
 
-using namespace contract_kinds;
+using namespace matmul_kinds;
 
 constexpr int64_t kSide = 24;
 
@@ -30,8 +30,8 @@ View matrix(int buffer, DType dtype) {
 /// Buffer 2 = buffer 0 times buffer 1.
 Step product(DType dtype) {
   Step step;
-  step.kernel = KernelKind::contract;
-  step.spec = ContractSpec{{kRow, kColumn, kSum}};
+  step.kernel = KernelKind::matmul;
+  step.spec = MatmulSpec{{kRow, kColumn, kSum}};
   const std::vector<int64_t> sizes{kSide, kSide, kSide};
   step.in = {View{0, dtype, sizes, {kSide, 0, 1}, 0, {}},
              View{1, dtype, sizes, {0, 1, kSide}, 0, {}}};
@@ -129,7 +129,7 @@ Counts counts_of_loop(const Program& program) {
       for (const Function& body : loop.body) {
         for (const Step& step : body.steps) {
           counts.steps += 1;
-          counts.in_place += step.kernel == KernelKind::contract && adds_in_place(step) ? 1 : 0;
+          counts.in_place += step.kernel == KernelKind::matmul && adds_in_place(step) ? 1 : 0;
           counts.bytes += touched_bytes(step);
         }
       }

@@ -79,7 +79,7 @@ std::string order(const std::string& program) {
   for (size_t line = program.find("function train"); line < program.size();
        line = program.find('\n', line) + 1) {
     const std::string step = program.substr(line, program.find('\n', line) - line);
-    if (step.find("= contract(") != std::string::npos) text += "p";
+    if (step.find("= matmul(") != std::string::npos) text += "p";
     if (step.find("= all_reduce ") != std::string::npos) text += "s";
     if (step.find("= all_gather ") != std::string::npos) text += "g";
     if (step.find("  wait ") != std::string::npos) text += "w";

@@ -172,13 +172,13 @@ View matrix(int buffer, std::vector<int64_t> strides, int64_t offset = 0) {
   return View{buffer, DType::float32, {8, 8}, std::move(strides), offset, {}};
 }
 
-Step unary(Code code, const View& in, const View& out) {
+Step unary(PointwiseOp code, const View& in, const View& out) {
   Step step;
   step.kernel = KernelKind::pointwise;
   step.in = {in};
   step.out = {out};
   Instr load, instr;
-  load.code = Code::load;
+  load.code = PointwiseOp::load;
   load.slot = 0;
   instr.code = code;
   instr.a = 0;
@@ -378,28 +378,35 @@ TEST_CASE("a reduction along dense rows joins the steps around it; others keep t
 
 TEST_CASE("views of one buffer that differ are not merged") {
   const View whole0 = matrix(0, {8, 1}), whole1 = matrix(1, {8, 1}), whole2 = matrix(2, {8, 1});
-  CHECK(fused_steps({unary(Code::exp, whole0, whole1), unary(Code::neg, whole1, whole2)}, 3) == 1);
-  CHECK(fused_steps({unary(Code::exp, whole0, whole1), unary(Code::neg, matrix(1, {1, 8}), whole2)},
-                    3) == 2);
-  CHECK(fused_steps({unary(Code::exp, whole0, whole1), unary(Code::neg, matrix(1, {8, 0}), whole2)},
-                    3) == 2);
   CHECK(fused_steps(
-            {unary(Code::exp, whole0, whole1), unary(Code::neg, matrix(1, {8, 1}, 64), whole2)},
-            3) == 2);
+            {unary(PointwiseOp::exp, whole0, whole1), unary(PointwiseOp::neg, whole1, whole2)},
+            3) == 1);
+  CHECK(fused_steps({unary(PointwiseOp::exp, whole0, whole1),
+                     unary(PointwiseOp::neg, matrix(1, {1, 8}), whole2)},
+                    3) == 2);
+  CHECK(fused_steps({unary(PointwiseOp::exp, whole0, whole1),
+                     unary(PointwiseOp::neg, matrix(1, {8, 0}), whole2)},
+                    3) == 2);
+  CHECK(fused_steps({unary(PointwiseOp::exp, whole0, whole1),
+                     unary(PointwiseOp::neg, matrix(1, {8, 1}, 64), whole2)},
+                    3) == 2);
   View shifted = whole1;
   shifted.shift.axis_terms = {{0, 8}};
-  CHECK(fused_steps({unary(Code::exp, whole0, whole1), unary(Code::neg, shifted, whole2)}, 3) == 2);
+  CHECK(fused_steps(
+            {unary(PointwiseOp::exp, whole0, whole1), unary(PointwiseOp::neg, shifted, whole2)},
+            3) == 2);
 }
 
 TEST_CASE("a step stays behind the readers of what it overwrites") {
   const View port = matrix(0, {8, 1}), half = matrix(0, {8, 1}, 64), a = matrix(1, {8, 1}),
              b = matrix(2, {8, 1});
-  Program program = program_of(
-      {unary(Code::exp, port, a), unary(Code::neg, a, half), unary(Code::abs, port, b)}, 3);
+  Program program = program_of({unary(PointwiseOp::exp, port, a), unary(PointwiseOp::neg, a, half),
+                                unary(PointwiseOp::abs, port, b)},
+                               3);
   fuse_pointwise(program);
   const auto& steps = program.functions[0].steps;
   REQUIRE(steps.size() >= 2);
-  CHECK(steps.back().pointwise.code.back().code == Code::abs);
+  CHECK(steps.back().pointwise.code.back().code == PointwiseOp::abs);
 }
 
 TEST_CASE("updates that read what another update stores keep their order") {

@@ -14,7 +14,7 @@ namespace TESSERA_FILE {
 
 View line(int buffer, int64_t size) { return View{buffer, DType::float32, {size}, {1}, 0, {}}; }
 
-Step unary(Code code, const View& in, const View& out) {
+Step unary(PointwiseOp code, const View& in, const View& out) {
   Step step;
   step.kernel = KernelKind::pointwise;
   step.in = {in};
@@ -22,7 +22,7 @@ Step unary(Code code, const View& in, const View& out) {
   step.flops = out.elements();
   Instr load, instr;
   load.slot = 0;
-  load.code = Code::load;
+  load.code = PointwiseOp::load;
   instr.code = code;
   instr.a = 0;
   step.pointwise = {{load, instr}, {1}};
@@ -39,7 +39,7 @@ Program program_of(std::vector<Step> steps, int buffers, int stored, bool has_ro
     for (int b = 0; b < 2; ++b)
       program.buffers.push_back({"large", ArenaKind::transient, 1 << 20, 0});
     steps.insert(steps.begin(),
-                 unary(Code::abs, line(buffers, 1 << 18), line(buffers + 1, 1 << 18)));
+                 unary(PointwiseOp::abs, line(buffers, 1 << 18), line(buffers + 1, 1 << 18)));
   }
   const int count = static_cast<int>(steps.size());
   program.functions.push_back({"f", std::move(steps), {}, {}, false, count});
@@ -52,7 +52,7 @@ std::string grouped(std::vector<Step> steps, int buffers, int stored = 0, bool h
   group_tensors(program);
   std::string text;
   for (const Step& step : program.functions[0].steps) {
-    if (step.pointwise.code[1].code == Code::abs) continue;
+    if (step.pointwise.code[1].code == PointwiseOp::abs) continue;
     text += fmt::format("{}{}", text.empty() ? "" : " ",
                         step.find<TensorGroup>() ? step.as<TensorGroup>().tensors : 1);
   }
@@ -108,23 +108,27 @@ struct Sum {
 };
 
 TEST_CASE("steps with the same instructions on different tensors become a group") {
-  CHECK(
-      grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::exp, line(2, 16), line(3, 16)),
-               unary(Code::exp, line(4, 7), line(5, 7)), unary(Code::exp, line(6, 8), line(7, 8)),
-               unary(Code::neg, line(8, 8), line(9, 8))},
-              10) == "1 3 1");  // 7 elements allow no vectors
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                 unary(PointwiseOp::exp, line(2, 16), line(3, 16)),
+                 unary(PointwiseOp::exp, line(4, 7), line(5, 7)),
+                 unary(PointwiseOp::exp, line(6, 8), line(7, 8)),
+                 unary(PointwiseOp::neg, line(8, 8), line(9, 8))},
+                10) == "1 3 1");  // 7 elements allow no vectors
   // A step stays between what it reads and what reads it.
-  CHECK(
-      grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::exp, line(1, 8), line(2, 8))},
-              3) == "1 1");
-  CHECK(grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::neg, line(1, 8), line(2, 8)),
-                 unary(Code::exp, line(2, 8), line(3, 8))},
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                 unary(PointwiseOp::exp, line(1, 8), line(2, 8))},
+                3) == "1 1");
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                 unary(PointwiseOp::neg, line(1, 8), line(2, 8)),
+                 unary(PointwiseOp::exp, line(2, 8), line(3, 8))},
                 4) == "1 1 1");
-  CHECK(grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::neg, line(4, 8), line(0, 8)),
-                 unary(Code::exp, line(2, 8), line(3, 8))},
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                 unary(PointwiseOp::neg, line(4, 8), line(0, 8)),
+                 unary(PointwiseOp::exp, line(2, 8), line(3, 8))},
                 5) == "1 1 1");
-  CHECK(grouped({unary(Code::exp, line(0, 8), line(1, 8)), unary(Code::neg, line(4, 8), line(5, 8)),
-                 unary(Code::exp, line(2, 8), line(3, 8))},
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                 unary(PointwiseOp::neg, line(4, 8), line(5, 8)),
+                 unary(PointwiseOp::exp, line(2, 8), line(3, 8))},
                 6) == "1 2");
 }
 
@@ -132,29 +136,30 @@ TEST_CASE("no group is made that needs more memory") {
   const auto steps = [](int stored) {
     std::vector<Step> steps;
     for (int k = 0; k < stored; ++k) {
-      steps.push_back(unary(Code::exp, line(k, 1024), line(stored + k, 1024)));
-      steps.push_back(unary(Code::neg, line(stored + k, 1024), line(stored + k, 1024)));
+      steps.push_back(unary(PointwiseOp::exp, line(k, 1024), line(stored + k, 1024)));
+      steps.push_back(unary(PointwiseOp::neg, line(stored + k, 1024), line(stored + k, 1024)));
     }
     return steps;
   };
   CHECK(grouped(steps(3), 6, 3, false) == "1 1 1 1 1 1");
   // Stored tensors can be read earlier.
-  CHECK(
-      grouped({unary(Code::exp, line(0, 8), line(2, 8)), unary(Code::neg, line(2, 8), line(4, 8)),
-               unary(Code::exp, line(1, 8), line(3, 8)), unary(Code::neg, line(3, 8), line(2, 8))},
-              5, 2) == "2 1 1");
+  CHECK(grouped({unary(PointwiseOp::exp, line(0, 8), line(2, 8)),
+                 unary(PointwiseOp::neg, line(2, 8), line(4, 8)),
+                 unary(PointwiseOp::exp, line(1, 8), line(3, 8)),
+                 unary(PointwiseOp::neg, line(3, 8), line(2, 8))},
+                5, 2) == "2 1 1");
 }
 
 TEST_CASE("a group has the instructions' operands in order, and what they cost") {
-  std::vector<Step> steps = {unary(Code::exp, line(0, 8), line(1, 8)),
-                             unary(Code::exp, line(2, 16), line(3, 16))};
+  std::vector<Step> steps = {unary(PointwiseOp::exp, line(0, 8), line(1, 8)),
+                             unary(PointwiseOp::exp, line(2, 16), line(3, 16))};
   for (Step& step : steps) {
     View factor = line(4, step.out[0].sizes[0]);
     factor.strides = {0};
     step.in.push_back(factor);
     Instr load = step.pointwise.code[0], product;
     load.slot = 1;
-    product.code = Code::mul;
+    product.code = PointwiseOp::mul;
     product.a = 1, product.b = 2;
     step.pointwise = {{step.pointwise.code[0], step.pointwise.code[1], load, product}, {3}};
     step.origin.name = fmt::format("model.w{}.exp", step.out[0].buffer);

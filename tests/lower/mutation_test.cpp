@@ -144,7 +144,7 @@ std::vector<Site> sites_of(const Program& program, const std::string& function) 
     if (f.steps[s].find<ReslicingSpec>() && !f.steps[s].as<ReslicingSpec>().intervals.empty())
       sites.push_back({function, s, kDisplaced});
     for (size_t i = 0; i < f.steps[s].pointwise.code.size(); ++i) {
-      if (f.steps[s].pointwise.code[i].code == Code::mask)
+      if (f.steps[s].pointwise.code[i].code == PointwiseOp::mask)
         sites.push_back({function, s, static_cast<int>(i)});
     }
   }
@@ -167,14 +167,14 @@ Program without(const Program& program, const Site& site) {
   if (site.instruction >= 0) {
     Instr& instr = step.pointwise.code[static_cast<size_t>(site.instruction)];
     Instr copy;
-    copy.code = Code::copy;
+    copy.code = PointwiseOp::copy;
     copy.dtype = instr.dtype;
     copy.a = instr.a;
     instr = copy;
     return mutant;
   }
   if (site.instruction == kDisplaced) {
-    for (IntExpr& begin : step.exprs) begin.constant += begin.divisor;
+    for (AffineExpr& begin : step.exprs) begin.constant += begin.divisor;
     return mutant;
   }
   const int64_t in = step.in[0].elements(), out = step.out[0].elements(), both = std::min(in, out);

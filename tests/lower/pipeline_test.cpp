@@ -130,7 +130,7 @@ Machine slow_link() {
   Machine m;
   m.name = "slow link";
   m.memory_rates = {{0, 1e12}};
-  m.products = {{"float32", 1e9, 1, 1, 1, 0, 0, 0, 0, 1}};
+  m.matmuls = {{"float32", 1e9, 1, 1, 1, 0, 0, 0, 0, 1}};
   m.links = {{"link", 0, 0, 1e6, 0}};
   return m;
 }

@@ -193,7 +193,7 @@ TEST_CASE("errors of counted rows", "[errors]") {
                [&] { session.run("f"); });
 }
 
-TEST_CASE("errors of grouped products", "[errors]") {
+TEST_CASE("errors of grouped matmuls", "[errors]") {
   Graph g;
   const Dim a("a", 5), b("b", 3), c("c", 2), f("f", 4), n("n", 6);
   int inputs = 0;

@@ -30,7 +30,7 @@ OpCase product(const std::string& name, std::vector<CaseInput> in, Shape out) {
   return row;
 }
 
-void add_products(std::vector<OpCase>& rows) {
+void concat_k_matmuls(std::vector<OpCase>& rows) {
   rows.push_back(product("einsum_matmul", {real("x", {a, n}), real("y", {n, b})}, {a, b}));
   rows.push_back(product("einsum_transposed", {real("x", {n, a}), real("y", {b, n})}, {b, a}));
   rows.push_back(
@@ -199,7 +199,7 @@ OpCase transform(const std::string& name, int64_t size) {
 
 std::vector<OpCase> product_cases() {
   std::vector<OpCase> rows;
-  add_products(rows);
+  concat_k_matmuls(rows);
   add_reductions(rows);
   add_means(rows);
   rows.push_back(transform("fft", 7));

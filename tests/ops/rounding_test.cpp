@@ -251,7 +251,7 @@ TEST_CASE("products in float8 are the products of scaled numbers of 8 bits", "[r
   Tensor x = g.input("x", {rows, inner}, DType::float32);
   Tensor w = g.input("w", {inner, cols}, DType::float32);
   Tensor r = g.input("r", {rows, cols}, DType::float32);
-  Tensor y = float8_product(x, w, {rows, cols}).named("y");
+  Tensor y = float8_matmul(x, w, {rows, cols}).named("y");
   const std::vector<Tensor> grads = gradients(sum_all(y * r), {x, w});
   const std::vector<Tensor> wanted = {y, grads[0].named("dx"), grads[1].named("dw")};
   const Array xs = waves("rows", 6, "inner", 10, 3e-4), ws = waves("inner", 10, "cols", 4, 70),
@@ -327,9 +327,9 @@ TEST_CASE("rounding refuses what it cannot do", "[rounding]") {
   expect_usage({"[stochastic_cast] 'd' is float64"}, [&] { stochastic_cast(d, DType::bfloat16); });
   expect_usage({"[stochastic_cast] to int32; it must be bfloat16 or float16"},
                [&] { stochastic_cast(x, DType::int32); });
-  expect_usage({"[float8_product] 'd' is float64"}, [&] { float8_product(d, d, {a}); });
-  expect_usage({"[float8_product] only 'x'", "has dim 'a'; sum it first"},
-               [&] { float8_product(x, w, {c}); });
+  expect_usage({"[float8_matmul] 'd' is float64"}, [&] { float8_matmul(d, d, {a}); });
+  expect_usage({"[float8_matmul] only 'x'", "has dim 'a'; sum it first"},
+               [&] { float8_matmul(x, w, {c}); });
   expect_usage({"[store_parameters_as] int32; it is float32, bfloat16 or float16"},
                [&] { g.store_parameters_as(DType::int32); });
   expect_usage({"[store_parameters_as] stochastic rounding of parameters in float32"},

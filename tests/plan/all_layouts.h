@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/choice/layout_problem.h"
+#include "plan/tensor_layouts/layout_problem.h"
 
 namespace tessera::test {
 

@@ -1,4 +1,4 @@
-// Plans of small graphs against all layouts of all their tensors, each lowered and played.
+// Plans of small graphs against all layouts of all their tensors, each lowered and simulated.
 #include "plan/all_layouts.h"
 
 #include <array>
@@ -72,7 +72,7 @@ struct SmallStep {
   }
 };
 
-TEST_CASE("plan: of small graphs no layouts of single tensors are played faster",
+TEST_CASE("plan: of small graphs no layouts of single tensors are simulated faster",
           "[plan][choice][slow]") {
   std::mt19937_64 random(31);
   constexpr double kFewest = 50, kMost = 6600;  // layouts of a graph

@@ -1,14 +1,14 @@
 // The problem of choice of a step against all layouts of all tensors, each lowered.
-#include "plan/choice/layout_problem.h"
+#include "plan/tensor_layouts/layout_problem.h"
 
 #include <random>
 
 #include "compile/kernel_info.h"
 #include "lower/lower.h"
 #include "plan/all_layouts.h"
-#include "plan/choice/step_sum.h"
 #include "plan/optimum_rules.h"
 #include "plan/plan_models.h"
+#include "plan/tensor_layouts/step_sum.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 

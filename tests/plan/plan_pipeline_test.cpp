@@ -37,14 +37,15 @@ PlanBuild in_parts(int64_t microbatches) {
 }
 
 TEST_CASE("layers are dealt to chunks, and what is none to the ends", "[pipeline]") {
-  const std::vector<ChunkTime> chunks = deal_layers({1, 2, 1, 2}, {1, 2}, {0.5, 1}, {0.25, 0.75});
+  const std::vector<ChunkTime> chunks =
+      assign_virtual_stages({1, 2, 1, 2}, {1, 2}, {0.5, 1}, {0.25, 0.75});
   REQUIRE(chunks.size() == 4);
   const double forward[] = {1.5, 2, 1, 2.25}, backward[] = {3, 4, 2, 4.75};
   for (size_t c = 0; c < 4; ++c) {
     CHECK(chunks[c].forward == Approx(forward[c]));
     CHECK(chunks[c].backward == Approx(backward[c]));
   }
-  const std::vector<ChunkTime> one = deal_layers({6}, {1, 2}, {0.5, 1}, {0.25, 0.75});
+  const std::vector<ChunkTime> one = assign_virtual_stages({6}, {1, 2}, {0.5, 1}, {0.25, 0.75});
   CHECK(one[0].forward == Approx(6.75));
   CHECK(one[0].backward == Approx(13.75));
 }

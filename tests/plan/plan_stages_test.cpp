@@ -25,8 +25,8 @@ namespace TESSERA_FILE {
 /// A CPU's rate, on links of 20 Mbit/s.
 Machine slow_links() {
   return Machine::parse(
-      "format = 1\nname = \"slow\"\nmemory = 8000000000\nlaunch = 1e-6\n[[memory_rate]]\n"
-      "bandwidth = 1e10\n[[product]]\ndtype = \"float32\"\nflops = 1e10\ntile_rows = 16\n"
+      "format = 2\nname = \"slow\"\nmemory = 8000000000\nlaunch = 1e-6\n[[memory_rate]]\n"
+      "bandwidth = 1e10\n[[matmul]]\ndtype = \"float32\"\nflops = 1e10\ntile_rows = 16\n"
       "tile_columns = 16\nunits = 1\n[[link]]\nname = \"network\"\nlatency = 2e-4\n"
       "bandwidth = 2.5e6\n",
       "slow_links");

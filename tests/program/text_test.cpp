@@ -150,7 +150,7 @@ TEST_CASE("a text that is no Program is refused with its line and the reason", "
       {"persistent=", "lasting="},
       {" transient ", " somewhere "},
       {":float32[", ":float33["},
-      {"= contract(", "= contract7("},
+      {"= matmul(", "= matmul7("},
       {" kinds=[", " sorts=["},
       {"kinds=[row", "kinds=[line"},
       {"=load(#0)", "=fetch(#0)"},

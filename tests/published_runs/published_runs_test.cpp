@@ -331,9 +331,9 @@ TEST_CASE("products on Blackwell Ultra", "[runs]") {
     const int64_t tokens = 15872;
     for (const auto& [in, out] : std::vector<std::pair<int64_t, int64_t>>{
              {4096, 12288}, {4096, 4096}, {4096, 16384}, {16384, 4096}})
-      seconds += b300.product_seconds(dtype, tokens, out, in) +
-                 b300.product_seconds(dtype, tokens, in, out) +
-                 b300.product_seconds(dtype, in, out, tokens);
+      seconds += b300.matmul_seconds(dtype, tokens, out, in) +
+                 b300.matmul_seconds(dtype, tokens, in, out) +
+                 b300.matmul_seconds(dtype, in, out, tokens);
     return seconds;
   };
   CHECK(layer("bfloat16") == Approx(1.063 * 13.1e-3).epsilon(0.05));
@@ -530,7 +530,7 @@ TEST_CASE("bad rows say where and what", "[runs][errors]") {
   expect_bad({"dtype 'int4' is none of fp16, bf16, fp8-delayed", "mxfp8, nvfp4"},
              with(kGpt, "fp16", "int4"));
   expect_bad({"line 2: ", "float8"}, with(kGpt, "fp16", "fp8"));
-  expect_bad({"machine 'h100-500w' has no [[product]] for dtype 'mxfp8'"},
+  expect_bad({"machine 'h100-500w' has no [[matmul]] for dtype 'mxfp8'"},
              with(kLlama, "bf16", "mxfp8"));
   expect_bad({"interleave 5 is of pipelines, and pp is 1"}, with(kGpt, "8,1,1,1,1,", "8,1,5,1,1,"));
   expect_bad({"48 layers are too few"},

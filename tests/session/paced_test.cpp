@@ -15,7 +15,7 @@ namespace TESSERA_FILE {
 
 /// A device of 1 MFLOP/s.
 constexpr const char* kSlow = R"(
-format = 1
+format = 2
 name = "slow"
 device = "a slow device"
 date = "2026-11-27"
@@ -27,7 +27,7 @@ launch = 1e-4
 up_to = 0
 bandwidth = 1e9
 
-[[product]]
+[[matmul]]
 dtype = "float32"
 flops = 1e6
 tile_rows = 1

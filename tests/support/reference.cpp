@@ -150,7 +150,7 @@ double relative_error(const Whole& a, const Whole& b, double floor) {
 }
 
 namespace {
-/// 1 where an index of a grouped product, operand 2, chooses a group; indices elsewhere choose
+/// 1 where an index of a grouped matmul, operand 2, chooses a group; indices elsewhere choose
 /// none.
 Whole chosen(const Whole& indices, const std::string& dim, int64_t groups) {
   Whole hot = indices;

@@ -8,10 +8,10 @@ namespace tessera::test {
 /// {#0 + #1}
 inline PointwiseProgram sum_of_two(DType t) {
   Instr first, second, sum;
-  first.code = second.code = Code::load;
+  first.code = second.code = PointwiseOp::load;
   first.slot = 0;
   second.slot = 1;
-  sum.code = Code::add;
+  sum.code = PointwiseOp::add;
   sum.a = 0;
   sum.b = 1;
   for (Instr* instr : {&first, &second, &sum}) instr->dtype = t;

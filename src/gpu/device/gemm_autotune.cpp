@@ -158,7 +158,7 @@ size_t GemmAutotune::choose(const CudaGemm& gemm, size_t calls, const std::vecto
     size_t all = 0;
     for (size_t way = 0; way < ways.size(); ++way)
       all += blas.algorithms(ways[way].matmul, kMost[way]).size();
-    if (all < 2 || !may_time_products() ||
+    if (all < 2 || !may_time_matmuls() ||
         !std::all_of(args.out.begin(), args.out.end(), may_overwrite) ||
         gpu_.api.streams().is_capturing(streams_.compute()))
       return "";

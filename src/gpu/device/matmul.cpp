@@ -135,7 +135,7 @@ std::vector<CudaLaunch> launch_sums(GpuKernels& kernels, const KernelArgs& args,
   KernelArgs mine = args;
   mine.step = &*sums;
   mine.workspace = static_cast<char*>(args.workspace) + workspace;
-  mine.in = {args.in[static_cast<size_t>(args.step->as<ContractSpec>().sums)]};
+  mine.in = {args.in[static_cast<size_t>(args.step->as<MatmulSpec>().sums)]};
   mine.out = {args.out.back()};
   mine.in[0].sizes = sums->in[0].sizes;
   mine.out[0].sizes = sums->out[0].sizes;
@@ -174,8 +174,7 @@ void add_calls(MatmulKernel& kernel, GpuKernels& kernels, const KernelArgs& args
   for (size_t x = 0; x < 3; ++x) {
     const cuda::Packed& packed = plan.packed[x];
     if (!packed.used) continue;
-    TESSERA_CHECK(args.workspace != nullptr, "contract needs {} bytes of workspace",
-                  plan.workspace);
+    TESSERA_CHECK(args.workspace != nullptr, "matmul needs {} bytes of workspace", plan.workspace);
     TensorArg there = matrices.operand(x), here = there;
     here.data = matrices.first(x);
     there.sizes = here.sizes = packed.sizes;
@@ -227,7 +226,7 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   };
   const cuda::MatmulPlan plan = cuda::plan_matmul(step);
   cuda::Epilogue epilogue;
-  if (!step.pointwise.code.empty() || step.as<ContractSpec>().sums >= 0) {
+  if (!step.pointwise.code.empty() || step.as<MatmulSpec>().sums >= 0) {
     const std::optional<cuda::Epilogue> found = cuda::find_epilogue(step);
     TESSERA_CHECK(found.has_value(), "[{}] is not a matmul with an epilogue that a GPU has",
                   step.origin.name);
@@ -262,7 +261,7 @@ std::unique_ptr<Kernel> GpuMatmuls::bind(const KernelArgs& args) {
   }
   auto loops = make_kernel();
   for (const CudaLaunch& launch :
-       {kernels_.make_launch(cuda::generate_contract(args, epilogue.added), args),
+       {kernels_.make_launch(cuda::generate_matmul(args, epilogue.added), args),
         launch_rest(kernels_, args, epilogue)}) {
     if (launch.blocks > 0) loops->after_.push_back(launch);
   }

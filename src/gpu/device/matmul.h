@@ -16,7 +16,7 @@ class GpuMatmuls {
       : gpu_(gpu), streams_(streams), memory_(memory), kernels_(kernels), autotune_(autotune) {}
   GpuMatmuls(const GpuMatmuls&) = delete;
 
-  /// Binds a step "contract". Collective over the ranks, because of GemmAutotune::choose().
+  /// Binds a step "matmul". Collective over the ranks, because of GemmAutotune::choose().
   std::unique_ptr<Kernel> bind(const KernelArgs& args);
   void release();
 

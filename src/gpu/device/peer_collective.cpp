@@ -101,7 +101,7 @@ void PeerCollective::combine(const std::vector<TensorArg>& from, const TensorArg
   const DType wide = narrow ? DType::float32 : out.dtype;
   auto& code = step.pointwise.code;
   int sum = -1;
-  auto push = [&](Code what, DType dtype, int a, int b, int slot) {
+  auto push = [&](PointwiseOp what, DType dtype, int a, int b, int slot) {
     Instr instr;
     instr.code = what;
     instr.dtype = dtype;
@@ -111,20 +111,21 @@ void PeerCollective::combine(const std::vector<TensorArg>& from, const TensorArg
     code.push_back(instr);
     return static_cast<int>(code.size()) - 1;
   };
-  const Code of[] = {Code::add,     Code::mul,        Code::maximum,
-                     Code::minimum, Code::logical_or, Code::logical_and};
-  Code joined = Code::add;
+  const PointwiseOp of[] = {PointwiseOp::add,        PointwiseOp::mul,
+                            PointwiseOp::maximum,    PointwiseOp::minimum,
+                            PointwiseOp::logical_or, PointwiseOp::logical_and};
+  PointwiseOp joined = PointwiseOp::add;
   const Combiner combiners[] = {Combiner::sum, Combiner::prod, Combiner::max,
                                 Combiner::min, Combiner::any,  Combiner::all};
   for (size_t i = 0; i < 6; ++i) {
     if (combiners[i] == combiner) joined = of[i];
   }
   for (int r = 0; r < ranks_; ++r) {
-    int x = push(Code::load, out.dtype, -1, -1, r);
-    if (narrow) x = push(Code::cast, wide, x, -1, -1);
+    int x = push(PointwiseOp::load, out.dtype, -1, -1, r);
+    if (narrow) x = push(PointwiseOp::cast, wide, x, -1, -1);
     sum = sum < 0 ? x : push(joined, wide, sum, x, -1);
   }
-  if (narrow) sum = push(Code::cast, out.dtype, sum, -1, -1);
+  if (narrow) sum = push(PointwiseOp::cast, out.dtype, sum, -1, -1);
   step.pointwise.outputs = {sum};
   CudaLaunch launch = kernels_.make_launch(cuda::generate_pointwise(args), args);
   if (launch.blocks > 0) launches_.push_back(std::move(launch));

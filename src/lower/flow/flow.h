@@ -85,7 +85,7 @@ struct FlowLoop {
   /// Of layers in stages: the chunks that a stage works on if microbatches pass through (rule
   /// `layers:pipe*2`). Which stage runs which of them, the schedule says (ScheduleRow::turns).
   int64_t chunks = 1;
-  /// One chunk of each stage, made by deal_layers(): its number. -1: all layers.
+  /// One chunk of each stage, made by assign_virtual_stages(): its number. -1: all layers.
   int64_t chunk = -1;
   bool turned = false;      ///< the stages have the layers of this chunk in descending order
   int64_t first_layer = 0;  ///< of the first stage's chunk; of per_stage layers

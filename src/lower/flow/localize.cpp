@@ -206,10 +206,10 @@ class Localizer {
          node.space.factors[factor].name);
   }
 
-  IntExpr factor_extent(const FlowNode& node, int factor) {
+  AffineExpr factor_extent(const FlowNode& node, int factor) {
     const auto find = [&](const std::vector<int>& values,
                           const std::vector<std::vector<std::vector<int>>>& operands,
-                          IntExpr& result) {
+                          AffineExpr& result) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
           if (operands[i][d].size() != 1 || operands[i][d][0] != factor) continue;
@@ -219,7 +219,7 @@ class Localizer {
       }
       return false;
     };
-    IntExpr result;
+    AffineExpr result;
     result.constant = node.space.factors[factor].size;
     if (find(node.out, node.space.out, result) || find(node.in, node.space.in, result))
       return result;
@@ -275,9 +275,9 @@ class Localizer {
     step.in = {in};
     step.out = {view(node.out[0])};
     step.pointwise.code.push_back(load_instr(0, v.dtype));
-    const auto add = [&](int slot, IntExpr expr) {
+    const auto add = [&](int slot, AffineExpr expr) {
       Instr mask;
-      mask.code = Code::mask;
+      mask.code = PointwiseOp::mask;
       mask.dtype = v.dtype;
       mask.a = static_cast<int>(step.pointwise.code.size()) - 1;
       mask.slot = slot;
@@ -287,7 +287,7 @@ class Localizer {
       step.exprs.push_back(std::move(expr));
     };
     for (int d : node.dims) {  // valid elements here: clamp(size - offset, 0, local)
-      IntExpr valid = build_.extent(v.shape[d]);
+      AffineExpr valid = build_.extent(v.shape[d]);
       for (const auto& [axis, factor] : build_.offset(v.layout.dims[d], in.sizes[d]).axis_terms)
         valid.axis_terms.emplace_back(axis, -factor);
       valid.lo = 0;
@@ -295,7 +295,7 @@ class Localizer {
       add(d, valid);
     }
     if (node.kind == FlowKind::first_only) {
-      IntExpr first;
+      AffineExpr first;
       first.constant = 1;
       for (int axis : node.axes) first.axis_terms.emplace_back(axis, -1);
       first.lo = 0;

@@ -64,8 +64,8 @@ int64_t chunk_in(const FlowLoop& microbatches) {
 }
 
 /// An entry of a table [turn, stage], or [turn] if `stages` is 1.
-IntExpr entry(std::vector<int64_t> table, int turn, int axis, int64_t stages) {
-  IntExpr e;
+AffineExpr entry(std::vector<int64_t> table, int turn, int axis, int64_t stages) {
+  AffineExpr e;
   e.scalar = turn;
   e.scalar_factor = stages;
   if (stages > 1) e.axis_terms = {{axis, 1}};
@@ -202,7 +202,7 @@ void LoopLocalizer::fill_with_zeros(const View& view, const Origin& origin) {
   step.kernel = KernelKind::pointwise;
   step.out = {view};
   Instr zero;
-  zero.code = Code::constant;
+  zero.code = PointwiseOp::constant;
   zero.dtype = view.dtype;
   step.pointwise = {{zero}, {0}};
   step.origin = origin;
@@ -216,7 +216,7 @@ void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin&
   step.in = {sum, value};
   step.out = {sum};
   Instr add;
-  add.code = Code::add;
+  add.code = PointwiseOp::add;
   add.a = 0;
   add.b = 1;
   add.dtype = sum.dtype;

@@ -16,7 +16,7 @@ namespace tessera {
 /// whose passes follow one another (gpipe): then each loop of layers is a loop over ticks of its
 /// own, and what a part reads is kept for every microbatch.
 /// Throws a usage error for an unknown schedule, and for one that does not take as many chunks of
-/// layers as deal_layers() has made.
+/// layers as assign_virtual_stages() has made.
 void pipeline_microbatches(const Graph& graph, const std::string& schedule, Flow& flow);
 
 /// True for layers in stages that hand something on. Others run on all stages at once.

@@ -42,8 +42,8 @@ int ProgramBuilder::counter(const FlowLoop& loop) {
   return counter;
 }
 
-IntExpr ProgramBuilder::extent(const Dim& dim) {
-  IntExpr expr;
+AffineExpr ProgramBuilder::extent(const Dim& dim) {
+  AffineExpr expr;
   if (dim.is_bounded) {
     expr.scalar = scalar(dim.name);
   } else {
@@ -52,7 +52,7 @@ IntExpr ProgramBuilder::extent(const Dim& dim) {
   return expr;
 }
 
-IntExpr ProgramBuilder::offset(const std::vector<int>& axes, int64_t local) const {
+AffineExpr ProgramBuilder::offset(const std::vector<int>& axes, int64_t local) const {
   return slice_begin(rule_layouts_.mesh(), axes, local);
 }
 
@@ -115,7 +115,7 @@ View ProgramBuilder::contiguous(int value) {
 
 Instr load_instr(int slot, DType dtype) {
   Instr load;
-  load.code = Code::load;
+  load.code = PointwiseOp::load;
   load.dtype = dtype;
   load.slot = slot;
   return load;

@@ -34,9 +34,9 @@ class ProgramBuilder {
   /// By loop of the graph: its counter, or -1.
   const std::vector<int>& counters() const { return counters_; }
   /// The size of a dim: a constant, or the scalar of a bounded dim.
-  IntExpr extent(const Dim& dim);
+  AffineExpr extent(const Dim& dim);
   /// The global offset of a rank's slice, if slices over `axes` have `local` elements.
-  IntExpr offset(const std::vector<int>& axes, int64_t local) const;
+  AffineExpr offset(const std::vector<int>& axes, int64_t local) const;
 
   /// A new buffer for a value.
   View new_view(const FlowValue& v, ArenaKind arena);

@@ -83,9 +83,9 @@ std::vector<FlowNode> StageTransfers::to_next(const FlowNode& layers,
 
 /// Of a stage that begins a microbatch in a tick of this remainder: the stage before. Of another
 /// one, and of the first: no stage.
-IntExpr StageTransfers::stage_before(const TickDistances& distances, int64_t rest) const {
+AffineExpr StageTransfers::stage_before(const TickDistances& distances, int64_t rest) const {
   const int64_t beyond = stages_ + 1;
-  IntExpr stage;  // the stage before, plus `beyond` times what is left of the tick
+  AffineExpr stage;  // the stage before, plus `beyond` times what is left of the tick
   stage.constant = beyond * (distances.first - rest) - distances.by_stage;
   stage.axis_terms = {{axis_, beyond * distances.by_stage + 1}};
   stage.modulus = beyond * distances.stride;

@@ -53,7 +53,7 @@ class StageTransfers {
   std::vector<std::vector<Sent>> lanes_of(const std::vector<Arrival>& arrivals) const;
   void add_lane(const std::vector<Sent>& lane, const FlowNode& layers);
   void copy_before(FlowNode& sending, FlowNode& move, int64_t copies);
-  IntExpr stage_before(const TickDistances& distances, int64_t rest) const;
+  AffineExpr stage_before(const TickDistances& distances, int64_t rest) const;
 
   Flow& flow_;
   const PipelineTable& table_;

@@ -19,8 +19,8 @@
 
 namespace tessera {
 
-IntExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local) {
-  IntExpr expr;
+AffineExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local) {
+  AffineExpr expr;
   int64_t factor = local;
   for (size_t k = axes.size(); k-- > 0; factor *= mesh.axes()[axes[k]].size) {
     expr.axis_terms.insert(expr.axis_terms.begin(), {axes[k], factor});
@@ -66,12 +66,12 @@ namespace {
 
 /// A rank's slice of a factor: elements [begin, begin + size).
 struct Range {
-  IntExpr begin;
+  AffineExpr begin;
   int64_t size = 1;
   bool split = false;
 };
 
-void add(IntExpr& sum, const IntExpr& term, int64_t factor) {
+void add(AffineExpr& sum, const AffineExpr& term, int64_t factor) {
   sum.constant += factor * term.constant;
   for (const auto& [axis, f] : term.axis_terms) sum.axis_terms.emplace_back(axis, factor * f);
 }

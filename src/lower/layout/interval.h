@@ -30,7 +30,7 @@ OperandPlacement place_operand(const OpCall& call, const IndexSpace& space, int 
                                const RuleLayouts& rule_layouts, Resharder& resharder);
 
 /// The global offset of a rank's slice: local * (the rank's index over the axes, major to minor).
-IntExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local);
+AffineExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t local);
 
 /// The slices, with padded sizes, that a layout gives a shape; `intervals` as in OperandPlacement.
 Slicing slicing_of(const RuleLayouts& rule_layouts, const Shape& shape, const TensorLayout& layout,

@@ -101,7 +101,7 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
   const int axis = loop.stage_axis;
   const MeshAxis& stages = rule_layouts_.mesh().axes()[static_cast<size_t>(axis)];
   loop.stage_rule = rule_layouts_.rule_text(loops_of(frame.graph)[loop.number].over.name, axis);
-  const auto exchange = [&](int carry, IntExpr begin, const char* reason) {
+  const auto exchange = [&](int carry, AffineExpr begin, const char* reason) {
     const FlowValue of = emit_.value(carry);  // new values move the others
     const Dim dim("_" + stages.name, stages.size);
     FlowValue from{Shape{dim}.united(of.shape), of.dtype, of.layout, of.name, -1};
@@ -118,7 +118,7 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
     move.origin.name = of.name;
     return move;
   };
-  IntExpr before, last;
+  AffineExpr before, last;
   before.axis_terms = {{axis, 1}};
   before.constant = loop.descends() ? 1 : -1;
   last.constant = loop.descends() ? 0 : stages.size - 1;

@@ -35,7 +35,7 @@ constexpr size_t kSkipped = 4;
 constexpr double kNothing = 1e-12;  ///< seconds; less is rounding error
 
 /// The expression plus `by`, with its bounds moved along.
-IntExpr moved(IntExpr e, int64_t by) {
+AffineExpr moved(AffineExpr e, int64_t by) {
   e.constant += by * e.divisor;
   if (e.lo != std::numeric_limits<int64_t>::min()) e.lo += by;
   if (e.hi != std::numeric_limits<int64_t>::max()) e.hi += by;
@@ -57,15 +57,15 @@ void move_indices(Step& step, size_t dim, int64_t by) {
   };
   for (Instr& instr : step.pointwise.code) {
     const bool is_here = instr.slot == static_cast<int>(dim);
-    if (instr.code == Code::index && is_here) instr.expr = add(instr.expr, by);
-    if (instr.code == Code::mask && is_here) instr.expr = add(instr.expr, -by);
-    if (instr.code != Code::random) continue;
+    if (instr.code == PointwiseOp::index && is_here) instr.expr = add(instr.expr, by);
+    if (instr.code == PointwiseOp::mask && is_here) instr.expr = add(instr.expr, -by);
+    if (instr.code != PointwiseOp::random) continue;
     const auto first = step.exprs.begin() + instr.expr;
-    const std::vector<IntExpr> own(first,
-                                   first + 2 + 2 * static_cast<long>(step.out[0].sizes.size()));
+    const std::vector<AffineExpr> own(first,
+                                      first + 2 + 2 * static_cast<long>(step.out[0].sizes.size()));
     instr.expr = static_cast<int>(step.exprs.size());
     step.exprs.insert(step.exprs.end(), own.begin(), own.end());
-    IntExpr& offset = step.exprs[static_cast<size_t>(instr.expr) + 2 + 2 * dim];
+    AffineExpr& offset = step.exprs[static_cast<size_t>(instr.expr) + 2 + 2 * dim];
     offset = moved(offset, by);
   }
 }
@@ -207,7 +207,7 @@ class Chunker {
         const bool alike = std::all_of(step.in.begin(), step.in.end(), [&](const View& v) {
           return v.buffer != made.buffer || v == made;
         });
-        if (!alike || !(made.shift == IntExpr{})) return false;
+        if (!alike || !(made.shift == AffineExpr{})) return false;
         wanted = made;
         wanted.sizes = {made.sizes[dim], made.strides[dim]};
         wanted.strides = {made.strides[dim], 1};

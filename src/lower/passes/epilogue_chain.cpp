@@ -32,7 +32,7 @@ std::optional<std::vector<int>> dims_of(const View& result, const View& seen) {
   return dims;
 }
 
-Instr instruction(Code code, DType dtype, int a) {
+Instr instruction(PointwiseOp code, DType dtype, int a) {
   Instr instr;
   instr.code = code;
   instr.dtype = dtype;
@@ -45,7 +45,7 @@ class MatmulBuilder {
  public:
   MatmulBuilder(const Step& matmul, const EpilogueChain& chain, std::vector<int> dims)
       : step_(matmul), y_(matmul.out[0]), chain_(chain), dims_(std::move(dims)) {
-    code().push_back(instruction(Code::load, y_.dtype, -1));
+    code().push_back(instruction(PointwiseOp::load, y_.dtype, -1));
     code()[0].slot = 0;
     step_.out.clear();
   }
@@ -56,12 +56,13 @@ class MatmulBuilder {
     instr.a = newest();
     if (instr.b >= 0) {
       const int second = chain_.other(reg, value);
-      const bool slopes = chain_.at(second).code == Code::gelu_grad;
+      const bool slopes = chain_.at(second).code == PointwiseOp::gelu_grad;
       const int load = slopes ? chain_.at(second).a : second;
       code().push_back(chain_.at(load));
       code().back().slot = static_cast<int>(step_.in.size()) - 1;
       step_.in.push_back(along(chain_.view(load)));
-      if (slopes) code().push_back(instruction(Code::gelu_grad, chain_.at(second).dtype, newest()));
+      if (slopes)
+        code().push_back(instruction(PointwiseOp::gelu_grad, chain_.at(second).dtype, newest()));
       instr.b = newest();
     }
     code().push_back(instr);
@@ -102,7 +103,7 @@ class MatmulBuilder {
 Step rest_of(const EpilogueChain& chain, const std::vector<int>& regs, const View& result) {
   Step rest = chain.step();
   Instr& last = rest.pointwise.code[static_cast<size_t>(regs.back())];
-  last = instruction(Code::load, result.dtype, -1);
+  last = instruction(PointwiseOp::load, result.dtype, -1);
   last.slot = static_cast<int>(rest.in.size());
   rest.in.push_back(result);
   std::set<int> stored;
@@ -138,7 +139,7 @@ EpilogueChain::EpilogueChain(const Step& step, int buffer)
     for (const int r : {code[i].a, code[i].b, code[i].c}) {
       if (r >= 0) users_[static_cast<size_t>(r)].push_back(static_cast<int>(i));
     }
-    if (code[i].code == Code::load && view(static_cast<int>(i)).buffer == buffer)
+    if (code[i].code == PointwiseOp::load && view(static_cast<int>(i)).buffer == buffer)
       load_ = load_ == -1 ? static_cast<int>(i) : -2;
   }
   for (int reg = load_; reg >= 0;) {
@@ -151,11 +152,11 @@ EpilogueChain::EpilogueChain(const Step& step, int buffer)
 
 bool EpilogueChain::is_part(int next, int value) const {
   const Instr& instr = at(next);
-  if (instr.code == Code::cast || instr.code == Code::gelu) return true;
-  if (instr.code != Code::add && instr.code != Code::mul) return false;
+  if (instr.code == PointwiseOp::cast || instr.code == PointwiseOp::gelu) return true;
+  if (instr.code != PointwiseOp::add && instr.code != PointwiseOp::mul) return false;
   const int second = other(next, value);
-  if (instr.code == Code::add) return is_load(second);
-  return at(second).code == Code::gelu_grad && is_load(at(second).a) &&
+  if (instr.code == PointwiseOp::add) return is_load(second);
+  return at(second).code == PointwiseOp::gelu_grad && is_load(at(second).a) &&
          users_[static_cast<size_t>(second)].size() == 1;
 }
 
@@ -170,7 +171,7 @@ bool EpilogueChain::reads_only_there(int buffer, size_t count) const {
   const auto last = regs_.begin() + static_cast<std::ptrdiff_t>(count);
   const auto is_there = [&](int reg) { return std::find(regs_.begin(), last, reg) != last; };
   for (size_t i = 0; i < code.size(); ++i) {
-    if (code[i].code != Code::load || view(static_cast<int>(i)).buffer != buffer) continue;
+    if (code[i].code != PointwiseOp::load || view(static_cast<int>(i)).buffer != buffer) continue;
     if (!std::all_of(users_[i].begin(), users_[i].end(), is_there)) return false;
     if (output(static_cast<int>(i)) >= 0) return false;
   }
@@ -212,8 +213,10 @@ Step with_slopes(const Step& step, int buffer) {
       if (*r >= 0) *r = now[static_cast<size_t>(*r)];
     }
     code.push_back(instr);
-    if (instr.code == Code::load && step.in[static_cast<size_t>(instr.slot)].buffer == buffer)
-      code.push_back(instruction(Code::gelu_grad, instr.dtype, static_cast<int>(code.size()) - 1));
+    if (instr.code == PointwiseOp::load &&
+        step.in[static_cast<size_t>(instr.slot)].buffer == buffer)
+      code.push_back(
+          instruction(PointwiseOp::gelu_grad, instr.dtype, static_cast<int>(code.size()) - 1));
     now.push_back(static_cast<int>(code.size()) - 1);
   }
   for (int& reg : changed.pointwise.outputs) reg = now[static_cast<size_t>(reg)];

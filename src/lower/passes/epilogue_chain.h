@@ -35,7 +35,9 @@ class EpilogueChain {
   bool reads_only_there(int buffer, size_t count) const;
 
  private:
-  bool is_load(int reg) const { return reg >= 0 && reg != load_ && at(reg).code == Code::load; }
+  bool is_load(int reg) const {
+    return reg >= 0 && reg != load_ && at(reg).code == PointwiseOp::load;
+  }
   bool is_part(int next, int value) const;
 
   const Step& step_;

@@ -8,7 +8,7 @@
 // A bucket on the way, which nothing that stays needs, moves along: it starts after the awaited
 // one. No step passes another wait, or a kernel (a matmul, a convolution) that stays. So what a
 // kernel makes is sent beside nothing that was before the kernel, on which the planner's bounds
-// rely (plan/exposed_reductions.h, plan/choice/step_order.h).
+// rely (plan/exposed_reductions.h, plan/tensor_layouts/step_order.h).
 #include "lower/passes/fill_waits.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // A matmul takes over instructions of the pointwise step that is the only reader of its result:
-//   y = contract(a, b)                      ->  d = contract(a, b, c) {y + c}
+//   y = matmul(a, b)                      ->  d = matmul(a, b, c) {y + c}
 //   d, e = pointwise(y, c, ...) {y + c ...}     e = pointwise(d, ...)
 // An instruction may join if it is the only user of the value before it, starting from the load of
 // y. The pass takes the longest epilogue that the device can run, that moves fewer bytes, and whose
@@ -133,10 +133,10 @@ class Epilogues {
   /// null.
   const View* dying(const EpilogueChain& chain, size_t count, int reader) const {
     const int last = chain.regs()[count - 1];
-    if (chain.at(last).code != Code::add) return nullptr;
+    if (chain.at(last).code != PointwiseOp::add) return nullptr;
     const View& v =
         chain.view(chain.other(last, count > 1 ? chain.regs()[count - 2] : chain.load()));
-    const bool whole = v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
+    const bool whole = v.is_contiguous() && v.offset == 0 && v.shift == AffineExpr{} &&
                        v.elements() * size_of(v.dtype) == program_.buffers[v.buffer].bytes;
     const bool dies = !fixed_[v.buffer] && !is_used(v.buffer, reader, this->count(), false);
     return whole && dies ? &v : nullptr;
@@ -197,13 +197,13 @@ class Epilogues {
     for (size_t k = 0; k < changed.out.size(); ++k) {
       const int buffer = changed.out[k].buffer;
       int& reg = changed.pointwise.outputs[k];
-      if (code[reg].code != Code::gelu_grad || fixed_[buffer] ||
+      if (code[reg].code != PointwiseOp::gelu_grad || fixed_[buffer] ||
           code[code[reg].a].dtype != code[reg].dtype || !may_lend(buffer, place))
         continue;
       reg = code[reg].a;
       for (size_t j = 0; j < changed.out.size(); ++j) {
         const Instr& other = code[at(place).pointwise.outputs[j]];
-        if (other.code == Code::gelu && other.a == reg)
+        if (other.code == PointwiseOp::gelu && other.a == reg)
           now_operands_[buffer] = changed.out[j].buffer;
       }
       for (const Use& use : uses_[buffer]) {

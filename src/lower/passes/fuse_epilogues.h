@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// Moves pointwise instructions that follow a matmul into its epilogue: the pointwise program of
-/// the "contract" step (kernels/cuda/epilogue.h). `takes` tells whether the device can run such a
+/// the "matmul" step (kernels/cuda/epilogue.h). `takes` tells whether the device can run such a
 /// step; if it is empty nothing changes. 16-bit values are rounded less often than without fusion.
 void fuse_epilogues(Program& program, const std::function<bool(const Step&)>& takes);
 

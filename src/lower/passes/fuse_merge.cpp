@@ -46,8 +46,8 @@ class Appender {
       for (int* r : {&instr.a, &instr.b, &instr.c}) {
         if (*r >= 0) *r = at[*r];
       }
-      at[i] = instr.code == Code::load ? add_load(instr, step.in[instr.slot], sources)
-                                       : add(instr, step.exprs, step.out[0].sizes.size());
+      at[i] = instr.code == PointwiseOp::load ? add_load(instr, step.in[instr.slot], sources)
+                                              : add(instr, step.exprs, step.out[0].sizes.size());
     }
     for (size_t k = 0; k < step.out.size(); ++k) {
       step_.out.push_back(step.out[k]);
@@ -91,8 +91,8 @@ class Appender {
   int add_source(const Source& source, const Instr& load, const View& view) {
     Instr instr = source.instr;
     if (load.dtype != instr.dtype || view.dtype != source.out.dtype) return -1;
-    if (instr.code == Code::index) {
-      if (view.offset != 0 || !(view.shift == IntExpr{})) return -1;
+    if (instr.code == PointwiseOp::index) {
+      if (view.offset != 0 || !(view.shift == AffineExpr{})) return -1;
       const int64_t stride = source.out.strides[instr.slot];
       const int64_t count = source.out.sizes[instr.slot];
       instr.slot = -1;
@@ -101,15 +101,15 @@ class Appender {
         if (instr.slot >= 0 || view.strides[d] != stride || view.sizes[d] > count) return -1;
         instr.slot = static_cast<int>(d);
       }
-      if (instr.slot < 0) instr.code = Code::value;
+      if (instr.slot < 0) instr.code = PointwiseOp::value;
     }
     if (instr.expr >= 0) instr.expr = expr(source.expr);
     return find_or_add(instr);
   }
 
-  int add(Instr instr, const std::vector<IntExpr>& exprs, size_t rank) {
+  int add(Instr instr, const std::vector<AffineExpr>& exprs, size_t rank) {
     if (converts(instr.code) && step_.pointwise.code[instr.a].dtype == instr.dtype) return instr.a;
-    if (instr.code == Code::random) {
+    if (instr.code == PointwiseOp::random) {
       instr.expr = run_of_exprs(exprs, instr.expr, 2 + 2 * rank);
     } else if (instr.expr >= 0) {
       instr.expr = expr(exprs[instr.expr]);
@@ -117,13 +117,13 @@ class Appender {
     return find_or_add(instr);
   }
 
-  int expr(const IntExpr& e) {
+  int expr(const AffineExpr& e) {
     auto it = std::find(step_.exprs.begin(), step_.exprs.end(), e);
     if (it == step_.exprs.end()) it = step_.exprs.insert(it, e);
     return static_cast<int>(it - step_.exprs.begin());
   }
 
-  int run_of_exprs(const std::vector<IntExpr>& exprs, int first, size_t count) {
+  int run_of_exprs(const std::vector<AffineExpr>& exprs, int first, size_t count) {
     auto begin = exprs.begin() + first, end = begin + static_cast<std::ptrdiff_t>(count);
     auto it = std::search(step_.exprs.begin(), step_.exprs.end(), begin, end);
     const int at = static_cast<int>(it - step_.exprs.begin());
@@ -145,7 +145,7 @@ class Appender {
 /// Makes readers of x * 1 read x. Returns false if there is no such multiplication.
 bool read_past_ones(PointwiseProgram& program) {
   auto& code = program.code;
-  auto is_one = [&](int r) { return code[r].code == Code::constant && code[r].imm == 1; };
+  auto is_one = [&](int r) { return code[r].code == PointwiseOp::constant && code[r].imm == 1; };
   std::vector<int> value(code.size());
   bool found = false;
   for (size_t i = 0; i < code.size(); ++i) {
@@ -153,7 +153,7 @@ bool read_past_ones(PointwiseProgram& program) {
       if (*r >= 0) *r = value[*r];
     }
     value[i] = static_cast<int>(i);
-    if (code[i].code != Code::mul) continue;
+    if (code[i].code != PointwiseOp::mul) continue;
     const int other = is_one(code[i].a) ? code[i].b : is_one(code[i].b) ? code[i].a : -1;
     if (other < 0 || code[other].dtype != code[i].dtype) continue;
     value[i] = other;
@@ -170,7 +170,7 @@ bool registers_suffice(const Step& first, const Step& second) {
     if (touches(first.in, out.buffer) || touches(first.out, out.buffer)) return false;
   }
   for (const Instr& load : second.pointwise.code) {
-    if (load.code != Code::load) continue;
+    if (load.code != PointwiseOp::load) continue;
     const View& in = second.in[load.slot];
     int matches = 0, written = 0;
     for (size_t k = 0; k < first.out.size(); ++k) {
@@ -208,7 +208,7 @@ std::vector<char> fixed_buffers(const Program& program, const Function& function
 
 Instr load_of(DType dtype, int slot) {
   Instr load;
-  load.code = Code::load;
+  load.code = PointwiseOp::load;
   load.dtype = dtype;
   load.slot = slot;
   return load;
@@ -224,10 +224,11 @@ bool is_pointwise(const Step& step) { return info_of(step.kernel).fusion == Fusi
 std::optional<Source> source_of(const Step& step) {
   if (step.pointwise.code.size() != 1 || step.out.size() != 1) return {};
   const Instr& instr = step.pointwise.code[0];
-  if (instr.code != Code::constant && instr.code != Code::index && instr.code != Code::value)
+  if (instr.code != PointwiseOp::constant && instr.code != PointwiseOp::index &&
+      instr.code != PointwiseOp::value)
     return {};
   if (!step.out[0].is_contiguous() || step.out[0].dtype != instr.dtype) return {};
-  return Source{instr, instr.expr >= 0 ? step.exprs[instr.expr] : IntExpr{}, step.out[0]};
+  return Source{instr, instr.expr >= 0 ? step.exprs[instr.expr] : AffineExpr{}, step.out[0]};
 }
 
 Step with_sources(const Step& step, const std::map<int, Source>& sources) {

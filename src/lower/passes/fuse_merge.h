@@ -33,7 +33,7 @@ bool is_pointwise(const Step& step);
 /// A step of one instruction without inputs: constant, index or value. It is free to recompute.
 struct Source {
   Instr instr;
-  IntExpr expr;
+  AffineExpr expr;
   View out;
 };
 /// The step as a Source, if it is one.

@@ -122,7 +122,7 @@ class Fuser {
     if (!moves && !(is_pointwise(step) && is_identity(step))) return false;
     const View &in = step.in[0], &out = step.out[0];
     auto is_whole = [&](const View& v) {
-      return v.is_contiguous() && v.offset == 0 && v.shift == IntExpr{} &&
+      return v.is_contiguous() && v.offset == 0 && v.shift == AffineExpr{} &&
              v.elements() * size_of(v.dtype) == bytes_[v.buffer] &&
              (transient_[v.buffer] ? writes_[v.buffer] == 1 : is_constant_[v.buffer] != 0);
     };

@@ -22,10 +22,10 @@ bool is_combined(Combiner combiner) {
          combiner == Combiner::min;
 }
 
-Code row_code(Combiner combiner) {
-  if (combiner == Combiner::sum) return Code::row_sum;
-  if (combiner == Combiner::prod) return Code::row_prod;
-  return combiner == Combiner::max ? Code::row_max : Code::row_min;
+PointwiseOp row_code(Combiner combiner) {
+  if (combiner == Combiner::sum) return PointwiseOp::row_sum;
+  if (combiner == Combiner::prod) return PointwiseOp::row_prod;
+  return combiner == Combiner::max ? PointwiseOp::row_max : PointwiseOp::row_min;
 }
 
 /// True if every operand and result is dense along `dim`, or has stride 0 there.
@@ -56,7 +56,7 @@ std::optional<Step> row_step(const Step& step, const FuseLimits& limits) {
   result.out[0].sizes[d] = in.sizes[d];
   result.out[0].strides[d] = 0;
   Instr load, reduce;
-  load.code = Code::load;
+  load.code = PointwiseOp::load;
   load.dtype = reduce.dtype = in.dtype;
   load.slot = 0;
   reduce.code = row_code(step.combiner);
@@ -76,8 +76,8 @@ std::optional<Step> along_row(const Step& step, const Step& rows) {
   if (step.out[0].sizes != kept) return {};
   Step result = step;
   for (Instr& instr : result.pointwise.code) {
-    if (instr.code == Code::random) return {};
-    const bool by_dim = instr.code == Code::index || instr.code == Code::mask;
+    if (instr.code == PointwiseOp::random) return {};
+    const bool by_dim = instr.code == PointwiseOp::index || instr.code == PointwiseOp::mask;
     if (by_dim && instr.slot >= dim) ++instr.slot;
   }
   auto widen = [&](View& v) {

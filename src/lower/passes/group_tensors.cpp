@@ -26,14 +26,14 @@ bool is_scalar(const View& v) {
 bool may_join(const Program& program, const Step& step) {
   if (step.kernel != KernelKind::pointwise || !step.exprs.empty() || step.out.empty()) return false;
   for (const Instr& instr : step.pointwise.code) {
-    const bool plain =
-        instr.code == Code::load || !(is_positional(instr.code) || changes_with_layout(instr.code));
+    const bool plain = instr.code == PointwiseOp::load ||
+                       !(is_positional(instr.code) || changes_with_layout(instr.code));
     if (!plain) return false;
   }
   const auto fits = [&](const View& v, bool may_be_scalar) {
     if (program.buffers[static_cast<size_t>(v.buffer)].arena == ArenaKind::offloaded) return false;
     if (may_be_scalar && is_scalar(v)) return true;
-    return v.sizes == step.out[0].sizes && v.is_contiguous() && v.shift == IntExpr{};
+    return v.sizes == step.out[0].sizes && v.is_contiguous() && v.shift == AffineExpr{};
   };
   return step.out[0].elements() > 1 &&
          std::all_of(step.in.begin(), step.in.end(),
@@ -88,7 +88,7 @@ Step group_of(const std::vector<const Step*>& members) {
     }
   }
   for (Instr& instr : group.pointwise.code) {
-    if (instr.code == Code::load) instr.slot = slots[static_cast<size_t>(instr.slot)];
+    if (instr.code == PointwiseOp::load) instr.slot = slots[static_cast<size_t>(instr.slot)];
   }
   for (const Step* member : members) {
     for (const View& v : member->in) {

@@ -47,7 +47,7 @@ std::optional<Step> merged_reductions(const Step& first, const Step& second) {
   const PointwiseProgram added = program_of_reduction(second);
   const int before = static_cast<int>(both.pointwise.code.size());
   for (Instr instr : added.code) {
-    if (instr.code == Code::load) instr.slot = slots[static_cast<size_t>(instr.slot)];
+    if (instr.code == PointwiseOp::load) instr.slot = slots[static_cast<size_t>(instr.slot)];
     for (int* reg : {&instr.a, &instr.b, &instr.c}) *reg += *reg < 0 ? 0 : before;
     both.pointwise.code.push_back(instr);
   }

@@ -30,7 +30,7 @@ class Expression {
     const auto& code = from.pointwise.code;
     for (const Instr& instr : code) {
       bool varies = false;
-      if (instr.code == Code::load) {
+      if (instr.code == PointwiseOp::load) {
         varies = row_ < 0 || stride_along_row(from.in[static_cast<size_t>(instr.slot)]) != 0;
       } else if (!reduces_row(instr.code)) {
         varies = is_positional(instr.code);
@@ -75,16 +75,16 @@ class Expression {
     const auto r = static_cast<size_t>(reg);
     if (at_[r] >= 0) return true;
     Instr instr = from_.pointwise.code[r];
-    if (instr.code == Code::load) {
+    if (instr.code == PointwiseOp::load) {
       step.in.push_back(from_.in[static_cast<size_t>(instr.slot)]);
     } else if (const View* view = stored(reg)) {
       step.in.push_back(*view);
       instr = load_of(instr.dtype);
-    } else if (instr.code != Code::constant && !varies_[r]) {
+    } else if (instr.code != PointwiseOp::constant && !varies_[r]) {
       leaves.emplace_back(reg, step.in.size());
       step.in.emplace_back();
       instr = load_of(instr.dtype);
-    } else if (instr.code != Code::constant) {
+    } else if (instr.code != PointwiseOp::constant) {
       const bool cheap = info_of(instr.code).cost == CostClass::cheap;
       if (!cheap || changes_with_layout(instr.code) || ++repeated_ > kMostInstructions)
         return false;
@@ -94,7 +94,7 @@ class Expression {
         *operand = at_[static_cast<size_t>(*operand)];
       }
     }
-    if (instr.code == Code::load) instr.slot = static_cast<int>(step.in.size()) - 1;
+    if (instr.code == PointwiseOp::load) instr.slot = static_cast<int>(step.in.size()) - 1;
     at_[r] = static_cast<int>(step.pointwise.code.size());
     step.pointwise.code.push_back(instr);
     return true;
@@ -135,7 +135,7 @@ class Recomputer {
   static bool draws(const Step& step) {
     const auto& code = step.pointwise.code;
     return std::any_of(code.begin(), code.end(),
-                       [](const Instr& instr) { return instr.code == Code::random; });
+                       [](const Instr& instr) { return instr.code == PointwiseOp::random; });
   }
 
   /// Lets the readers of output `k` of the step at `place` recompute it, if that pays.

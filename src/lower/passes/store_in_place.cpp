@@ -17,9 +17,9 @@ namespace {
 
 /// The input that a register may alias, or -1: that of a load, also through copies and masks.
 int load_behind(const PointwiseProgram& program, int reg) {
-  while (program.code[reg].code == Code::copy || program.code[reg].code == Code::mask)
+  while (program.code[reg].code == PointwiseOp::copy || program.code[reg].code == PointwiseOp::mask)
     reg = program.code[reg].a;
-  return program.code[reg].code == Code::load ? program.code[reg].slot : -1;
+  return program.code[reg].code == PointwiseOp::load ? program.code[reg].slot : -1;
 }
 
 class InPlaceStores {
