@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include "collectives/communicator.h"
+#include "runtime/device.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/io_folder.h"
@@ -65,6 +67,15 @@ TEST_CASE("ranks whose memory is not there are refused with the limit") {
   CHECK(no_memory_text(space) ==
         "the system gives this process no more memory; the address space (ulimit -v) allows 1.00 "
         "GB, of which it uses 0 B");
+}
+
+TEST_CASE("memory that the system does not give is no failed device") {
+  const auto world = make_local_world(1);
+  const auto device = make_cpu_device(*world[0], 1, 0);
+  expect_error(ErrorKind::unsupported,
+               {"[allocate] no memory for 1125899906842624 bytes on rank 0",
+                "more ranks or a smaller model", "--memory LIMIT"},
+               [&] { device->allocate(int64_t{1} << 50, "transient"); });
 }
 
 }  // namespace TESSERA_FILE
