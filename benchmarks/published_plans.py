@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 V100 = """# NVIDIA V100 SXM2 16GB, 8 a node, as in p3.16xlarge. Nothing is measured; the comments say what the figures are.
-format = 1
+format = 2
 name = "v100-16gb"
 device = "NVIDIA V100 SXM2 16GB, 8 a node"
 date = "2026-11-28"

@@ -1,5 +1,7 @@
 #include "collectives/progress.h"
 
+#include "base/threads.h"
+
 namespace tessera {
 
 Progress::Progress(bool threaded, std::chrono::microseconds period)
@@ -17,7 +19,7 @@ Progress::~Progress() {
 void Progress::add(Driven& driven) {
   if (!threaded_) return;
   const auto held = lock();
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("the progress of collectives", [this] { run(); });
   driven_.push_back(&driven);
   if (driven_.size() == 1) changed_.notify_all();
 }

@@ -76,7 +76,7 @@ GUARDED = {
     r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*|tests/gpu/rules/.*",
     r"pcre2\.h": r"src/tokenizer/pattern\.cpp",
     r"utf8proc\.h": r"src/tokenizer/normalizers\.cpp",
-    r"httplib\.h": r"src/cli/serve\.cpp",
+    r"microhttpd\.h": r"src/cli/http_server\.cpp",
     r"sentencepiece.*\.h": r"src/tokenizer/sentencepiece_file\.cpp",
 }
 

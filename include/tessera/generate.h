@@ -132,7 +132,35 @@ class Generator {
                                             Loc at = Loc::current());
 
  private:
+  friend class TextQueue;
   std::unique_ptr<class Stepper> stepper_;
+};
+
+/// Texts that come while others are written (continuous batching; Yu et al. 2022, "Orca"): a text
+/// begins at the next step, if a row is free. A text is what Generator::run() makes of its request,
+/// whatever is written beside it. Every process makes the same calls.
+class TextQueue {
+ public:
+  /// Takes all rows of `generator`, which runs nothing else meanwhile and must outlive this.
+  explicit TextQueue(Generator& generator);
+  ~TextQueue();
+  TextQueue(const TextQueue&) = delete;
+
+  /// Adds a text and returns its number: 0, 1, 2, ... A free row goes to the group that has fewest
+  /// rows; within a group texts begin in the order of add(). Throws the usage errors of
+  /// Generator::run().
+  int64_t add(GenerationRequest request, int64_t group = 0, Loc at = Loc::current());
+  /// Ends a text, written so far or not at all. Nothing if it has ended.
+  void drop(int64_t number);
+  /// A step for all texts that have rows. Returns those that ended. Collective.
+  std::vector<std::pair<int64_t, Generation>> step(Loc at = Loc::current());
+  /// Texts that have rows, and that wait for one.
+  int64_t running() const;
+  int64_t waiting() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace tessera

@@ -200,9 +200,9 @@ struct Sees {
       return {0, kOther};
     } else {
       if (row >= kOwn) return {kOther, 0};
-      constexpr AttentionMask sight = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
-      PositionRange seen = kOfKeys ? queries_seeing(sight, row, first_query, first_key)
-                                   : keys_seen(sight, row, first_query, first_key);
+      constexpr AttentionMask mask = {C::kLength, C::kMemory, C::kCausal, C::kWindow, C::kAllKeys};
+      PositionRange seen = kOfKeys ? queries_seeing(mask, row, first_query, first_key)
+                                   : keys_seen(mask, row, first_query, first_key);
       if constexpr (C::kSegments) seen = intersection(seen, {spans[row].begin, spans[row].end});
       if (seen.begin >= seen.end) return {kOther, 0};
       return {kBegins ? static_cast<int>(seen.begin) : 0,

@@ -441,8 +441,8 @@ __device__ __forceinline__ void tensor_attention(int block, const Sees<C, Side::
                                                  const L& log_sum) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
-  const WarpSees<C, Side::queries> sight(first, sees);
-  const Span walked = sight.of_block();
+  const WarpSees<C, Side::queries> warp(first, sees);
+  const Span walked = warp.of_block();
   OwnRows<C> queries;
   queries.load(q, first, C::kLength);
   Sums<C> sums = {};
@@ -454,14 +454,14 @@ __device__ __forceinline__ void tensor_attention(int block, const Sees<C, Side::
         fetch<C>(v, key, C::kMemory, values[stage]);
       },
       [&](int key, int stage) {
-        if (!sight.sees_tile(key)) return;
+        if (!warp.sees_tile(key)) return;
         Scores<C> scores;
         Weights<C> weights;
         float shrink[2];
         score_rows<C>(queries, keys[stage], scores);
         squash<C>(scores);
         add_biases(sees, sees.own, first, key, scores);
-        sight.hide(key, scores);
+        warp.hide(key, scores);
         softmax.add(scores, shrink);
         drop<C>(kept_scores(sees, sees.own, first, key), scores);
         round_weights<C>(scores, weights);

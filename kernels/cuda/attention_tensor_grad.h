@@ -96,8 +96,8 @@ __device__ __forceinline__ void tensor_attention_grad_queries(
     const D& dq, const L& log_sum, const L& dot, float* entries) {
   __shared__ NarrowTile<C> keys[2], values[2];
   const int first = first_of_warp<C>(block);
-  const WarpSees<C, Side::queries> sight(first, sees);
-  const Span walked = sight.of_block();
+  const WarpSees<C, Side::queries> warp(first, sees);
+  const Span walked = warp.of_block();
   OwnRows<C> queries, grads;
   queries.load(q, first, C::kLength);
   grads.load(g, first, C::kLength);
@@ -112,14 +112,14 @@ __device__ __forceinline__ void tensor_attention_grad_queries(
         fetch<C>(v, key, C::kMemory, values[stage]);
       },
       [&](int key, int stage) {
-        if (!sight.sees_tile(key)) return;
+        if (!warp.sees_tile(key)) return;
         Scores<C> scores, back;
         Weights<C> weights;
         score_rows<C>(queries, keys[stage], scores);
         score_rows<C>(grads, values[stage], back);
         squash<C>(scores);
         add_biases(sees, sees.own, first, key, scores);
-        sight.hide(key, scores);
+        warp.hide(key, scores);
         drop<C>(kept_scores(sees, sees.own, first, key), back);
         weigh<C>(numbers, scores, back);
         if constexpr (C::kEntries > 0)

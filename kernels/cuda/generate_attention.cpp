@@ -413,14 +413,14 @@ class AttentionText {
                       "  static constexpr bool kFree = {};\n",
                       memory_type(args_.in[0].dtype), plan_.warps, plan_.tile, plan_.free)
                 : fmt::format("  static constexpr int kBlock = {};\n", block_);
-    const AttentionMask& sight = attention_.mask;
+    const AttentionMask& mask = attention_.mask;
     std::string text = fmt::format(
         "struct C {{\n  using Wide = {};\n{}  static constexpr int kWidth = {};\n"
         "  static constexpr long long kLength = {}, kMemory = {}, kAllKeys = {}, kWindow = {};\n"
         "  static constexpr bool kCausal = {}, kSegments = {}, kCapped = {}, "
         "kSloped = {}, kDropped = {};\n",
-        wide(), own, width_, length_, memory_, sight.all_keys, sight.window, sight.causal,
-        has_spans(), attention_.soft_cap > 0, attention_.has_slopes, drawn_.has_value());
+        wide(), own, width_, length_, memory_, mask.all_keys, mask.window, mask.causal, has_spans(),
+        attention_.soft_cap > 0, attention_.has_slopes, drawn_.has_value());
     text += fmt::format(
         "  static constexpr int kEntries = {}, kEntryStride = {};\n", has_entries() ? entries() : 0,
         has_entries()

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -62,7 +63,56 @@ int write_beside(const std::string& path, const std::string& text) {
   return part.replace();
 }
 
+/// What a path leads to; of a link itself if `follow` is false.
+PathKind kind(const fs::path& path, bool follow) {
+  struct stat status {};
+  if ((follow ? stat : lstat)(path.c_str(), &status) != 0) {
+    // No name is as long as the system refuses, so nothing has it.
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return PathKind::nothing;
+    fail(ErrorKind::io, "cannot look at '{}': {}; check the permissions and links on the way to it",
+         path.string(), std::strerror(errno));
+  }
+  return S_ISREG(status.st_mode)   ? PathKind::file
+         : S_ISDIR(status.st_mode) ? PathKind::folder
+                                   : PathKind::other;
+}
+
 }  // namespace
+
+PathKind kind_of(const fs::path& path) { return kind(path, true); }
+bool is_there(const fs::path& path) { return kind_of(path) != PathKind::nothing; }
+bool is_file(const fs::path& path) { return kind_of(path) == PathKind::file; }
+bool is_folder(const fs::path& path) { return kind_of(path) == PathKind::folder; }
+bool is_taken(const fs::path& path) { return kind(path, false) != PathKind::nothing; }
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename().string());
+  if (error)
+    fail(ErrorKind::io, "cannot list the folder '{}': {}; check that it is there and may be read",
+         folder.string(), error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+int64_t size_of_file(const fs::path& file) {
+  std::error_code error;
+  const auto bytes = static_cast<int64_t>(fs::file_size(file, error));
+  if (error)
+    fail(ErrorKind::io, "cannot tell the size of '{}': {}; check the path", file.string(),
+         error.message());
+  return bytes;
+}
+
+void make_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || !is_folder(folder))
+    fail(ErrorKind::io, "cannot make the folder '{}': {}; choose another path", folder.string(),
+         error ? error.message() : "something else has its name");
+}
 
 std::string folder_of(const std::string& path) {
   const std::string folder = fs::path(path).parent_path().string();
@@ -98,7 +148,7 @@ void require_writable(const std::string& path) {
         "it is a symbolic link of user {}, not of {}; remove it or choose another "
         "path",
         owner, geteuid());
-  } else if (const std::string folder = folder_of(path); !exists && !fs::is_directory(folder)) {
+  } else if (const std::string folder = folder_of(path); !exists && !is_folder(folder)) {
     why = "its folder does not exist";
   } else if (const int error = error_of_opening(path, exists); error != 0) {
     why = fmt::format("{}; choose another path", std::strerror(error));
@@ -121,8 +171,7 @@ void write_text_file(const std::string& path, const std::string& text) {
   const fs::path target =
       fs::is_symlink(path, ignored) ? fs::canonical(path, ignored) : fs::path(path);
   // A device, or a file in an unwritable folder, is written directly.
-  const bool beside = !target.empty() &&
-                      (!fs::exists(target, ignored) || fs::is_regular_file(target, ignored)) &&
+  const bool beside = !target.empty() && (!is_there(target) || is_file(target)) &&
                       access(folder_of(target).c_str(), W_OK) == 0;
   const int error = beside ? write_beside(target, text) : write_in_place(path, text);
   if (error == 0) return;
@@ -131,7 +180,12 @@ void write_text_file(const std::string& path, const std::string& text) {
 }
 
 fs::path folder_path(const std::string& path) {
-  const fs::path folder = fs::absolute(path).lexically_normal();
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error);
+  if (error)
+    fail(ErrorKind::io, "cannot tell the folder of '{}': {}; give an absolute path", path,
+         error.message());
+  const fs::path folder = absolute.lexically_normal();
   return folder.has_filename() ? folder : folder.parent_path();
 }
 

@@ -1,11 +1,29 @@
-// Text files that a user names, read and written as a whole.
+// Files and folders that a user names: what is there, and text files read and written as a whole.
+// The system's refusals are io errors with the path, so no other room asks std::filesystem.
 #pragma once
 
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace tessera {
+
+enum class PathKind { nothing, file, folder, other };
+/// What a path leads to, links followed. Throws an io error if the system cannot tell: a folder on
+/// the way may not be searched, links lead in a circle, or the storage fails.
+PathKind kind_of(const std::filesystem::path& path);
+bool is_there(const std::filesystem::path& path);
+bool is_file(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
+/// True if something has the name, such as a link without a target. Throws as kind_of() does.
+bool is_taken(const std::filesystem::path& path);
+/// The names in a folder, sorted. Throws an io error.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
+/// Bytes of a file. Throws an io error.
+int64_t size_of_file(const std::filesystem::path& file);
+/// Makes a folder and those above it; they may be there. Throws an io error.
+void make_folders(const std::filesystem::path& folder);
 
 /// Reads the text file at `path`. Throws an io error that names `what` and the path. Only regular
 /// files are opened, since opening a pipe would wait for a writer; paths in /dev are allowed.

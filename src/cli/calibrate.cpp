@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <map>
 
 #include "base/cache_file.h"
@@ -350,7 +349,7 @@ int run_calibrate(const CalibrateFlags& args, const std::vector<ModelSpec>&) {
   if (path.empty()) {
     TESSERA_REQUIRE(!cache_folder().empty(),
                     "there is no cache folder to keep the profile in; give --out FILE");
-    std::filesystem::create_directories(cache_folder());
+    make_folders(cache_folder());
     path = cache_folder() + "/machine.toml";
   }
   require_writable(path);

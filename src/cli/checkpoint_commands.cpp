@@ -1,7 +1,7 @@
 // checkpoint and convert: commands on files, which need no ranks.
-#include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
@@ -107,7 +107,7 @@ int run_checkpoint(const CheckpointFlags& args, const std::vector<ModelSpec>&) {
   const std::string &what = args.what, &path = args.path;
   TESSERA_REQUIRE(what == "show" || what == "verify", "checkpoint '{}': it is show or verify",
                   what);
-  if (!std::filesystem::is_directory(path)) {
+  if (!is_folder(path)) {
     say("{}", what == "show" ? describe_checkpoint(path)
                              : fmt::format("{}: {}\n", path, verify_checkpoint(path)));
     return 0;
@@ -145,9 +145,9 @@ int run_export(const ExportFlags& args, const std::vector<ModelSpec>&) {
 
 int run_convert(const ConvertFlags& args, const std::vector<ModelSpec>&) {
   const std::string &from = args.from, &to = args.to;
-  if (!std::filesystem::exists(from))
+  if (!is_there(from))
     fail(ErrorKind::io, "'{}' does not exist; give a checkpoint or a safetensors file", from);
-  const std::string source = std::filesystem::is_directory(from) ? checkpoint_in(from) : from;
+  const std::string source = is_folder(from) ? checkpoint_in(from) : from;
   const int64_t tensors = convert_checkpoint(source, to, {args.all, rules_of(args.renames)});
   say("{} tensors from {} to {}\n", tensors, source, to);
   return 0;

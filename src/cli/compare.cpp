@@ -30,8 +30,8 @@ struct CompareFlags : JobFlags, JsonFlag {
                 "Name of a model; or a file or folder that train --dump wrote.",
                 {},
                 true},
-               {"A", &a, kAgree, "A layout; or another such file or folder.", {}, true},
-               {"B", &b, kAgree, "The layout to compare it with, after a model."}});
+               {"A", &a, kAgree, "A layout; or another such file or folder.", any_text(), true},
+               {"B", &b, kAgree, "The layout to compare it with, after a model.", any_text()}});
     JobFlags::declare(table);
     table.add({{"--steps", &steps, kAgree, "Number of training steps (1).", whole_number(1)},
                {"--tolerance", &tolerance, kAgree,
@@ -204,13 +204,11 @@ int compare_layouts(const CompareFlags& args, const std::vector<ModelSpec>& mode
 
 /// The dumps in a folder by file name, or a single file under the name "".
 std::map<std::string, std::string> dumps_in(const std::string& path) {
-  namespace fs = std::filesystem;
-  if (fs::is_regular_file(path)) return {{"", path}};
+  if (is_file(path)) return {{"", path}};
   std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(path)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(path)) {
     if (name.starts_with("dump-") && name.ends_with(".safetensors"))
-      files[name] = entry.path().string();
+      files[name] = (std::filesystem::path(path) / name).string();
   }
   TESSERA_REQUIRE(!files.empty(),
                   "'{}' holds no dump-*.safetensors; write some by train --dump GLOB", path);
@@ -258,7 +256,7 @@ bool compare_files(const std::string& path_a, const std::string& path_b, Compari
 
 int compare_dumps(const CompareFlags& args) {
   for (const std::string& path : {args.model, args.a}) {
-    TESSERA_REQUIRE(std::filesystem::exists(path),
+    TESSERA_REQUIRE(is_there(path),
                     "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B",
                     path);
   }

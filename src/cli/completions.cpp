@@ -4,6 +4,7 @@
 #include <ctime>
 
 #include "base/fail.h"
+#include "base/json.h"
 #include "base/printable.h"
 
 namespace tessera::cli {
@@ -75,43 +76,78 @@ std::string token_text(const std::string& piece) {
 
 }  // namespace
 
-Json error_body(const std::string& message, const char* type) {
-  return {{"error", {{"message", message}, {"type", type}, {"param", nullptr}, {"code", nullptr}}}};
-}
-
-Completion::Completion(const std::string& text, const ServedModel& model, uint64_t seed)
-    : model_(model) {
-  static const std::string known =
-      " model prompt max_tokens temperature top_p n stream logprobs echo stop seed best_of suffix "
-      "user presence_penalty logit_bias top_k min_p repetition_penalty frequency_penalty ";
-  const Json body = Json::parse(text, nullptr, false);
-  TESSERA_REQUIRE(body.is_object(),
-                  "the body is not a JSON object, as {{\"prompt\": \"Call me\"}} is");
-  for (const auto& [field, value] : body.items())
-    TESSERA_REQUIRE(known.find(" " + field + " ") != known.npos,
-                    "'{}' is no field of a completion that this server knows", printable(field));
+Completion::Completion(const std::string& text, const ServedModel& model, int64_t number,
+                       CompletionKind kind)
+    : model_(model), kind_(kind), number_(number) {
+  // Of OpenAI's reference, and what vLLM's server has besides.
+  static const std::string
+      both =
+          " model max_tokens temperature top_p n stream stream_options stop seed user "
+          "presence_penalty frequency_penalty logit_bias logprobs top_k min_p repetition_penalty ",
+      of_text = " prompt echo best_of suffix ",
+      of_chat =
+          " messages max_completion_tokens top_logprobs response_format tools tool_choice "
+          "parallel_tool_calls functions function_call modalities audio prediction store metadata "
+          "service_tier reasoning_effort verbosity web_search_options prompt_cache_key "
+          "prompt_cache_retention safety_identifier ";
+  const Json body = parse_json(text);
+  TESSERA_REQUIRE(body.is_object(), "the body is not a JSON object, as {} is",
+                  is_chat() ? R"({"messages": [{"role": "user", "content": "Call me"}]})"
+                            : R"({"prompt": "Call me"})");
+  for (const auto& [field, value] : body.items()) {
+    const std::string word = " " + field + " ";
+    TESSERA_REQUIRE(both.find(word) != both.npos ||
+                        (is_chat() ? of_chat : of_text).find(word) != std::string::npos,
+                    "'{}' is no field of a {}completion that this server knows", printable(field),
+                    is_chat() ? "chat " : "");
+  }
   const Json name = body.value("model", Json());
   TESSERA_REQUIRE(name.is_null() || name.is_string(), "'model' is {}; it is a text", shown(name));
   name_ = name.is_string() ? name.get<std::string>() : model.name;
-  sampling_.seed = seed;
+  sampling_.seed = static_cast<uint64_t>(number);
   read_rest(body);
-  TESSERA_REQUIRE(body.contains("prompt"),
-                  "'prompt' is missing: a text, a list of tokens, or a list of "
-                  "these");
-  read_prompts(body["prompt"]);
+  const char* const what = is_chat() ? "messages" : "prompt";
+  TESSERA_REQUIRE(body.contains(what), "'{}' is missing: {}", what,
+                  is_chat() ? "a list of {\"role\": ..., \"content\": ...}"
+                            : "a text, a list of tokens, or a list of these");
+  is_chat() ? read_messages(body[what]) : read_prompts(body[what]);
   require_fits();
 }
 
 void Completion::read_rest(const Json& body) {
-  require_unused(body, "stream", {false});
   require_unused(body, "suffix", {""});
   require_unused(body, "best_of", {1});
   require_unused(body, "logit_bias", {Json::object()});
   require_unused(body, "presence_penalty", {0, 0.0});
   require_unused(body, "frequency_penalty", {0, 0.0});
-  max_tokens_ = whole(body, "max_tokens", 16, 0, INT32_MAX);
+  require_unused(body, "response_format", {Json{{"type", "text"}}});
+  require_unused(body, "modalities", {Json{"text"}});
+  require_unused(body, "tool_choice", {"none", "auto"});
+  for (const char* field : {"tools", "functions"}) require_unused(body, field, {Json::array()});
+  for (const char* field : {"function_call", "audio", "prediction", "web_search_options"})
+    require_unused(body, field, {});
+  stream_ = flag(body, "stream");
+  const Json options = body.value("stream_options", Json());
+  TESSERA_REQUIRE(options.is_null() || (options.is_object() && stream_),
+                  "'stream_options' is {}; it is an object, and needs stream: true",
+                  shown(options));
+  for (const auto& [field, value] : options.items())
+    TESSERA_REQUIRE(field == "include_usage" || field == "include_obfuscation",
+                    "'stream_options' has '{}', which this server does not know", printable(field));
+  stream_usage_ = options.is_object() && flag(options, "include_usage");
+  const char* const newer = "max_completion_tokens";
+  max_tokens_ = whole(body, "max_tokens", is_chat() ? -1 : 16, 0, INT32_MAX);
+  max_tokens_ = whole(body, newer, max_tokens_, 0, INT32_MAX);
   n_ = whole(body, "n", 1, 1, 128);
-  log_probs_ = whole(body, "logprobs", -1, 0, model_.choices);
+  if (is_chat()) {
+    log_probs_ = flag(body, "logprobs") ? 0 : -1;
+    TESSERA_REQUIRE(log_probs_ == 0 || body.value("top_logprobs", Json()).is_null(),
+                    "'top_logprobs' is {} without logprobs: true",
+                    shown(body.value("top_logprobs", Json())));
+    log_probs_ = whole(body, "top_logprobs", log_probs_, 0, model_.choices);
+  } else {
+    log_probs_ = whole(body, "logprobs", -1, 0, model_.choices);
+  }
   echo_ = flag(body, "echo");
   TESSERA_REQUIRE(
       !model_.end || (!echo_ && log_probs_ < 0),
@@ -170,7 +206,41 @@ void Completion::read_prompts(const Json& prompt) {
   }
 }
 
-void Completion::require_fits() const {
+void Completion::read_messages(const Json& messages) {
+  TESSERA_REQUIRE(model_.chat != nullptr, "this model answers no conversations: {}",
+                  model_.why_no_chat);
+  TESSERA_REQUIRE(messages.is_array() && !messages.empty(),
+                  "'messages' is {}; it is a list with at least one {{\"role\": ..., \"content\": "
+                  "...}}",
+                  shown(messages));
+  std::vector<ChatTemplate::Message> all;
+  for (const Json& message : messages) {
+    const Json role = message.is_object() ? message.value("role", Json()) : Json();
+    TESSERA_REQUIRE(role.is_string(), "a message is {}; it is {{\"role\": ..., \"content\": ...}}",
+                    shown(message));
+    for (const auto& [field, value] : message.items())
+      TESSERA_REQUIRE(field == "role" || field == "content" || value.is_null(),
+                      "a message has '{}', which this server does not know", printable(field));
+    std::string text;
+    const Json content = message.value("content", Json());
+    for (const Json& part : content.is_array() ? content : Json{content}) {
+      const Json own = part.is_object() && part.value("type", Json()) == "text"
+                           ? part.value("text", Json())
+                           : part;
+      TESSERA_REQUIRE(own.is_string(),
+                      "'content' is {}; it is a text, or a list of {{\"type\": \"text\", \"text\": "
+                      "...}}",
+                      shown(content));
+      text += own.get<std::string>();
+    }
+    all.push_back({role.get<std::string>(), text});
+  }
+  prompts_.push_back(model_.vocabulary.of_conversation(model_.chat->render(all, true)));
+}
+
+void Completion::require_fits() {
+  if (max_tokens_ < 0)  // of a conversation: as many as there is room for
+    max_tokens_ = std::max<int64_t>(0, model_.context - std::ssize(prompts_[0]));
   int64_t all = 0;
   for (const auto& prompt : prompts_) {
     const int64_t size = std::ssize(prompt);
@@ -194,7 +264,10 @@ void Completion::require_fits() const {
 
 std::vector<GenerationRequest> Completion::requests(const std::atomic<bool>& stopping) {
   std::vector<GenerationRequest> all;
-  streams_.clear();
+  results_.resize(prompts_.size() * static_cast<size_t>(n_));
+  sent_.resize(results_.size());
+  is_begun_.resize(results_.size());
+  is_over_.resize(results_.size());
   for (const std::vector<int32_t>& prompt : prompts_) {
     for (int64_t i = 0; i < n_; ++i) {
       GenerationRequest r;
@@ -252,30 +325,118 @@ Json Completion::log_probs_of(const Generation& result, const std::vector<int32_
           {"text_offset", offsets}};
 }
 
-Json Completion::answer(const std::vector<Generation>& results, int64_t number) {
-  Json choices = Json::array();
-  int64_t read = 0, written = 0;
-  for (size_t i = 0; i < results.size(); ++i) {
-    const std::vector<int32_t>& prompt = prompts_[i / static_cast<size_t>(n_)];
-    streams_[i]->finish();
-    if (i % static_cast<size_t>(n_) == 0) read += std::ssize(prompt);
-    written += std::ssize(results[i].tokens);
-    const std::vector<int32_t>& tokens = results[i].tokens;
-    const bool is_end = model_.end && !tokens.empty() && tokens.back() == *model_.end;
-    choices.push_back({{"index", i},
-                       {"text", streams_[i]->text()},
-                       {"logprobs", log_probs_ >= 0 ? log_probs_of(results[i], prompt) : Json()},
-                       {"finish_reason", streams_[i]->ended() || is_end ? "stop" : "length"}});
+Json Completion::chat_log_probs_of(const Generation& result) const {
+  const auto entry = [&](int32_t token, double log_prob) {
+    const std::string piece = model_.vocabulary.piece_of(token);
+    Json bytes = Json::array();
+    for (const char c : piece) bytes.push_back(static_cast<unsigned char>(c));
+    return Json{{"token", token_text(piece)}, {"logprob", log_prob}, {"bytes", bytes}};
+  };
+  Json content = Json::array();
+  for (const TokenScore& score : result.scores) {
+    Json one = entry(score.token, score.log_prob), top = Json::array();
+    for (int64_t k = 0; k < log_probs_; ++k)
+      top.push_back(entry(score.best[static_cast<size_t>(k)].first,
+                          score.best[static_cast<size_t>(k)].second));
+    one["top_logprobs"] = top;
+    content.push_back(one);
   }
-  return {{"id", fmt::format("cmpl-{}", number)},
-          {"object", "text_completion"},
+  return {{"content", content}};
+}
+
+void Completion::end(size_t i, Generation result) {
+  streams_[i]->finish();
+  results_[i] = std::move(result);
+  ++ended_;
+}
+
+int64_t Completion::tokens_read() const {
+  int64_t all = 0;
+  for (const auto& prompt : prompts_) all += std::ssize(prompt);
+  return all;
+}
+
+int64_t Completion::tokens_written() const {
+  int64_t all = 0;
+  for (const auto& result : results_) all += result ? std::ssize(result->tokens) : 0;
+  return all;
+}
+
+Json Completion::usage() const {
+  return {{"prompt_tokens", tokens_read()},
+          {"completion_tokens", tokens_written()},
+          {"total_tokens", tokens_read() + tokens_written()}};
+}
+
+Json Completion::head(const char* object) const {
+  return {{"id", fmt::format("{}-{}", is_chat() ? "chatcmpl" : "cmpl", number_)},
+          {"object", object},
           {"created", static_cast<int64_t>(std::time(nullptr))},
-          {"model", name_},
-          {"choices", choices},
-          {"usage",
-           {{"prompt_tokens", read},
-            {"completion_tokens", written},
-            {"total_tokens", read + written}}}};
+          {"model", name_}};
+}
+
+const char* Completion::finish_reason(size_t i) const {
+  const std::vector<int32_t>& tokens = results_[i]->tokens;
+  const bool is_end = model_.end && !tokens.empty() && tokens.back() == *model_.end;
+  return streams_[i]->ended() || is_end ? "stop" : "length";
+}
+
+Json Completion::answer() const {
+  Json choices = Json::array();
+  for (size_t i = 0; i < results_.size(); ++i) {
+    const Generation& result = *results_[i];
+    Json choice = {{"index", i}, {"logprobs", nullptr}, {"finish_reason", finish_reason(i)}};
+    if (is_chat()) {
+      choice["message"] = {
+          {"role", "assistant"}, {"content", streams_[i]->text()}, {"refusal", nullptr}};
+      if (log_probs_ >= 0) choice["logprobs"] = chat_log_probs_of(result);
+    } else {
+      choice["text"] = streams_[i]->text();
+      if (log_probs_ >= 0)
+        choice["logprobs"] = log_probs_of(result, prompts_[i / static_cast<size_t>(n_)]);
+    }
+    choices.push_back(choice);
+  }
+  Json body = head(is_chat() ? "chat.completion" : "text_completion");
+  body["choices"] = choices;
+  body["usage"] = usage();
+  return body;
+}
+
+std::string Completion::events() {
+  std::string all;
+  const auto send = [&](const Json& choices) {
+    Json body = head(is_chat() ? "chat.completion.chunk" : "text_completion");
+    body["choices"] = choices;
+    if (stream_usage_) body["usage"] = choices.empty() ? usage() : Json();
+    all += "data: " + body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n\n";
+  };
+  for (size_t i = 0; i < streams_.size(); ++i) {
+    if (is_over_[i]) continue;
+    const std::string piece = streams_[i]->text().substr(sent_[i]);
+    sent_[i] += piece.size();
+    const bool ends = results_[i].has_value();
+    if (piece.empty() && !ends && (is_begun_[i] || !is_chat())) continue;
+    Json choice = {{"index", i},
+                   {"logprobs", nullptr},
+                   {"finish_reason", ends ? Json(finish_reason(i)) : Json()}};
+    if (is_chat()) {
+      choice["delta"] = {{"content", piece}};
+      if (!is_begun_[i]) choice["delta"]["role"] = "assistant";
+    } else {
+      choice["text"] = piece;
+    }
+    if (ends && log_probs_ >= 0)
+      choice["logprobs"] = is_chat()
+                               ? chat_log_probs_of(*results_[i])
+                               : log_probs_of(*results_[i], prompts_[i / static_cast<size_t>(n_)]);
+    send(Json::array({choice}));
+    is_begun_[i] = 1;
+    is_over_[i] = ends;
+  }
+  if (!is_done()) return all;
+  if (stream_usage_) send(Json::array());
+  return all + "data: [DONE]\n\n";
 }
 
 }  // namespace tessera::cli

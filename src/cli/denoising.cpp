@@ -28,7 +28,7 @@ class SpecialTokens {
   explicit SpecialTokens(const ModelFolder& folder) {
     const fs::path path = folder.path();
     for (const char* file : {"tokenizer.json", "spiece.model", "tokenizer.model"}) {
-      if (!fs::exists(path / file)) continue;
+      if (!is_there(path / file)) continue;
       file_ = file;
       try {
         tokenizer_ = Tokenizer::load(folder.path());
@@ -38,7 +38,7 @@ class SpecialTokens {
       }
       return;
     }
-    if (!fs::exists(path / "vocab.txt")) return;
+    if (!is_there(path / "vocab.txt")) return;
     file_ = "vocab.txt";
     read_lines((path / file_).string());
   }

@@ -22,8 +22,8 @@ struct DiffFlags : JobFlags, MachineFlag, ReportFlags {
   std::string model, a, b;  ///< a and b: layouts
   void declare(FlagTable& table) {
     table.add({{"MODEL", &model, kOneProcess, "Name of a model, or a TOML file.", {}, true},
-               {"A", &a, kOneProcess, "A layout.", {}, true},
-               {"B", &b, kOneProcess, "The layout to compare it with.", {}, true}});
+               {"A", &a, kOneProcess, "A layout.", any_text(), true},
+               {"B", &b, kOneProcess, "The layout to compare it with.", any_text(), true}});
     JobFlags::declare(table);
     MachineFlag::declare(table);
     ReportFlags::declare(table);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 
 namespace tessera::cli {
 
@@ -33,17 +34,16 @@ const char* unpacking(const unsigned char* bytes, size_t count) {
 DocumentReader::DocumentReader(std::vector<std::string> files, DocumentKind kind)
     : files_(std::move(files)), kind_(kind) {
   for (const std::string& path : files_) {
-    std::error_code error;
-    if (!fs::is_regular_file(path, error))
+    if (!is_file(path))
       fail(ErrorKind::io, "'{}' is {}; give files of text or jsonl", path,
-           error || !fs::exists(path, error) ? "missing" : "not a regular file");
+           is_there(path) ? "not a regular file" : "missing");
     const std::unique_ptr<std::FILE, CloseFile> file(open_file(path));
     unsigned char first[4] = {};
     const size_t count = std::fread(first, 1, sizeof(first), file.get());
     if (const char* command = unpacking(first, count))
       fail(ErrorKind::unsupported, "'{}' is compressed or packed, not text; unpack it with {}",
            path, command);
-    sizes_.push_back(static_cast<int64_t>(fs::file_size(path)));
+    sizes_.push_back(size_of_file(path));
     bytes_ += sizes_.back();
   }
 }

@@ -62,6 +62,10 @@ struct Shown {
   std::string operator()(const SetsKey&) const { return ""; }
 };
 
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "its value is empty; give one, or leave it out" : "";
+}
+
 }  // namespace
 
 Check whole_number(int64_t least, int64_t most) {
@@ -82,6 +86,10 @@ Check finite_number(double least) {
   };
 }
 
+Check any_text() {
+  return [](std::string&) { return ""; };
+}
+
 std::string Flag::word() const {
   const std::string text = name;
   return text.substr(0, text.find(' '));
@@ -100,9 +108,10 @@ void FlagTable::add_to(CLI::App& app, bool grouped) const {
     const std::string name = flag.name, word = flag.word();
     CLI::Option* const option = std::visit(Adder{app, word, flag.help}, flag.target);
     option->required(flag.required);
-    if (word != name) option->type_name(name.substr(word.size() + 1));
-    if (flag.check) option->transform(CLI::Validator(flag.check, ""));
     if (grouped && !headings_[i].empty()) option->group(headings_[i]);
+    if (word != name) option->type_name(name.substr(word.size() + 1));
+    if (std::holds_alternative<bool*>(flag.target)) continue;
+    option->transform(CLI::Validator(flag.check ? flag.check : not_empty, ""));
   }
 }
 

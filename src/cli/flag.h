@@ -50,13 +50,15 @@ using Check = std::function<std::string(std::string&)>;
 /// An integer in [least, most], or a finite number of at least `least`.
 Check whole_number(int64_t least, int64_t most = INT64_MAX);
 Check finite_number(double least);
+/// Any text, "" too.
+Check any_text();
 
 struct Flag {
   const char* name;  ///< "--json FILE": a flag and what its value is called; or "MODEL": a position
   Target target;
   Ranks ranks;
   std::string help;  ///< a sentence
-  Check check = {};
+  Check check = {};  ///< without one, "" is refused
   bool required = false;
 
   /// "--json" of "--json FILE".

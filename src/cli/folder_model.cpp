@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/build_model.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
@@ -141,8 +141,7 @@ void start(const ModelFolder& folder, Session& session, const Config& c) {
 }  // namespace
 
 bool is_folder_model(const std::string& model) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(model, ignored)) return false;
+  if (!is_folder(model)) return false;
   TESSERA_REQUIRE(
       ModelFolder::is_one(model),
       "'{}' is a folder without config.json; a model is a name, a TOML file or a folder of "

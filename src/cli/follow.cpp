@@ -65,8 +65,7 @@ JobState state_of(const ReportJob& job) {
 std::vector<LogText> read_begun(const std::vector<std::string>& paths) {
   std::vector<LogText> logs;
   for (const std::string& path : paths) {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) return {};
+    if (!is_there(path)) return {};
     logs.push_back({read_text_file("the log", path), path});
     if (logs.back().text.find('\n') == std::string::npos) return {};
   }
@@ -78,8 +77,7 @@ void await(const std::vector<std::string>& paths) {
   if (!read_begun(paths).empty()) return;
   for (const std::string& path : paths) {
     const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-    std::error_code error;
-    if (!folder.empty() && !std::filesystem::is_directory(folder, error))
+    if (!folder.empty() && !is_folder(folder))
       fail(ErrorKind::io, "cannot wait for '{}': there is no folder '{}'", path, folder.string());
   }
   say("waiting for {}\n", fmt::join(paths, ", "));

@@ -30,7 +30,7 @@ struct GenerateFlags : WriterFlags, SamplingFlags, JsonFlag {
   void declare(FlagTable& table) {
     WriterFlags::declare(table);
     table.add({{"--prompt", Each{&prompts}, kAgree,
-                "Text that the model continues. Several are continued together."}});
+                "Text that the model continues. Several are continued together.", any_text()}});
     SamplingFlags::declare(table, kUsualTokens);
     table.add(
         {{"--stop TEXT", Each{&stops}, kAgree,
@@ -284,8 +284,6 @@ void search(const GenerateFlags& args, Generator& generator, const TextTokens& v
 int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
   require_beams(args);
-  for (const std::string& stop : args.stops)
-    TESSERA_REQUIRE(!stop.empty(), "--stop is empty; give the text at which to stop");
   Job job = resolve(args, models, false);
   const std::vector<Checkpoint> all = checkpoints_to_read("generate", args.checkpoint, job);
   Cluster cluster = make_cluster(job, args);

@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/transformer_keys.h"
 
 namespace tessera::cli {
@@ -12,18 +13,16 @@ namespace {
 const char kGray[] = "images-idx3-ubyte.gz", kChannels[] = "images-idx4-ubyte.gz";
 
 bool has_images(const fs::path& folder) {
-  std::error_code ignored;
   const std::string train = "train-";
-  return fs::exists(folder / (train + kGray), ignored) ||
-         fs::exists(folder / (train + kChannels), ignored);
+  return is_there(folder / (train + kGray)) || is_there(folder / (train + kChannels));
 }
 
 void require_images(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored) || has_images(path)) return;
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    TESSERA_REQUIRE(!has_images(entry.path()), "'{}' has no train-{}, but '{}' has; use --data {}",
-                    path, kGray, entry.path().string(), entry.path().string());
+  if (!is_folder(path) || has_images(path)) return;
+  for (const std::string& name : names_in(path)) {
+    const fs::path inner = fs::path(path) / name;
+    TESSERA_REQUIRE(!has_images(inner), "'{}' has no train-{}, but '{}' has; use --data {}", path,
+                    kGray, inner.string(), inner.string());
   }
 }
 
@@ -34,8 +33,7 @@ std::unique_ptr<DataSource> open_images(const Config& config, bool held_out) {
   TESSERA_REQUIRE(!path.empty(), "no data is given; use --data PATH");
   require_images(path);
   const std::string base = path + (held_out ? "/test-" : "/train-");
-  std::error_code ignored;
-  const bool has_channels = fs::exists(base + kChannels, ignored);
+  const bool has_channels = is_there(base + kChannels);
   return std::make_unique<IdxData>(base + (has_channels ? kChannels : kGray),
                                    base + "labels-idx1-ubyte.gz");
 }

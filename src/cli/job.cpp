@@ -30,7 +30,7 @@ const ModelSpec& find_model(const std::string& name, const std::vector<ModelSpec
   fail(ErrorKind::usage, "{}unknown model '{}'{}", from, name, suggestion(name, names));
 }
 
-bool is_file(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
+bool is_toml(const std::string& model) { return model.size() > 5 && model.ends_with(".toml"); }
 
 /// Adds the rules of --zero STAGE --over AXIS or --fsdp AXIS to the layout.
 void add_storage_rules(const ModelFlags& args, Job& job) {
@@ -105,7 +105,7 @@ Job resolve_without_plan(const ModelFlags& args, const std::vector<ModelSpec>& m
   TESSERA_REQUIRE(
       !args.model.empty(),
       "no model is given; known: gpt, mlp, cnn, a TOML file or a folder with config.json");
-  const bool from_file = is_file(args.model);
+  const bool from_file = is_toml(args.model);
   const std::string name = from_file ? toml_model_name(args.model) : args.model;
   const bool is_known =
       std::any_of(models.begin(), models.end(), [&](const ModelSpec& m) { return m.name == name; });

@@ -1,6 +1,5 @@
 // Layouts from files, and checks of purpose rules.
 #include <algorithm>
-#include <filesystem>
 #include <set>
 #include <sstream>
 
@@ -13,8 +12,7 @@ namespace tessera::cli {
 std::string layout_rules(const std::string& text) {
   if (!text.starts_with('@')) return text;
   const std::string path = text.substr(1);
-  std::error_code ignored;
-  const bool exists = std::filesystem::exists(path, ignored);
+  const bool exists = is_there(path);
   if (!exists && text.find_first_of(":=") != text.npos) return text;  // "@params ff:data"
   if (!exists)
     fail(ErrorKind::io,

@@ -1,5 +1,6 @@
 #include "cli/log_file.h"
 
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/printable.h"
 
 namespace tessera::cli {
@@ -19,7 +21,11 @@ void warn(const std::string& text) {
 
 }  // namespace
 
-LogFile::LogFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+LogFile::LogFile(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {
+  if (is_file(path_) && flock(fileno(file), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    fail(ErrorKind::io,
+         "another job writes to '{}', and lines of both would be lost; choose another file", path_);
+}
 
 LogFile::~LogFile() {
   const int error = flush();
@@ -27,6 +33,11 @@ LogFile::~LogFile() {
   warn(fmt::format("'{}' lacks the last {} bytes{}: {}", path_, kept_.size(),
                    lost_ == 0 ? "" : fmt::format(" and {} records after them", lost_),
                    error == 0 ? "storage failed for too long" : std::strerror(error)));
+}
+
+void LogFile::clear() {
+  if (is_file(path_) && ftruncate(fileno(file_.get()), 0) != 0)
+    fail(ErrorKind::io, "cannot empty '{}': {}", path_, std::strerror(errno));
 }
 
 bool LogFile::is_empty() const { return std::ftell(file_.get()) == 0; }

@@ -15,13 +15,15 @@ class LogFile {
   /// The most bytes kept in memory; records beyond are lost, which is told at the end.
   static constexpr size_t kMostKept = size_t{16} << 20;
 
-  /// Takes an open file.
+  /// Takes an open file and locks it. Throws an io error if another LogFile has it, of any process.
   LogFile(std::string path, std::FILE* file);
   /// Writes what is kept, or tells how much of it is lost.
   ~LogFile();
   LogFile(const LogFile&) = delete;
 
   bool is_empty() const;
+  /// Removes what an earlier job wrote.
+  void clear();
   /// Throws an io error only if the first record cannot be written.
   void append(const std::string& record);
 

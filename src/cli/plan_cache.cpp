@@ -11,6 +11,7 @@
 #include "base/cache_file.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/printable.h"
@@ -117,9 +118,8 @@ std::vector<AutoPlan> PlanCache::read(size_t most,
 
 void PlanCache::write(const std::vector<AutoPlan>& plans) const {
   if (path_.empty()) return;
-  std::error_code ignored;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
   try {
+    make_folders(std::filesystem::path(path_).parent_path());
     write_cache_file(path_, plans_file(question_, plans));
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;

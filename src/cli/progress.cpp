@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -21,8 +20,7 @@ namespace {
 
 /// Completes the last line of a file if a killed job left it incomplete.
 void end_line(const std::string& path, std::FILE* file) {
-  std::error_code none;
-  if (!std::filesystem::is_regular_file(path, none)) return;
+  if (!is_file(path)) return;
   std::ifstream before(path, std::ios::ate | std::ios::binary);
   if (!before || before.tellg() <= 0) return;
   before.seekg(-1, std::ios::end);
@@ -32,9 +30,10 @@ void end_line(const std::string& path, std::FILE* file) {
 std::unique_ptr<LogFile> open_file(const std::string& path, bool append, const char* flag) {
   if (path.empty()) return nullptr;
   try {
-    std::FILE* const file = open_output(path, append);
-    if (append) end_line(path, file);
-    return std::make_unique<LogFile>(path, file);
+    std::FILE* const file = open_output(path, /*append=*/true);
+    auto log = std::make_unique<LogFile>(path, file);
+    append ? end_line(path, file) : log->clear();
+    return log;
   } catch (const Error& e) {
     fail(e.kind(), "{} {}: {}", flag, path, e.what());
   }

@@ -5,14 +5,17 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <new>
 #include <sstream>
 #include <thread>
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/host_memory.h"
 #include "base/thrown.h"
 #include "cli/commands.h"
 #include "cli/excerpt.h"
@@ -83,15 +86,19 @@ void point_at(const std::string& message, int argc, char** argv) {
 }
 
 /// After a failure of ranks or devices the process ends here: threads that hang, or wait for peers
-/// that are gone, would keep it from returning through main().
+/// that are gone, would keep it from returning through main(). So would OpenBLAS's threads, which
+/// wait for address space.
 int end_after(ErrorKind kind, int code) {
-  if (kind != ErrorKind::comm && kind != ErrorKind::device) return code;
+  const std::vector<HostLimit> limits = memory_limits();
+  const bool has_space = limits.empty() || limits[0].shared;
+  if (kind != ErrorKind::comm && kind != ErrorKind::device && has_space) return code;
   std::fflush(stdout);
   _exit(code);
 }
 }  // namespace
 
 int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
+  std::signal(SIGPIPE, SIG_IGN);  // who stops reading what a job prints does not end the job
   std::string program = "tessera";
   std::vector<ModelSpec> models = own;
   models.insert(models.end(), builtin_models().begin(), builtin_models().end());
@@ -124,7 +131,8 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
       if (!app.got_subcommand(command.name)) continue;
       const int code = command.start(program, models);
       errno = 0;
-      if (code == 0 && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+      const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+      if (code == 0 && !is_written && !cli::is_reader_gone(STDOUT_FILENO))
         fail(ErrorKind::io,
              "standard output could not be written{}{}; what it should have held is lost",
              errno != 0 ? ": " : "", errno != 0 ? std::strerror(errno) : "");
@@ -144,6 +152,10 @@ int run_cli(int argc, char** argv, const std::vector<ModelSpec>& own) {
     const int code = cli::report_error(e.kind(), e.what(), false);
     point_at(e.what(), argc, argv);
     return end_after(e.kind(), code);
+  } catch (const std::bad_alloc&) {
+    const std::string text = no_memory_text(memory_limits());
+    return end_after(ErrorKind::unsupported,
+                     cli::report_error(ErrorKind::unsupported, text.c_str(), false));
   } catch (...) {
     return cli::report_error(ErrorKind::internal, thrown_text().c_str(), false);
   }

@@ -24,7 +24,7 @@ void SampleFlags::declare(FlagTable& table) {
         "log, TensorBoard and the report.",
         whole_number(0)},
        {"--sample-prompt TEXT", Each{&prompts}, kAgree,
-        "Text that a sample continues. May be given several times."}});
+        "Text that a sample continues. May be given several times.", any_text()}});
   SamplingFlags::declare(table, kSampleTokens);
   TokenizerFlags::declare(table);
 }

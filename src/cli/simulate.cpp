@@ -90,9 +90,10 @@ const PipelineSchedule& schedule_of(const SimulateFlags& args) {
       args.schedule.empty() ? pipeline_schedules()[0] : pipeline_schedule(args.schedule);
   TESSERA_REQUIRE(!schedule.splits_backward,
                   "--schedule {0}: --stages knows no times of gradients of parameters alone; write "
-                  "a rule instead: --mesh \"pipe:{1}\" --layout \"layers:pipe\" --set "
+                  "a rule instead: --mesh \"pipe:{1}\" --layout \"layers:pipe{2}\" --set "
                   "pipeline_schedule={0}",
-                  schedule.name, args.stages);
+                  schedule.name, args.stages,
+                  takes_chunks(schedule, 1) ? "" : fmt::format("*{}", schedule.least_chunks));
   return schedule;
 }
 

@@ -9,7 +9,7 @@ namespace tessera::cli {
 namespace {
 
 /// The lower median: of two ranks the faster.
-double median(std::vector<double> values) {
+double lower_median(std::vector<double> values) {
   const size_t middle = (values.size() - 1) / 2;
   std::nth_element(values.begin(), values.begin() + static_cast<long>(middle), values.end());
   return values[middle];
@@ -23,13 +23,13 @@ std::string Stragglers::after_step(int64_t step, const std::vector<double>& own,
   const auto worst = std::max_element(own.begin(), own.end());
   slowest_ = static_cast<int>(worst - own.begin());
   slowest_seconds_ = *worst;
-  median_seconds_ = median(own);
+  median_seconds_ = lower_median(own);
   sums_.resize(own.size());
   for (size_t r = 0; r < own.size(); ++r) sums_[r] += own[r];
   if (++steps_ < kWindow) return "";
   for (double& sum : sums_) sum /= steps_;
   const auto slow = std::max_element(sums_.begin(), sums_.end());
-  const double usual = median(sums_);
+  const double usual = lower_median(sums_);
   std::string line;
   if (*slow > kSlow * usual && *slow > usual + kMore) {
     const auto rank = static_cast<size_t>(slow - sums_.begin());

@@ -8,6 +8,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 
 namespace tessera::cli {
 
@@ -56,8 +57,7 @@ double seconds_now() {
 EventFile::EventFile(const std::string& folder) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  make_folders(folder);
   path_ = (std::filesystem::path(folder) / fmt::format("events.out.tfevents.{:010}.{}.{}",
                                                        static_cast<int64_t>(seconds_now()), host,
                                                        getpid()))

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -233,6 +234,11 @@ std::string fitted_line(const std::vector<LinePart>& parts, double done, int wid
 int terminal_width(int descriptor) {
   winsize size{};
   return ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+bool is_reader_gone(int descriptor) {
+  pollfd pipe{descriptor, POLLOUT, 0};
+  return poll(&pipe, 1, 0) > 0 && (pipe.revents & (POLLERR | POLLHUP)) != 0;
 }
 
 void write_safely(std::FILE* file, const std::string& text) {

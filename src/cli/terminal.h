@@ -53,6 +53,9 @@ std::string fitted_line(const std::vector<LinePart>& parts, double done, int wid
 /// The columns of the terminal at `descriptor`; 0 if it is none or does not say.
 int terminal_width(int descriptor);
 
+/// True if `descriptor` is a pipe or a connection that nobody reads any more: `head` has ended.
+bool is_reader_gone(int descriptor);
+
 /// Writes `text` to `file` with control characters as \xNN. On a terminal its lines are broken
 /// between words: see wrapped().
 void write_safely(std::FILE* file, const std::string& text);

@@ -1,6 +1,11 @@
 #include "cli/text_tokens.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "base/fail.h"
+#include "base/files.h"
+#include "base/json.h"
 
 namespace tessera::cli {
 
@@ -15,11 +20,42 @@ TokenizerFlags with_tokenizer(TokenizerFlags args, const std::string& model, con
   return args;
 }
 
+/// A number, or a list of numbers.
+std::vector<int32_t> ends_of_folder(const std::string& folder, int64_t vocabulary) {
+  const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
+  if (!is_there(path)) return {};
+  const nlohmann::json config = parse_json(read_text_file("generation config", path));
+  if (!config.is_object()) fail(ErrorKind::io, "'{}' is no JSON object; get the file again", path);
+  const nlohmann::json value = config.value("eos_token_id", nlohmann::json());
+  std::vector<int32_t> ends;
+  for (const nlohmann::json& end : value.is_array()  ? value
+                                   : value.is_null() ? nlohmann::json::array()
+                                                     : nlohmann::json{value}) {
+    if (!end.is_number_integer() || end < 0 || end >= vocabulary)
+      fail(ErrorKind::io, "'{}': eos_token_id has {}, which is no token of the {} of the model",
+           path, end.dump(), vocabulary);
+    ends.push_back(end.get<int32_t>());
+  }
+  return ends;
+}
+
 }  // namespace
 
 TextTokens::TextTokens(const TokenizerFlags& args, const std::string& model, const Job& job,
                        int64_t vocabulary)
-    : TextTokens(with_tokenizer(args, model, job, vocabulary), vocabulary) {}
+    : TextTokens(with_tokenizer(args, model, job, vocabulary), vocabulary) {
+  if (job.folder && tokenizer_) more_ends_ = ends_of_folder(model, vocabulary);
+}
+
+bool TextTokens::ends_text(int32_t token) const {
+  return end() == token ||
+         std::find(more_ends_.begin(), more_ends_.end(), token) != more_ends_.end();
+}
+
+std::vector<int32_t> TextTokens::of_conversation(const std::string& text) const {
+  if (!tokenizer_) return of_prompt(text);
+  return tokenizer_->encode(text, {.special_in_text = true});
+}
 
 TextTokens::TextTokens(const TokenizerFlags& args, int64_t vocabulary) : count_(vocabulary) {
   if (args.tokenizer.empty()) {

@@ -23,9 +23,12 @@ class TextTokens {
   /// The tokens of a prompt. Of an empty one: the token that a text begins or ends with, or a new
   /// line. Throws a usage error for a prompt that cannot be expressed.
   std::vector<int32_t> of_prompt(const std::string& prompt) const;
+  /// The tokens of a rendered chat template, which has the names of special tokens in it.
+  std::vector<int32_t> of_conversation(const std::string& text) const;
   /// The token that ends a text; no byte does.
   std::optional<int32_t> end() const { return tokenizer_ ? tokenizer_->eos() : std::nullopt; }
-  bool ends_text(int32_t token) const { return end() == token; }
+  /// That token, or one of those that the folder's generation_config.json has as eos_token_id.
+  bool ends_text(int32_t token) const;
   /// How a token is written by itself, special ones too. Not always UTF-8.
   std::string piece_of(int32_t token) const;
   /// The bytes of the text, without special tokens.
@@ -33,6 +36,7 @@ class TextTokens {
 
  private:
   std::optional<Tokenizer> tokenizer_;
+  std::vector<int32_t> more_ends_;
   int64_t count_;
 };
 

@@ -95,7 +95,7 @@ std::string place_text(const TokenizeJob& job, const RawDocument& document) {
 }
 
 /// The text of a line of JSON.
-std::string text_of(const TokenizeJob& job, const RawDocument& document) {
+std::string text_in(const TokenizeJob& job, const RawDocument& document) {
   const nlohmann::json json = parse_json(document.text);
   if (!json.is_object())
     fail(ErrorKind::io,
@@ -121,7 +121,7 @@ Encoded encode(const TokenizeJob& job, const Block& block) {
   result.bytes_read = block.bytes_read;
   const EncodeOptions options = {job.args.special_in_text, job.args.add_special};
   for (const RawDocument& document : block.documents) {
-    const std::string from_json = document.json ? text_of(job, document) : "";
+    const std::string from_json = document.json ? text_in(job, document) : "";
     const std::string& text = document.json ? from_json : document.text;
     if (text.empty()) {
       if (!job.args.skip_empty)
@@ -224,7 +224,7 @@ class Bar {
   double start_ = host_seconds(), last_ = 0;
 };
 
-DocumentKind kind_of(const std::string& name) {
+DocumentKind parse_kind(const std::string& name) {
   if (name.empty()) return DocumentKind::by_name;
   if (name == "jsonl") return DocumentKind::jsonl;
   if (name == "file") return DocumentKind::file;
@@ -270,7 +270,7 @@ int64_t run(const TokenizeJob& job, DocumentReader& reader, CorpusWriter& corpus
 
 int run_tokenize(const TokenizeFlags& args, const std::vector<ModelSpec>&) {
   require_writable(args.json);
-  DocumentReader reader(args.files, kind_of(args.documents));
+  DocumentReader reader(args.files, parse_kind(args.documents));
   const Tokenizer tokenizer = load_tokenizer(args);
   TokenizeJob job{tokenizer, args, reader.files(), std::nullopt};
   if (args.append_eod) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "cli/report.h"
 #include "tessera/inspect.h"
 
@@ -24,13 +25,7 @@ Watch::Watch(const WatchFlags& args) : args_(args) {
                   "--dump GLOB and --dump-dir DIR need each other");
   TESSERA_REQUIRE(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more",
                   args.dump_every);
-  if (args.dump_dir.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(args.dump_dir, error);
-  if (error) {
-    fail(ErrorKind::io, "cannot make the folder '{}' of --dump-dir: {}", args.dump_dir,
-         error.message());
-  }
+  if (!args.dump_dir.empty()) make_folders(args.dump_dir);
 }
 
 std::vector<std::string> Watch::keep() const {

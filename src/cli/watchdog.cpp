@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/pauses.h"
 #include "base/printable.h"
+#include "base/threads.h"
 #include "cli/signals.h"
 
 namespace tessera::cli {
@@ -33,7 +34,10 @@ void write_to_stderr(const std::string& text) {
 }  // namespace
 
 Watchdog::Watchdog(const Cluster& cluster, double timeout)
-    : cluster_(cluster), timeout_(timeout), thread_(gettid()), watcher_([this] { watch(); }) {}
+    : cluster_(cluster),
+      timeout_(timeout),
+      thread_(gettid()),
+      watcher_(start_thread("the watchdog", [this] { watch(); })) {}
 
 Watchdog::~Watchdog() { stop(); }
 

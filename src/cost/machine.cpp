@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "cost/machine_files.h"
 #include "program/kernels.h"
 
@@ -95,17 +95,14 @@ std::vector<std::string> Machine::names() {
 std::string Machine::calibrated_path() {
   if (cache_folder().empty()) return "";
   const std::string path = cache_folder() + "/machine.toml";
-  std::error_code unreadable;  // whoever reads the file reports it
-  const bool missing =
-      std::filesystem::status(path, unreadable).type() == std::filesystem::file_type::not_found;
-  return missing ? "" : path;
+  return is_there(path) ? path : "";
 }
 
 Machine Machine::load(const std::string& name_or_path) {
   for (const MachineFile& file : machine_files()) {
     if (name_or_path == file.name) return parse(file.text, "profile " + name_or_path);
   }
-  if (!name_or_path.ends_with(".toml") && !std::filesystem::exists(name_or_path))
+  if (!name_or_path.ends_with(".toml") && !is_there(name_or_path))
     fail(ErrorKind::usage, "unknown machine '{}'; a profile of your own is a .toml file{}",
          name_or_path, suggestion(name_or_path, names()));
   return parse(read_machine_file(name_or_path), name_or_path);

@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kFormat = 1;
+constexpr int64_t kFormat = 2;
 
 /// A number as double. Large integers are rounded; toml++ would return nothing for them.
 std::optional<double> number_of(const toml::node& node) {
@@ -213,8 +213,11 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   Reader top(table, source);
   int64_t format = 0;
   top.take("format", format, true);
-  TESSERA_REQUIRE(format == kFormat, "{}: format {}; this build reads format {}", source, format,
-                  kFormat);
+  TESSERA_REQUIRE(
+      format == kFormat,
+      "{}: format {}; this build reads format {}: measure the machine again (tessera calibrate), "
+      "or rename [[product]] to [[matmul]] and the kernel \"contract\" to \"matmul\"",
+      source, format, kFormat);
   top.take("name", m.name, true);
   top.take("device", m.device);
   top.take("device_type", m.device_type);

@@ -19,13 +19,7 @@ int64_t chunks_of_stage(const Pipeline& p) {
 PipelineTable table_of(const Pipeline& p) {
   const ScheduleRow& schedule = schedule_row(p.schedule);
   const int64_t chunks = chunks_of_stage(p);
-  PipelineShape shape{{}, p.stages, p.microbatches, chunks > 1};
-  for (int64_t c = 0; c < chunks; ++c) shape.passes.push_back({StageWork::forward, true});
-  for (int64_t c = 0; c < chunks; ++c) {
-    shape.passes.push_back({StageWork::backward, false});
-    if (schedule.what.splits_backward) shape.passes.push_back({StageWork::weights, false});
-  }
-  return schedule.table(shape);
+  return schedule.table({passes_of(schedule, chunks), p.stages, p.microbatches, chunks > 1});
 }
 
 class Simulator {
@@ -71,6 +65,13 @@ class Simulator {
                                      work.microbatch)];
   }
 
+  /// The chunk of the model that a pass runs on a stage.
+  int chunk_of(size_t pass, int stage) const {
+    const PipelinePass& what = table_.passes()[pass];
+    const bool in_order = what.ascends == (what.work == StageWork::forward);
+    return chunks_[pass] * p_.stages + (in_order ? stage : p_.stages - 1 - stage);
+  }
+
   double seconds_of(size_t pass, int chunk) const {
     const ChunkTime& time = p_.chunks[static_cast<size_t>(chunk)];
     const bool is_split =
@@ -94,7 +95,7 @@ class Simulator {
     const bool receives = from && from->stage != stage, sends = to && to->stage != stage;
     double& free = time_.stage_end[static_cast<size_t>(stage)];
     const double begin = std::max(free, ready + (receives ? p_.transfer : 0));
-    const int chunk = chunks_[work.pass] * p_.stages + stage;  // of the model
+    const int chunk = chunk_of(work.pass, stage);
     const double seconds = seconds_of(work.pass, chunk);
     end_of(work, stage) = begin + seconds;
     free = begin + seconds + (sends && p_.blocking ? p_.transfer : 0);

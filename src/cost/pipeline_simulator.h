@@ -16,8 +16,8 @@ struct ChunkTime {
   double weights = 0;  ///< the part of backward that makes gradients of parameters
 };
 
-/// `stages` groups of devices. Stage s has the chunks s, s + stages, s + 2 stages, ... of the
-/// model: one, or several. A chunk sends its result to the next chunk.
+/// `stages` groups of devices. A stage has one chunk of the model or several; which ones, the
+/// schedule says. A chunk sends its result to the next chunk.
 struct Pipeline {
   std::string schedule = "1f1b";  ///< PipelineSchedule::name
   int stages = 1;

@@ -3,6 +3,8 @@
 // from the same logits, and so the same ones.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <map>
 #include <numeric>
 
 #include "base/fail.h"
@@ -43,64 +45,98 @@ bool is_trivial(const GenerationRequest& r) {
   return r.max_tokens == 0 && (!r.score_prompt || r.prompt.size() == 1);
 }
 
-/// The texts of a call of run().
-class Writer {
- public:
-  Writer(Stepper& stepper, const std::vector<GenerationRequest>& requests, Loc at)
-      : stepper_(stepper), requests_(requests), at_(at), results_(requests.size()) {}
+}  // namespace
 
-  std::vector<Generation> write() {
+class TextQueue::State {
+ public:
+  explicit State(Stepper& stepper)
+      : stepper_(stepper), texts_(static_cast<size_t>(stepper.rows())) {
     stepper_.clear();
-    texts_.assign(static_cast<size_t>(stepper_.rows()), {});
-    while (fill_rows()) step();
-    return std::move(results_);
   }
+
+  int64_t add(GenerationRequest request, int64_t group, Loc at) {
+    const int64_t number = next_++;
+    require_request(stepper_, request, static_cast<size_t>(number), at);
+    Text text{number, group, std::make_unique<GenerationRequest>(std::move(request)), {}};
+    if (is_trivial(*text.request))
+      ended_.push_back(std::move(text));
+    else
+      waiting_.push_back(std::move(text));
+    return number;
+  }
+
+  void drop(int64_t number) {
+    const auto is_it = [&](const Text& text) { return text.request && text.number == number; };
+    std::erase_if(waiting_, is_it);
+    for (size_t r = 0; r < texts_.size(); ++r) {
+      if (is_it(texts_[r])) free_row(r);
+    }
+  }
+
+  std::vector<std::pair<int64_t, Generation>> step(Loc at) {
+    fill_rows();
+    if (running() > 0) write(at);
+    std::vector<std::pair<int64_t, Generation>> results;
+    for (Text& text : std::exchange(ended_, {}))
+      results.emplace_back(text.number, std::move(text.result));
+    return results;
+  }
+
+  int64_t running() const {
+    return std::count_if(texts_.begin(), texts_.end(),
+                         [](const Text& text) { return text.request != nullptr; });
+  }
+  int64_t waiting() const { return std::ssize(waiting_); }
 
  private:
   /// Of a row; none: the row is free.
   struct Text {
-    const GenerationRequest* request = nullptr;
-    Generation* result = nullptr;
-    bool scores_prompt() const {
-      return request && request->score_prompt && result->tokens.empty();
-    }
+    int64_t number = 0, group = 0;
+    std::unique_ptr<GenerationRequest> request;
+    Generation result;
+    bool scores_prompt() const { return request && request->score_prompt && result.tokens.empty(); }
   };
 
-  size_t number_of(const Text& text) const {
-    return static_cast<size_t>(text.request - requests_.data());
+  void free_row(size_t r) {
+    texts_[r] = {};
+    stepper_.row(static_cast<int64_t>(r)) = {};
   }
 
-  /// Begins texts in free rows. Returns whether there are texts.
-  bool fill_rows() {
-    bool busy = false;
-    for (size_t r = 0; r < texts_.size(); ++r) {
-      while (!texts_[r].request && next_ < requests_.size()) {
-        const size_t i = next_++;
-        if (is_trivial(requests_[i])) continue;
-        texts_[r] = {&requests_[i], &results_[i]};
-        stepper_.begin(static_cast<int64_t>(r), requests_[i].prompt);
-      }
-      busy |= texts_[r].request != nullptr;
+  /// The next text that waits: of the group that has fewest rows, the first.
+  std::deque<Text>::iterator next_text() {
+    std::map<int64_t, int64_t> rows;
+    for (const Text& text : texts_) rows[text.group] += text.request ? 1 : 0;
+    return std::min_element(waiting_.begin(), waiting_.end(), [&](const Text& a, const Text& b) {
+      return rows[a.group] < rows[b.group];
+    });
+  }
+
+  void fill_rows() {
+    for (size_t r = 0; r < texts_.size() && !waiting_.empty(); ++r) {
+      if (texts_[r].request) continue;
+      const auto next = next_text();
+      texts_[r] = std::move(*next);
+      waiting_.erase(next);
+      stepper_.begin(static_cast<int64_t>(r), texts_[r].request->prompt);
     }
-    return busy;
   }
 
-  void step() {
+  void write(Loc at) {
     const bool scores = std::any_of(texts_.begin(), texts_.end(),
                                     [](const Text& text) { return text.scores_prompt(); });
-    const Array logits = stepper_.step(scores, at_);
-    if (scores) take_prompt_scores();
+    const Array logits = stepper_.step(scores, at);
+    if (scores) take_prompt_scores(at);
     for (size_t r = 0; r < texts_.size(); ++r) {
       Stepper::Row& row = stepper_.row(static_cast<int64_t>(r));
       if (!texts_[r].request || !row.is_read()) continue;
       const int64_t first = static_cast<int64_t>(r) * stepper_.model().vocab;
-      if (extend(texts_[r], row, logits.data<float>() + first)) continue;
-      texts_[r] = {};
-      row = {};
+      if (extend(texts_[r], row, logits.data<float>() + first, at)) continue;
+      ended_.push_back(std::move(texts_[r]));
+      free_row(r);
     }
   }
 
-  void take_prompt_scores() {
+  void take_prompt_scores(Loc at) {
     Session& session = stepper_.session();
     const nn::DecoderStep& d = stepper_.last_step();
     const Array log_probs = session.fetch(d.log_probs.name()),
@@ -124,38 +160,46 @@ class Writer {
         TESSERA_REQUIRE(!std::isnan(score.log_prob),
                         "[generate] the log-probability of token {} of prompt {} is nan; the "
                         "parameters have values that are not finite ({})",
-                        first + i + 1, number_of(texts_[r]), where(at_));
-        texts_[r].result->prompt_scores.push_back(std::move(score));
+                        first + i + 1, static_cast<size_t>(texts_[r].number), where(at));
+        texts_[r].result.prompt_scores.push_back(std::move(score));
       }
     }
   }
 
   /// Adds the next token of a row that has read all its tokens. Returns false if the text ends.
-  bool extend(const Text& text, Stepper::Row& row, const float* logits) {
+  bool extend(Text& text, Stepper::Row& row, const float* logits, Loc at) {
     const GenerationRequest& request = *text.request;
     if (request.max_tokens == 0) return false;
     const int64_t read = request.choices > 0 ? stepper_.model().vocab : stepper_.vocabulary();
-    require_numbers(logits, read, logit_of(number_of(text), row.text.size()), at_);
+    require_numbers(logits, read, logit_of(static_cast<size_t>(text.number), row.text.size()), at);
     const int32_t token =
-        sample_token(logits, stepper_.vocabulary(), row.text, request.sampling, at_);
+        sample_token(logits, stepper_.vocabulary(), row.text, request.sampling, at);
     row.text.push_back(token);
-    text.result->tokens.push_back(token);
+    text.result.tokens.push_back(token);
     if (request.choices > 0)
-      text.result->scores.push_back(
+      text.result.scores.push_back(
           score_of(logits, stepper_.model().vocab, token, request.choices));
-    text.result->ended = request.on_token && !request.on_token(token);
-    return !text.result->ended && std::ssize(text.result->tokens) < request.max_tokens;
+    text.result.ended = request.on_token && !request.on_token(token);
+    return !text.result.ended && std::ssize(text.result.tokens) < request.max_tokens;
   }
 
   Stepper& stepper_;
-  const std::vector<GenerationRequest>& requests_;
-  const Loc at_;
-  std::vector<Generation> results_;
-  std::vector<Text> texts_;
-  size_t next_ = 0;
+  std::vector<Text> texts_;  ///< by row
+  std::deque<Text> waiting_;
+  std::vector<Text> ended_;  ///< since the last step
+  int64_t next_ = 0;
 };
 
-}  // namespace
+TextQueue::TextQueue(Generator& generator) : state_(std::make_unique<State>(*generator.stepper_)) {}
+TextQueue::~TextQueue() = default;
+
+int64_t TextQueue::add(GenerationRequest request, int64_t group, Loc at) {
+  return state_->add(std::move(request), group, at);
+}
+void TextQueue::drop(int64_t number) { state_->drop(number); }
+std::vector<std::pair<int64_t, Generation>> TextQueue::step(Loc at) { return state_->step(at); }
+int64_t TextQueue::running() const { return state_->running(); }
+int64_t TextQueue::waiting() const { return state_->waiting(); }
 
 Generator::Generator(const nn::TransformerOptions& model, Cluster& cluster,
                      const GeneratorOptions& options, Loc at)
@@ -175,7 +219,16 @@ int64_t Generator::context() const { return stepper_->options().context; }
 
 std::vector<Generation> Generator::run(const std::vector<GenerationRequest>& requests, Loc at) {
   for (size_t i = 0; i < requests.size(); ++i) require_request(*stepper_, requests[i], i, at);
-  return Writer(*stepper_, requests, at).write();
+  std::vector<Generation> results(requests.size());
+  TextQueue queue(*this);
+  for (const GenerationRequest& request : requests) queue.add(request, 0, at);
+  for (size_t ended = 0; ended < results.size();) {
+    for (auto& [number, result] : queue.step(at)) {
+      results[static_cast<size_t>(number)] = std::move(result);
+      ++ended;
+    }
+  }
+  return results;
 }
 
 }  // namespace tessera

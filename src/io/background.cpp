@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "base/threads.h"
+
 namespace tessera {
 
 Background::Background(int64_t bytes)
@@ -14,8 +16,14 @@ Background::Background(int64_t bytes)
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { serve(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const auto restore = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+  try {
+    thread_ = start_thread("saving checkpoints", [this] { serve(); });
+  } catch (...) {
+    restore();
+    throw;
+  }
+  restore();
 }
 
 Background::~Background() {

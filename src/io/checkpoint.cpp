@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "io/agree.h"
 #include "io/background.h"
 #include "io/checkpoint_files.h"
@@ -194,12 +195,7 @@ Checkpoints::Checkpoints(Cluster& cluster, const std::string& directory, int kee
   TESSERA_REQUIRE(keep >= 1, "[checkpoint] keep = {}; at least 1 checkpoint must be kept", keep);
   run_together(cluster, [&] {
     if (!cluster.is_root()) return;
-    std::error_code error;
-    fs::create_directories(directory, error);
-    if (error) {
-      fail(ErrorKind::io, "[checkpoint] cannot create the directory '{}': {}; choose another",
-           directory, error.message());
-    }
+    make_folders(directory);
     state_->lock = lock_directory(directory);
     remove_leftovers(directory);
   });
@@ -291,7 +287,7 @@ void Checkpoints::settle(double seconds) {
   bool done = false;
   // The root's thread publishes; other processes see that the directory was renamed.
   while (!done && std::chrono::steady_clock::now() < end) {
-    done = s.background.wait(0.02) && (s.cluster.is_root() || !fs::exists(s.temporary, ignored));
+    done = s.background.wait(0.02) && (s.cluster.is_root() || !is_taken(s.temporary));
     if (!done) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (done && s.cluster.is_root()) fs::remove_all(s.temporary, ignored);  // if publishing failed

@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
 
 namespace tessera {
 
@@ -43,18 +44,7 @@ int64_t step_of(std::string_view file) {
 
 /// File names in a directory; empty if it does not exist.
 std::vector<std::string> files_of(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  fs::directory_iterator it(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
-  for (; !error && it != fs::directory_iterator(); it.increment(error)) {
-    names.push_back(it->path().filename().string());
-  }
-  if (error) {
-    fail(ErrorKind::io, "[checkpoint] cannot list the directory '{}': {}", directory,
-         error.message());
-  }
-  return names;
+  return is_there(directory) ? names_in(directory) : std::vector<std::string>();
 }
 
 }  // namespace
@@ -63,8 +53,7 @@ std::string new_checkpoint_path(const std::string& directory, int64_t step) {
   const std::string name = fmt::format("{}{:08}", kPrefix, step);
   fs::path path = fs::path(directory) / name;
   // A link without a target is in the way, too.
-  for (int n = 2; fs::exists(fs::symlink_status(path)); ++n)
-    path = fs::path(directory) / fmt::format("{}-{}", name, n);
+  for (int n = 2; is_taken(path); ++n) path = fs::path(directory) / fmt::format("{}-{}", name, n);
   return path.string();
 }
 
@@ -111,7 +100,7 @@ CheckpointScan scan_checkpoints(const std::string& directory) {
 }
 
 std::vector<Checkpoint> find_checkpoints(const std::string& directory) {
-  if (fs::exists(fs::path(directory) / kManifestName)) return {read_checkpoint(directory)};
+  if (is_there(fs::path(directory) / kManifestName)) return {read_checkpoint(directory)};
   CheckpointScan scan = scan_checkpoints(directory);
   if (scan.readable.empty()) {
     if (scan.unreadable.empty()) return {};
@@ -130,7 +119,7 @@ std::vector<Checkpoint> find_checkpoints(const std::string& directory) {
 }
 
 std::vector<std::string> checkpoint_paths(const std::string& directory) {
-  if (fs::exists(fs::path(directory) / kManifestName)) return {directory};
+  if (is_there(fs::path(directory) / kManifestName)) return {directory};
   std::vector<std::string> paths;
   for (const std::string& name : files_of(directory)) {
     if (step_of(name) >= 0) paths.push_back((fs::path(directory) / name).string());

@@ -1,9 +1,9 @@
 // Checkpoints of format 1: whole tensors in one safetensors file with the checkpoint's metadata.
 #include <charconv>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/json.h"
 #include "io/checkpoint_files.h"
 #include "tessera/safetensors.h"
@@ -73,7 +73,7 @@ Manifest manifest_of_safetensors(const std::string& path) {
 }
 
 Manifest manifest_of_any(const std::string& path) {
-  return std::filesystem::is_directory(path) ? read_manifest(path) : manifest_of_safetensors(path);
+  return is_folder(path) ? read_manifest(path) : manifest_of_safetensors(path);
 }
 
 Manifest manifest_of_one_file(const std::string& path) {

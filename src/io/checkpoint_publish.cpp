@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "io/checkpoint_files.h"
 #include "io/shard.h"
 
@@ -71,7 +72,7 @@ bool wait_for_files(const std::string& directory, const std::vector<std::string>
   constexpr auto kPatience = std::chrono::minutes(1);
   Clock::time_point last = Clock::now();
   for (size_t found = 0; found < names.size();) {
-    if (fs::exists(fs::path(directory) / names[found])) {
+    if (is_there(fs::path(directory) / names[found])) {
       ++found;
       continue;
     }

@@ -98,8 +98,8 @@ void to_checkpoint(const std::string& from, const std::string& to, const Manifes
   const std::string temporary = directory.string() + ".tmp-convert";
   std::error_code error;
   fs::remove_all(temporary, error);
-  fs::create_directories(directory.parent_path(), error);
-  const bool is_new = !error && fs::create_directory(temporary, error);
+  make_folders(directory.parent_path());
+  const bool is_new = fs::create_directory(temporary, error);
   if (!is_new && !error) error = std::make_error_code(std::errc::file_exists);
   if (error)
     fail(ErrorKind::io, "[convert] cannot make the directory '{}': {}", temporary, error.message());
@@ -127,12 +127,11 @@ void to_checkpoint(const std::string& from, const std::string& to, const Manifes
 int64_t convert_checkpoint(const std::string& from, const std::string& to,
                            const ConvertOptions& options) {
   require_rules(options);
-  TESSERA_REQUIRE(!fs::exists(fs::symlink_status(to)),
-                  "[convert] '{}' exists already; choose another name or remove it", to);
+  TESSERA_REQUIRE(!is_taken(to), "[convert] '{}' exists already; choose another name or remove it",
+                  to);
   const Manifest manifest = manifest_of_any(from);
   const auto names = chosen(manifest, options);
-  fs::is_directory(from) ? to_file(from, to, manifest, names)
-                         : to_checkpoint(from, to, manifest, names);
+  is_folder(from) ? to_file(from, to, manifest, names) : to_checkpoint(from, to, manifest, names);
   return std::ssize(names);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "io/sft_samples.h"
 #include "tessera/chat_template.h"
 #include "tessera/sft_data.h"
@@ -62,8 +63,7 @@ class SampleReader {
 
  private:
   std::string folder_of_tokenizer() const {
-    std::error_code ignored;
-    if (fs::is_directory(tokenizer_, ignored)) return tokenizer_;
+    if (is_folder(tokenizer_)) return tokenizer_;
     const std::string folder = fs::path(tokenizer_).parent_path().string();
     return folder.empty() ? "." : folder;
   }

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <system_error>
 
 #include "base/fail.h"
@@ -16,11 +15,6 @@ namespace tessera {
 int FileHandle::close() {
   const int fd = std::exchange(fd_, -1);
   return fd >= 0 && ::close(fd) != 0 ? errno : 0;
-}
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
 }
 
 std::string system_message(int error) { return std::generic_category().message(error); }

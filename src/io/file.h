@@ -30,9 +30,6 @@ class FileHandle {
   int fd_;
 };
 
-/// True if there is a file or folder at `path`; without permission to look, false.
-bool is_there(const std::string& path);
-
 /// The message of an errno.
 std::string system_message(int error);
 

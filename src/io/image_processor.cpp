@@ -35,9 +35,8 @@ std::vector<double> channels_of(ModelConfig& config, const char* key, int64_t ch
 
 void read_image_processor(const std::string& folder, nn::ImageOptions& image) {
   const std::string path = (fs::path(folder) / "preprocessor_config.json").string();
-  std::error_code ignored;
   nlohmann::json values = nlohmann::json::object();
-  if (fs::exists(path, ignored)) values = parse_json(read_text_file("model", path));
+  if (is_there(path)) values = parse_json(read_text_file("model", path));
   ModelConfig config(path, values);
   // Images are read from their files as numbers from 0 to 1.
   const double factor = config.number("rescale_factor", 1 / 255.0);

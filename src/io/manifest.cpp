@@ -13,6 +13,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "io/checkpoint_files.h"
 #include "io/file.h"
 
@@ -222,7 +223,7 @@ std::string file_path(const std::string& checkpoint, const Manifest& manifest, i
 }
 
 Manifest read_manifest(const std::string& checkpoint) {
-  if (!std::filesystem::is_directory(checkpoint)) return manifest_of_one_file(checkpoint);
+  if (!is_folder(checkpoint)) return manifest_of_one_file(checkpoint);
   const std::string path = (std::filesystem::path(checkpoint) / kManifestName).string();
   Manifest m = parse_manifest(read_text(path), path);
   for (size_t f = 0; f < m.files.size(); ++f) {

@@ -249,7 +249,7 @@ void write_config(const std::string& from, const std::string& to) {
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
                      const ExportOptions& options) {
   const fs::path folder = folder_path(to);
-  TESSERA_REQUIRE(!fs::exists(fs::symlink_status(folder)),
+  TESSERA_REQUIRE(!is_taken(folder),
                   "[export] '{}' exists already; choose another folder or remove it", to);
   TESSERA_REQUIRE(options.shard_bytes > 0,
                   "[export] files of at most {} bytes; the number is positive",
@@ -264,13 +264,13 @@ int64_t export_model(const std::string& checkpoint, const ModelFolder& like, con
   try {
     const int64_t tensors = options.adapter ? exporter.write_adapter(temporary)
                                             : exporter.write(temporary, options.shard_bytes);
-    for (const auto& file : fs::directory_iterator(like.path())) {
-      const fs::path name = file.path().filename();
+    for (const std::string& name : names_in(like.path())) {
       if (options.adapter || !is_companion(name)) continue;
+      const fs::path from = fs::path(like.path()) / name;
       if (name == "config.json")
-        write_config(file.path().string(), (fs::path(temporary) / name).string());
+        write_config(from.string(), (fs::path(temporary) / name).string());
       else
-        fs::copy_file(file.path(), fs::path(temporary) / name);
+        fs::copy_file(from, fs::path(temporary) / name);
     }
     fs::rename(temporary, folder);
     return tensors;

@@ -35,8 +35,7 @@ std::string listed(const std::vector<std::string>& names) {
 /// The family that the folder itself describes, if it does.
 std::shared_ptr<const Family> own_family(const std::string& folder) {
   const std::string path = (fs::path(folder) / kFamilyFile).string();
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return nullptr;
+  if (!is_there(path)) return nullptr;
   return std::make_shared<const Family>(read_family(path, read_text_file("model", path)));
 }
 
@@ -158,8 +157,7 @@ void require_match(const ModelDescription& folder, const WeightFiles& files, con
 }
 
 bool ModelFolder::is_one(const std::string& path) {
-  std::error_code ignored;
-  return fs::is_directory(path, ignored) && fs::exists(config_path(path), ignored);
+  return is_folder(path) && is_there(config_path(path));
 }
 
 ModelFolder::ModelFolder(const std::string& path)

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/threads.h"
 #include "base/thrown.h"
 
 namespace tessera {
@@ -147,10 +148,10 @@ void ReadAhead::want(int64_t step, const SliceRead& what) {
   if (find(step, what) != nullptr) return;
   stage(step, what);
   while (threads_.size() + 1 < boxes_.size())
-    threads_.emplace_back([this, &box = boxes_[threads_.size()]] {
+    threads_.push_back(start_thread("reading data", [this, &box = boxes_[threads_.size()]] {
       pthread_setname_np(pthread_self(), "tessera-reader");  // for debuggers and watchdogs
       work(box);
-    });
+    }));
   more_.notify_all();
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/files.h"
 
 namespace tessera {
 
@@ -185,8 +186,8 @@ ManifestFile describe_shard(const std::string& directory, const std::string& nam
   const std::filesystem::path path = std::filesystem::path(directory) / name;
   const SafetensorsReader file(path.string());
   int64_t covered = 0;
-  ManifestFile result{name, static_cast<int64_t>(std::filesystem::file_size(path)),
-                      crc_of_header(file), crc_of_sums(read_sums(file, covered))};
+  ManifestFile result{name, size_of_file(path), crc_of_header(file),
+                      crc_of_sums(read_sums(file, covered))};
   const auto found = file.metadata().find(kPieces);
   const Json places = found == file.metadata().end()
                           ? Json()

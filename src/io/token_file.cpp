@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -11,8 +10,6 @@
 #include "io/fingerprint.h"
 
 namespace tessera {
-
-namespace fs = std::filesystem;
 
 namespace {
 
@@ -122,8 +119,8 @@ void TokenFile::open_megatron(const std::string& prefix) {
 
 void TokenFile::read_companion(const std::string& path) {
   // Other tools may keep other files under this name, such as the text of the corpus.
-  constexpr uintmax_t kLargest = uintmax_t{64} << 10;
-  if (!is_there(path) || std::filesystem::file_size(path) > kLargest) return;
+  constexpr int64_t kLargest = int64_t{64} << 10;
+  if (!is_there(path) || size_of_file(path) > kLargest) return;
   const std::string text = read_text_file("data", path);
   if (text.find("tessera corpus") == std::string::npos) return;
   const nlohmann::json json = parse_json(text);

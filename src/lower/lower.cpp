@@ -105,7 +105,9 @@ const Pass kPasses[] = {
      [](Lowering& l) { insert_padding_masks(l.flow, l.rule_layouts); }},
     {"assign_virtual_stages", Target::any, Needs::nothing,
      "cuts the layers of pipeline stages into chunks",
-     [](Lowering& l) { assign_virtual_stages(l.rule_layouts, l.flow); }},
+     [](Lowering& l) {
+       assign_virtual_stages(l.rule_layouts, l.options.pipeline_schedule, l.flow);
+     }},
     {"pipeline_microbatches", Target::any, Needs::nothing,
      "cuts the loop over microbatches into the parts of a pipeline",
      [](Lowering& l) { pipeline_microbatches(l.graph, l.options.pipeline_schedule, l.flow); }},

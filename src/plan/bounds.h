@@ -41,7 +41,7 @@ class Bounds {
   double in_stages(const Candidate& c) const;
   int64_t slices(const Candidate& c) const;
   /// How much a second of transfers counts beside compute, which it either delays or slows down:
-  /// with this weight, no instant counts more than its time (see choice/least_step.cpp).
+  /// with this weight, no instant counts more than its time (see tensor_layouts/least_step.cpp).
   double slows() const;
   /// What these seconds of transfers add to the compute of a candidate. In a bubble they are free.
   double slowed_by(const Candidate& c, double sent) const;

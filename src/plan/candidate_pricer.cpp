@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/together.h"
+#include "base/threads.h"
 #include "lower/layout/rule_layouts.h"
 
 namespace tessera {

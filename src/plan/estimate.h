@@ -68,10 +68,10 @@ class Estimates {
                   const std::string& schedule, int64_t chunks) const;
   /// Seconds of communication in a step, nothing overlapped.
   struct Communication {
-    double blocking = 0;  ///< of activations: partial sums and gathered operands
-    double beside = 0;    ///< of gradients and parameters, which can overlap with compute
-    double once = 0;      ///< the share of `beside` that is sure, over the busiest set of axes
-    double exposed = 0;   ///< the share of `blocking` that cannot overlap
+    double blocking = 0;      ///< of activations: partial sums and gathered operands
+    double overlappable = 0;  ///< of gradients and parameters, which can overlap with compute
+    double lower_bound = 0;   ///< what is sure of `overlappable`, over the busiest set of axes
+    double exposed = 0;       ///< the share of `blocking` that cannot overlap
   };
   Communication communication(const Assignment& a, const Storage& storage,
                               const Microbatching& by) const;

@@ -25,7 +25,7 @@ Function with_iterations(const Function& function, int64_t microbatches, int64_t
   return f;
 }
 
-const Function* body_of(const Function& function, int64_t microbatches) {
+const Function* microbatch_body(const Function& function, int64_t microbatches) {
   for (const Step& step : function.steps) {
     if (!step.body.empty() && step.loop.iterations == microbatches) return &step.body[0];
   }
@@ -69,7 +69,7 @@ size_t turn_of(const Function& both, const Function& forward, const std::set<int
 /// Bytes that an iteration of the loop over microbatches keeps for backward: written before the end
 /// of its forward pass and read after it.
 int64_t bytes_kept(const Program& program, const Function& f, const Function& forward, int64_t m) {
-  const Function *both = body_of(f, m), *first = body_of(forward, m);
+  const Function *both = microbatch_body(f, m), *first = microbatch_body(forward, m);
   TESSERA_CHECK(both != nullptr && first != nullptr && !first->steps.empty(),
                 "no loop of {} iterations", m);
   const std::set<int> outer(both->outer.begin(), both->outer.end());

@@ -12,9 +12,10 @@
 
 namespace tessera {
 
-/// Solves the problem of choice of one layer and what stands around it (choice/layout_problem.h),
-/// and compares the optimum with the best plan. If the optimum costs less, writes it as scoped
-/// rules, and adds the plans with them that are faster when they are lowered and simulated.
+/// Solves the problem of choice of one layer and what stands around it
+/// (tensor_layouts/layout_problem.h), and compares the optimum with the best plan. If the optimum
+/// costs less, writes it as scoped rules, and adds the plans with them that are faster when they
+/// are lowered and simulated.
 class TensorProof {
  public:
   /// Keeps references.

@@ -15,7 +15,8 @@ const char* to_string(StageWork work);
 
 /// Each microbatch runs through all passes, one after the other: chunks of layers forward, then
 /// their gradients. A pass goes over all stages, in ascending or descending order. A pass `weights`
-/// comes behind the backward pass of its chunk and goes from no stage to another one.
+/// comes behind the backward pass of its chunk and goes from no stage to another one; a stage runs
+/// those of a microbatch in their order, since sums over layers go from chunk to chunk.
 struct PipelinePass {
   StageWork work = StageWork::forward;
   bool ascends = true;

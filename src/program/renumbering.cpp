@@ -4,17 +4,20 @@
 
 namespace tessera {
 
-std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axis_sizes,
-                         std::span<const int> coordinates) {
-  const Piece piece = pieces_of(numbering.slicing, axis_sizes, coordinates).at(0);
-  const std::vector<int64_t> sizes = slice_sizes(numbering.slicing, axis_sizes);
-  Box box = piece.box;
+namespace {
+
+/// The rows of a box, in a slice of these sizes whose first element is that at `begin`.
+std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int64_t>& sizes, Box box,
+                         const std::vector<int64_t>& begin) {
   for (size_t d = 0; d < sizes.size(); ++d) box.hi[d] = std::min(box.hi[d], numbering.extents[d]);
   if (box.empty()) return {};
   // Dims after `last` are whole and without padding, so their elements are contiguous.
   size_t last = sizes.size();
   int64_t length = 1;
-  while (last > 0 && (last == sizes.size() || (sizes[last] == numbering.extents[last])))
+  const auto is_whole = [&](size_t d) {
+    return sizes[d] == numbering.extents[d] && box.hi[d] - box.lo[d] == sizes[d];
+  };
+  while (last > 0 && (last == sizes.size() || is_whole(last)))
     length *= box.hi[last - 1] - box.lo[last - 1], --last;
   std::vector<Row> rows;
   std::vector<int64_t> index = box.lo;
@@ -22,7 +25,7 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axi
     int64_t logical = 0, offset = 0;
     for (size_t d = 0; d < sizes.size(); ++d) {
       logical = logical * numbering.extents[d] + index[d];
-      offset = offset * sizes[d] + index[d] - piece.box.lo[d];
+      offset = offset * sizes[d] + index[d] - begin[d];
     }
     if (!rows.empty() && rows.back().index + rows.back().length == logical &&
         rows.back().offset + rows.back().length == offset) {
@@ -36,17 +39,43 @@ std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axi
   }
 }
 
+}  // namespace
+
+std::vector<Row> rows_of(const Numbering& numbering, const std::vector<int>& axis_sizes,
+                         std::span<const int> coordinates) {
+  const Box whole = pieces_of(numbering.slicing, axis_sizes, coordinates).at(0).box;
+  const std::vector<int64_t> sizes = slice_sizes(numbering.slicing, axis_sizes);
+  if (numbering.turns < 0) return rows_of(numbering, sizes, whole, whole.lo);
+  const auto dim = static_cast<size_t>(numbering.turns);
+  std::vector<Row> rows;
+  for (int64_t i = whole.lo[dim - 1]; i < whole.hi[dim - 1]; ++i) {
+    Box box = whole;
+    box.lo[dim - 1] = i, box.hi[dim - 1] = i + 1;
+    if (i % 2 != 0) {
+      const int64_t size = numbering.slicing.sizes[dim];
+      box.lo[dim] = size - whole.hi[dim], box.hi[dim] = size - whole.lo[dim];
+    }
+    std::vector<int64_t> begin = box.lo;
+    begin[dim - 1] = whole.lo[dim - 1];
+    const std::vector<Row> more = rows_of(numbering, sizes, std::move(box), begin);
+    rows.insert(rows.end(), more.begin(), more.end());
+  }
+  std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.index < b.index; });
+  return rows;
+}
+
 void describe_renumbering(const Numbering& from, const Numbering& to, Step& step) {
-  step.spec = RenumberingSpec{from.slicing.sizes, from.extents, from.slicing.axes,
-                              to.slicing.sizes,   to.extents,   to.slicing.axes};
+  step.spec =
+      RenumberingSpec{from.slicing.sizes, from.extents,    from.slicing.axes, to.slicing.sizes,
+                      to.extents,         to.slicing.axes, from.turns,        to.turns};
 }
 
 bool is_renumbering(const Step& step) { return step.find<RenumberingSpec>() != nullptr; }
 
 std::pair<Numbering, Numbering> numberings_of(const Step& step) {
   const auto& spec = step.as<RenumberingSpec>();
-  return {{{spec.sizes, spec.from, {}}, spec.extents},
-          {{spec.to_sizes, spec.to, {}}, spec.to_extents}};
+  return {{{spec.sizes, spec.from, {}}, spec.extents, spec.turns},
+          {{spec.to_sizes, spec.to, {}}, spec.to_extents, spec.to_turns}};
 }
 
 namespace {
@@ -57,7 +86,17 @@ Numbering dims_of(const Numbering& n, size_t first, size_t last) {
     return std::decay_t<decltype(list)>(list.begin() + static_cast<std::ptrdiff_t>(first),
                                         list.begin() + static_cast<std::ptrdiff_t>(last));
   };
-  return {{part(n.slicing.sizes), part(n.slicing.axes), {}}, part(n.extents)};
+  return {{part(n.slicing.sizes), part(n.slicing.axes), {}},
+          part(n.extents),
+          n.turns < 0 ? -1 : n.turns - static_cast<int>(first)};
+}
+
+/// The dims in front of those that have no range of their own, and behind them.
+size_t most_lead(const Numbering& n) {
+  return n.turns < 0 ? n.extents.size() : static_cast<size_t>(n.turns) - 1;
+}
+size_t most_trail(const Numbering& n) {
+  return n.turns < 0 ? n.extents.size() : n.extents.size() - 1 - static_cast<size_t>(n.turns);
 }
 
 }  // namespace
@@ -66,10 +105,12 @@ Numbering dims_of(const Numbering& n, size_t first, size_t last) {
 // between is enumerated.
 int64_t mean_renumbered(const Numbering& from, const Numbering& to,
                         const std::vector<int>& axis_sizes, int64_t element_bytes) {
-  const size_t a = from.extents.size(), b = to.extents.size(), least = std::min(a, b);
+  const size_t a = from.extents.size(), b = to.extents.size(),
+               most = std::min(most_lead(from), most_lead(to));
   size_t lead = 0, trail = 0;
-  while (lead < least && from.extents[lead] == to.extents[lead]) ++lead;
-  while (trail < least - lead && from.extents[a - 1 - trail] == to.extents[b - 1 - trail]) ++trail;
+  while (lead < most && from.extents[lead] == to.extents[lead]) ++lead;
+  const size_t rest = std::min({std::min(a, b) - lead, most_trail(from), most_trail(to)});
+  while (trail < rest && from.extents[a - 1 - trail] == to.extents[b - 1 - trail]) ++trail;
   const Numbering has_between = dims_of(from, lead, a - trail),
                   needs_between = dims_of(to, lead, b - trail);
   const std::vector<int> axes = axes_of(from.slicing, to.slicing);

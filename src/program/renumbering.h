@@ -14,6 +14,9 @@ namespace tessera {
 struct Numbering {
   Slicing slicing;
   std::vector<int64_t> extents;
+  /// A dim, behind another one, or -1. Where the index of the dim in front of it is odd, the ranks
+  /// have the slices of this dim in reverse order.
+  int turns = -1;
 };
 
 /// Elements with logical indices [index, index + length), at `offset` of the slice.

@@ -298,6 +298,7 @@ struct RenumberingSpec {
   std::vector<std::vector<int>> from;
   std::vector<int64_t> to_sizes, to_extents;
   std::vector<std::vector<int>> to;
+  int turns = -1, to_turns = -1;
 
   static void fields(auto& s, auto&& f) {
     f("extents", s.extents);
@@ -306,6 +307,8 @@ struct RenumberingSpec {
     f("to", s.to);
     f("to_extents", s.to_extents);
     f("to_sizes", s.to_sizes);
+    f("to_turns", s.to_turns, -1);
+    f("turns", s.turns, -1);
   }
   bool operator==(const RenumberingSpec&) const = default;
 };

@@ -18,6 +18,7 @@
 #include "base/env.h"
 #include "base/fail.h"
 #include "base/pauses.h"
+#include "base/threads.h"
 #include "base/thrown.h"
 #include "collectives/communicator.h"
 #include "collectives/mpi_api.h"
@@ -266,7 +267,8 @@ Cluster Cluster::adopt(std::vector<std::unique_ptr<Communicator>> worlds) {
   std::unique_ptr<State, Release> state(new State(std::move(worlds)));
   const int ranks = static_cast<int>(state->worlds.size());
   for (int r = 0; ranks > 1 && r < ranks; ++r)
-    state->pool.emplace_back([s = state.get(), r] { s->serve(r); });
+    state->pool.push_back(
+        start_thread(fmt::format("rank {}", r), [s = state.get(), r] { s->serve(r); }));
   return Cluster(std::move(state));
 }
 

@@ -8,6 +8,8 @@
 #include "base/crc32c.h"
 #include "base/env.h"
 #include "base/fail.h"
+#include "base/host_memory.h"
+#include "base/units.h"
 #include "compile/lowering.h"
 #include "compile/probes.h"
 #include "compile/program_variants.h"
@@ -139,6 +141,16 @@ ProgramVariants Session::State::lower_for(const Graph& graph, const CompileOptio
   return {graph, std::move(lowering)};
 }
 
+/// What the arenas of a Program need. `local`: ranks that are threads of this process.
+RankNeeds needs_of(const Program& p, int local) {
+  const auto text = [](int64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  std::string parts = fmt::format("{} of parameters and state, {} that a step uses",
+                                  text(p.persistent_bytes), text(p.transient_bytes));
+  if (p.offloaded_bytes > 0) parts += fmt::format(", {} offloaded", text(p.offloaded_bytes));
+  return {p.persistent_bytes + p.transient_bytes + p.offloaded_bytes, parts,
+          local * std::max(1, read_environment().local_ranks), local};
+}
+
 Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& options)
     : cluster(c),
       mesh(options.mesh),
@@ -164,7 +176,9 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
 
 std::unique_ptr<LocalRanks> Session::State::make_ranks() {
   auto made = std::make_unique<LocalRanks>(cluster);
+  const std::vector<HostLimit> limits = memory_limits();  // before ranks take any
   made->make([&](int rank, Communicator& world) {
+    if (!device.cuda) require_memory(needs_of(program(), cluster.local_ranks()), limits);
     auto mine = make_device(device, cluster.local_ranks() == cluster.size(), rank, world);
     std::map<int, void*> lent = lent_buffers(device, program(), rank);
     if (rank == 0) ports.note_lent(lent);  // every rank is lent the same ones

@@ -60,14 +60,13 @@ ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate ChatTemplate::load(const std::string& folder) {
   const fs::path file = fs::path(folder) / "chat_template.jinja",
                  config_file = fs::path(folder) / "tokenizer_config.json";
-  std::error_code ignored;
   nlohmann::json config = nlohmann::json::object();
-  if (fs::exists(config_file, ignored)) {
+  if (is_there(config_file)) {
     config = parse_json(read_text_file("chat template", config_file.string()));
     if (!config.is_object())
       fail(ErrorKind::io, "[chat template] '{}' is no JSON object", config_file.string());
   }
-  const bool has_file = fs::exists(file, ignored);
+  const bool has_file = is_there(file);
   const std::string text =
       has_file ? read_text_file("chat template", file.string()) : template_of(config);
   if (text.empty())

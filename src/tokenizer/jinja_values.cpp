@@ -120,7 +120,18 @@ bool test(const std::string& name, const Value& v) {
   refuse("the test '" + name + "'");
 }
 
+/// The characters of a text in UTF-8, which are what Python counts.
+std::vector<std::string> characters(const Value& text) {
+  std::vector<std::string> all;
+  for (const char c : text.get_ref<const std::string&>()) {
+    if (all.empty() || (static_cast<unsigned char>(c) & 0xC0) != 0x80) all.emplace_back();
+    all.back() += c;
+  }
+  return all;
+}
+
 Value element(const Value& of, const Value& at) {
+  if (of.is_string() && at.is_number_integer()) return element(characters(of), at);
   if (of.is_object() && at.is_string()) {
     const auto it = of.find(at.get_ref<const std::string&>());
     return it == of.end() ? undefined() : *it;
@@ -136,9 +147,14 @@ Value element(const Value& of, const Value& at) {
 
 Value slice(const Value& of, const Value& from, const Value& to, const Value& step) {
   TESSERA_REQUIRE(of.is_array() || of.is_string(), "[chat template] a slice of {}", kind_of(of));
-  const int64_t n = of.is_array() ? std::ssize(of) : std::ssize(of.get_ref<const std::string&>());
+  if (of.is_string()) {
+    std::string text;
+    for (const Value& c : slice(characters(of), from, to, step)) text += c.get<std::string>();
+    return text;
+  }
+  const int64_t n = std::ssize(of);
   const int64_t by = step.is_number_integer() ? step.get<int64_t>() : 1;
-  if (by != 1 && !(by == -1 && from.is_null() && to.is_null() && of.is_array()))
+  if (by != 1 && !(by == -1 && from.is_null() && to.is_null()))
     refuse(fmt::format("a slice with step {}", by));
   const auto bound = [&](const Value& v, int64_t otherwise) {
     if (!v.is_number_integer()) return otherwise;
@@ -146,9 +162,6 @@ Value slice(const Value& of, const Value& from, const Value& to, const Value& st
     return std::clamp<int64_t>(i < 0 ? std::max<int64_t>(i, -n) + n : i, 0, n);
   };
   const int64_t begin = bound(from, 0), end = std::max(begin, bound(to, n));
-  if (of.is_string())
-    return of.get_ref<const std::string&>().substr(static_cast<size_t>(begin),
-                                                   static_cast<size_t>(end - begin));
   Value result = Value::array();
   for (int64_t i = begin; i < end; ++i) result.push_back(of[static_cast<size_t>(i)]);
   if (by == -1) std::reverse(result.begin(), result.end());
@@ -160,7 +173,7 @@ Value filtered(const std::string& name, const Value& v, const std::vector<Value>
   if (name == "length" && args.empty()) {
     TESSERA_REQUIRE(v.is_string() || v.is_array() || v.is_object(),
                     "[chat template] the length of {}", kind_of(v));
-    return static_cast<int64_t>(v.is_string() ? v.get_ref<const std::string&>().size() : v.size());
+    return static_cast<int64_t>(v.is_string() ? characters(v).size() : v.size());
   }
   if (name == "default" && args.size() == 1) return is_undefined(v) ? args[0] : v;
   if ((name == "upper" || name == "lower") && args.empty()) {

@@ -34,11 +34,10 @@ namespace {
 
 /// The tokenizer of a folder; a file itself.
 std::string file_of(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return path;
+  if (!is_folder(path)) return path;
   for (const char* name : {"tokenizer.json", "tekken.json", "tokenizer.model"}) {
     const fs::path file = fs::path(path) / name;
-    if (fs::exists(file, ignored)) return file.string();
+    if (is_there(file)) return file.string();
   }
   fail(ErrorKind::io,
        "[tokenizer] the folder '{}' has no tokenizer.json, tekken.json or tokenizer.model; give "
@@ -120,9 +119,8 @@ Tokenizer Tokenizer::load(const std::string& path, const TokenizerOptions& optio
     }
   }
   const fs::path config_path = fs::path(file).parent_path() / "tokenizer_config.json";
-  std::error_code ignored;
   nlohmann::json config = nlohmann::json::object();
-  if (fs::path(file).filename() == "tokenizer.json" && fs::exists(config_path, ignored)) {
+  if (fs::path(file).filename() == "tokenizer.json" && is_there(config_path)) {
     config = parse_json(read_text_file("tokenizer", config_path.string()));
     if (!config.is_object())
       fail(ErrorKind::io, "[tokenizer] '{}' is no JSON object; get the file again",

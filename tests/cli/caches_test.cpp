@@ -101,7 +101,7 @@ TEST_CASE("a calibrated profile that cannot be read is named and ignored", "[cli
           "again: " +
               why + "\n");
   };
-  const std::string path = f.write("machine.toml", "format = 1\nname = \"here\"\nspeed = 3\n");
+  const std::string path = f.write("machine.toml", "format = 2\nname = \"here\"\nspeed = 3\n");
   const std::string also = path + ": unknown key 'speed'";
   CHECK(run_cli_in(f, explain, "TESSERA_CACHE=" + f.dir).err.find(also) != std::string::npos);
   fs::resize_file(path, (4 << 20) + 1);

@@ -39,6 +39,7 @@ class BackgroundJob {
     if (pid_ > 0 && waitpid(pid_, &status_, WNOHANG) == pid_) pid_ = 0;
     return pid_ > 0;
   }
+  pid_t pid() const { return pid_; }
   /// The exit code, or -1 after so many seconds.
   int wait(int seconds = 120) {
     for (int i = 0; i < 500 * seconds; ++i) {

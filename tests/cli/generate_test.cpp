@@ -105,7 +105,7 @@ TEST_CASE("generate ends at a stop string, which is left out", "[cli]") {
     expect_success(never);
     CHECK(never.out == free.out);
   }
-  expect_failure(run_cli_in(f, run + "--stop ''"), 1, {"--stop is empty"});
+  expect_failure(run_cli_in(f, run + "--stop ''"), 2, {"--stop: its value is empty"});
   expect_failure(run_cli_in(f, run + "--top-p 0"), 1,
                  {"[sample] top_p 0; it is above 0 and at most 1"});
 }

@@ -62,6 +62,7 @@ TEST_CASE("the layouts of the manual's commands are those that verify checks", "
                                         "batch:data; @state layers:data",
                                         "layers:pipe",
                                         "layers:pipe;batch:data",
+                                        "layers:pipe*2",
                                         "layers:pipe*2;batch:data",
                                         "layers:pipe;vocab:pipe",
                                         "layers:pipe;vocab:pipe;batch:data"};

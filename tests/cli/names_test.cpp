@@ -162,6 +162,17 @@ TEST_CASE("cli: a key that was renamed says its name of today", "[cli]") {
       run_cli_in(f, stages + "pipeline_schedule=interleaved --layout layers:pipe"), 1,
       {"train.pipeline_schedule=interleaved wants 2 chunks of layers a stage, and layout "
        "'layers:pipe' has one; write layers:AXIS*2, or pipeline_schedule=1f1b"});
+  expect_failure(run_cli_in(f, stages + "pipeline_schedule=zb_v --layout layers:pipe"), 1,
+                 {"train.pipeline_schedule=zb_v wants 2 chunks of layers a stage",
+                  "write layers:AXIS*2, or pipeline_schedule=1f1b"});
+  expect_failure(
+      run_cli_in(f, stages + "layers=12 pipeline_schedule=zb_v --layout layers:pipe*3"), 1,
+      {"layout rule 'layers:pipe*3': 3 chunks of layers a stage need pipeline_schedule=1f1b",
+       "zb_v has at most 2"});
+  expect_failure(
+      run_cli_in(f, stages + "layers=6 pipeline_schedule=zb_v --layout layers:pipe*2"), 1,
+      {"layout rule 'layers:pipe*2': 6 layers cannot be dealt to 2 stages with 2 chunks each",
+       "give the model a multiple of 4"});
   expect_failure(run_cli_in(f, stages + "pipeline_schedule=gpipe --layout layers:pipe*2"), 1,
                  {"layout rule 'layers:pipe*2': 2 chunks of layers a stage need "
                   "pipeline_schedule=1f1b"});

@@ -37,7 +37,7 @@ TEST_CASE("explain predicts times on a machine", "[cli]") {
                  {"no link class 'nvlink'"});
   // A calibrated profile counts where it can.
   f.write("machine.toml",
-          "format = 1\nname = \"mine\"\n[[matmul]]\ndtype = \"float32\"\nflops = 1e9\n");
+          "format = 2\nname = \"mine\"\n[[matmul]]\ndtype = \"float32\"\nflops = 1e9\n");
   r = run_cli_in(f, "explain gpt", here);
   expect_success(r);
   CHECK(r.out.find("predicted on mine: ") != std::string::npos);
@@ -51,7 +51,7 @@ TEST_CASE("a prediction is of the machine's kind of devices, unless --device say
           "[cli]") {
   Folder f;
   f.write("mine.toml",
-          "format = 1\nname = \"mine\"\nmemory = 1000000000\n[[memory_rate]]\nbandwidth = 1e12\n"
+          "format = 2\nname = \"mine\"\nmemory = 1000000000\n[[memory_rate]]\nbandwidth = 1e12\n"
           "[[matmul]]\ndtype = \"float32\"\nflops = 1e13\n[[link]]\nname = \"link\"\n"
           "bandwidth = 1e10\n");
   f.write("gpu.toml", "device_type = \"cuda\"\n" + f.read("mine.toml"));

@@ -390,7 +390,7 @@ TEST_CASE("seeing: names in files do not steer the terminal", "[cli]") {
   CHECK(contains(compared.out, "first difference: w\\x1b[2J"));
   std::string profile;
   for (const char* part :
-       {"format = 1\nname = \"m\\u001b[2J\"\nmemory = 8e10\n",
+       {"format = 2\nname = \"m\\u001b[2J\"\nmemory = 8e10\n",
         "[[memory_rate]]\nbandwidth = 1e12\n", "[[matmul]]\ndtype = \"float32\"\nflops = 1e14\n",
         "[[link]]\nname = \"node\"\nbandwidth = 1e11\n"})
     profile += part;

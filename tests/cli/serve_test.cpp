@@ -3,6 +3,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "cli/cli_background.h"
 #include "support/catch.h"
 
@@ -21,47 +24,85 @@ const std::string kTiny = TESSERA_SOURCE_DIR "/data/tiny-llama";
 
 struct Answer {
   int status = 0;
+  std::string text;
   json body;
+};
+
+/// A connection to a server.
+class Client {
+ public:
+  explicit Client(int port) : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    const timeval most{60, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_open_ = connect(socket_, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+  }
+  ~Client() { close(socket_); }
+  Client(const Client&) = delete;
+
+  /// False if the server does not take it all.
+  bool write(const std::string& text) {
+    for (size_t sent = 0; is_open_ && sent < text.size();) {
+      const ssize_t n = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      sent += static_cast<size_t>(n);
+    }
+    return is_open_;
+  }
+  /// What comes next; "" at the end.
+  std::string read() {
+    char part[4096];
+    const ssize_t n = is_open_ ? recv(socket_, part, sizeof(part), 0) : 0;
+    return {part, static_cast<size_t>(std::max<ssize_t>(n, 0))};
+  }
+  std::string read_all() {
+    std::string text;
+    for (std::string part; !(part = read()).empty();) text += part;
+    return text;
+  }
+
+ private:
+  const int socket_;
+  bool is_open_ = false;
 };
 
 /// Sends a request and reads until the server closes the connection.
 Answer ask(int port, const std::string& request) {
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  const timeval most{60, 0};
-  setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof(most));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string text;
-  if (connect(s, reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0) {
-    for (size_t sent = 0; sent < request.size();) {
-      const ssize_t n = send(s, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) break;
-      sent += static_cast<size_t>(n);
-    }
-    char part[4096];
-    for (ssize_t n; (n = recv(s, part, sizeof(part), 0)) > 0;)
-      text.append(part, static_cast<size_t>(n));
-  }
-  close(s);
+  Client client(port);
+  client.write(request);
+  const std::string text = client.read_all();
   Answer answer;
   if (text.size() < 12) return answer;
   answer.status = std::stoi(text.substr(9, 3));
   const size_t body = text.find("\r\n\r\n");
-  if (body != text.npos) answer.body = json::parse(text.substr(body + 4), nullptr, false);
+  if (body != text.npos) answer.text = text.substr(body + 4);
+  answer.body = json::parse(answer.text, nullptr, false);
   return answer;
 }
 
-Answer post(int port, const std::string& body, const std::string& path = "/v1/completions") {
-  return ask(port, "POST " + path +
-                       " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: "
-                       "application/json\r\nContent-Length: " +
-                       std::to_string(body.size()) + "\r\n\r\n" + body);
+std::string request_of(const std::string& body, const std::string& path = "/v1/completions",
+                       const std::string& headers = "Host: localhost\r\n") {
+  return "POST " + path + " HTTP/1.1\r\n" + headers +
+         "Connection: close\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
-Answer get(int port, const std::string& path) {
-  return ask(port, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+Answer post(int port, const std::string& body, const std::string& path = "/v1/completions") {
+  return ask(port, request_of(body, path));
+}
+
+Answer get(int port, const std::string& path, const std::string& headers = "Host: localhost\r\n") {
+  return ask(port, "GET " + path + " HTTP/1.1\r\n" + headers + "Connection: close\r\n\r\n");
+}
+
+/// A number of /metrics.
+int64_t metric(int port, const std::string& name) {
+  const std::string text = get(port, "/metrics").text;
+  const size_t at = text.find("\ntessera_" + name + " ");
+  return at == text.npos ? -1 : std::stoll(text.substr(at + name.size() + 10));
 }
 
 /// The port of a server once it listens, or 0.
@@ -256,15 +297,23 @@ TEST_CASE("serve refuses bad requests with one clear error each, and goes on", "
   refused(R"({"prompt": "a", "echo": 1})", "'echo' is 1; it is true or false");
   refused(R"({"prompt": "a", "stop": ""})", "'stop' is \"\"; it is a text that is not empty");
   refused(R"({"prompt": "a", "stop": [1]})", "'stop' is [1]; it is a text");
-  refused(R"({"prompt": "a", "stream": true})",
-          "'stream' is true, and this server does not have it");
+  refused(R"({"prompt": "a", "stream": 1})", "'stream' is 1; it is true or false");
+  refused(R"({"prompt": "a", "stream_options": {}})", "it is an object, and needs stream: true");
+  refused(R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})",
+          "'stream_options' has 'x', which this server does not know");
+  refused(R"({"prompt": "a", "logit_bias": {"5": 1}})",
+          "and this server does not have it; leave it out");
   refused(R"({"prompt": "a", "model": 3})", "'model' is 3; it is a text");
   refused(R"({"prompt": "a", "maxtokens": 3})",
           "'maxtokens' is no field of a completion that this server knows");
   refused("{\"prompt\": \"" + std::string(17 << 20, 'a') + "\"}",
           "the body has more than the 16777216 bytes that this server takes", 413);
-  CHECK(post(port, "{}", "/v1/chat/completions").status == 404);
-  CHECK(ask(port, "nonsense\r\n\r\n").status == 400);
+  const Answer chat =
+      post(port, R"({"messages": [{"role": "user", "content": "a"}]})", "/v1/chat/completions");
+  CHECK(chat.status == 400);
+  CHECK(chat.text.find("this model answers no conversations: ") != std::string::npos);
+  CHECK(post(port, "{}", "/v1/embeddings").status == 404);
+  CHECK(ask(port, "nonsense\r\n\r\n").status != 200);
   const Answer fine = post(port, R"({"prompt": "a", "max_tokens": 3})");
   CHECK(fine.status == 200);
   // A second server on the port.
@@ -294,6 +343,208 @@ TEST_CASE("serve ends soon after SIGTERM, also while it writes", "[cli]") {
   client.join();
   CHECK(a.status == 503);
   CHECK(a.body["error"]["message"].get<std::string>().find("the server ends") != std::string::npos);
+}
+
+TEST_CASE("serve writes conversations, whole and piece by piece", "[cli]") {
+  const Folder f;
+  std::filesystem::copy(kTiny, f("chat"));
+  f.write("chat/chat_template.jinja",
+          "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+          "{% if add_generation_prompt %}a:{% endif %}");
+  BackgroundJob job(f, TESSERA_CLI " serve chat --set length=64 --port 0 --rows 2 --mesh data:1");
+  const int port = port_of(f, job);
+  INFO(f.read("job.txt"));
+  REQUIRE(port != 0);
+  json ask_for = {{"messages", {{{"role", "user"}, {"content", "Call me"}}}},
+                  {"max_tokens", 12},
+                  {"temperature", 0},
+                  {"logprobs", true},
+                  {"top_logprobs", 2}};
+  const Answer whole = post(port, ask_for.dump(), "/v1/chat/completions");
+  REQUIRE(whole.status == 200);
+  CHECK(whole.body["object"] == "chat.completion");
+  const json& choice = whole.body["choices"][0];
+  CHECK(choice["message"]["role"] == "assistant");
+  CHECK(choice["finish_reason"] == "length");
+  CHECK(choice["logprobs"]["content"].size() == 12);
+  CHECK(choice["logprobs"]["content"][0]["top_logprobs"].size() == 2);
+  CHECK(whole.body["usage"]["completion_tokens"] == 12);
+  const Answer text =
+      post(port, R"({"prompt": "u:Call me;a:", "max_tokens": 12, "temperature": 0})");
+  CHECK(choice["message"]["content"] == text.body["choices"][0]["text"]);
+  CHECK(whole.body["usage"]["prompt_tokens"] == 12);
+  // A list of texts is one text; without max_tokens there is room for the model's length.
+  ask_for["messages"][0]["content"] =
+      json::array({{{"type", "text"}, {"text", "Call "}}, {{"type", "text"}, {"text", "me"}}});
+  CHECK(post(port, ask_for.dump(), "/v1/chat/completions").body["choices"] ==
+        whole.body["choices"]);
+  ask_for.erase("max_tokens");
+  CHECK(post(port, ask_for.dump(), "/v1/chat/completions").body["usage"]["total_tokens"] == 64);
+  // The pieces are the text, for both kinds.
+  for (const std::string path : {"/v1/completions", "/v1/chat/completions"}) {
+    const bool is_chat = path != "/v1/completions";
+    json body = {{"max_tokens", 12},
+                 {"temperature", 0},
+                 {"n", 2},
+                 {"stream", true},
+                 {"stream_options", {{"include_usage", true}}}};
+    if (is_chat)
+      body["messages"] = {{{"role", "user"}, {"content", "Call me"}}};
+    else
+      body["prompt"] = "u:Call me;a:";
+    const std::string all = ask(port, request_of(body.dump(), path)).text;
+    std::string pieces[2];
+    int reasons = 0, events = 0, roles = 0;
+    int64_t total = 0;
+    for (size_t at = 0; (at = all.find("data: {", at)) != all.npos; ++at, ++events) {
+      const json event =
+          json::parse(all.substr(at + 6, all.find("\n\n", at) - at - 6), nullptr, false);
+      REQUIRE(event.is_object());
+      CHECK(event["object"] == (is_chat ? "chat.completion.chunk" : "text_completion"));
+      if (event["choices"].empty()) total = event["usage"]["total_tokens"];
+      for (const json& one : event["choices"]) {
+        const json& piece = is_chat ? one["delta"]["content"] : one["text"];
+        pieces[one["index"].get<size_t>()] += piece.get<std::string>();
+        roles += is_chat && one["delta"].contains("role");
+        reasons += one["finish_reason"] == "length";
+      }
+    }
+    CHECK(pieces[0] == choice["message"]["content"]);
+    CHECK(pieces[1] == pieces[0]);
+    CHECK(events > 12);
+    CHECK(reasons == 2);
+    CHECK(roles == (is_chat ? 2 : 0));
+    CHECK(total == 12 + 24);
+    CHECK(all.find("data: [DONE]\n\n") != all.npos);
+  }
+  for (const auto& [body, words] : std::map<std::string, std::string>{
+           {R"({"messages": []})", "'messages' is []; it is a list with at least one"},
+           {R"({"messages": ["a"]})", "a message is \"a\"; it is {"},
+           {R"({"messages": [{"role": "user", "content": 1}]})", "'content' is 1; it is a text"},
+           {R"({"messages": [{"role": "user", "content": "a", "tool_calls": [1]}]})",
+            "a message has 'tool_calls', which this server does not know"},
+           {R"({"messages": [{"role": "user", "content": "a"}], "tools": [1]})",
+            "'tools' is [1], and this server does not have it"},
+           {R"({"messages": [{"role": "user", "content": "a"}], "top_logprobs": 1})",
+            "'top_logprobs' is 1 without logprobs: true"},
+           {R"({"prompt": "a"})", "'prompt' is no field of a chat completion"}}) {
+    const Answer a = post(port, body, "/v1/chat/completions");
+    INFO(body << ": " << a.text);
+    CHECK(a.status == 400);
+    CHECK(a.body["error"]["message"].get<std::string>().find(words) != std::string::npos);
+  }
+  job.send(SIGTERM);
+  CHECK(job.wait(60) == 0);
+}
+
+TEST_CASE("serve begins a text while others are written, and ends those of clients that left",
+          "[cli]") {
+  const Folder f;
+  BackgroundJob job(
+      f, TESSERA_CLI " serve " + kTiny + " --set length=512 --port 0 --rows 3 --mesh data:1");
+  const int port = port_of(f, job);
+  REQUIRE(port != 0);
+  const std::string many = request_of(R"({"prompt": "a", "max_tokens": 500, "n": 100})");
+  auto first = std::make_unique<Client>(port);
+  REQUIRE(first->write(many));
+  REQUIRE(eventually([&] { return metric(port, "texts_running") == 3; }));
+  // The next row that is free goes to the client that has none, not to the 97 texts before it.
+  CHECK(post(port, R"({"prompt": "b", "max_tokens": 2})").status == 200);
+  CHECK(metric(port, "requests_answered_total") == 1);
+  CHECK(metric(port, "texts_waiting") > 50);
+  first.reset();
+  REQUIRE(eventually([&] { return metric(port, "requests_left_total") == 1; }));
+  REQUIRE(eventually([&] { return metric(port, "texts_running") == 0; }));
+  CHECK(metric(port, "texts_waiting") == 0);
+  // Texts begin where rows are free, and their pieces come as they are written.
+  Client two(port);
+  REQUIRE(two.write(request_of(R"({"prompt": "a", "max_tokens": 500, "n": 2, "stream": true})")));
+  CHECK(two.read().starts_with("HTTP/1.1 200"));
+  CHECK(post(port, R"({"prompt": "b", "max_tokens": 2})").status == 200);
+  CHECK(two.read_all().find("data: [DONE]") != std::string::npos);
+  job.send(SIGTERM);
+  CHECK(job.wait(60) == 0);
+}
+
+TEST_CASE("serve outlives clients that send too much, too slowly or nothing", "[cli]") {
+  const Folder f;
+  BackgroundJob job(f, serve("--port 0 --mesh data:1"));
+  const int port = port_of(f, job);
+  REQUIRE(port != 0);
+  const auto resident = [&] {
+    std::ifstream file("/proc/" + std::to_string(job.pid()) + "/statm");
+    int64_t all = 0, pages = 0;
+    file >> all >> pages;
+    return pages * sysconf(_SC_PAGESIZE);
+  };
+  REQUIRE(post(port, R"({"prompt": "a"})").status == 200);
+  const int64_t before = resident();
+  // A body that nests as deep as a stack.
+  for (const std::string field : {"prompt", "stop", "x"}) {
+    const Answer deep = post(
+        port, "{\"" + field + "\": " + std::string(200000, '[') + std::string(200000, ']') + "}");
+    CHECK(deep.status == 400);
+  }
+  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
+  const std::string block(1 << 16, 'a');
+  {  // a body without an end
+    Client endless(port);
+    REQUIRE(endless.write(head + "Transfer-Encoding: chunked\r\n\r\n"));
+    int64_t sent = 0;
+    while (sent < 200000000 && endless.write("10000\r\n" + block + "\r\n")) sent += 1 << 16;
+    CHECK(sent < 200000000);
+  }
+  {  // a header without an end, and headers without an end
+    Client line(port), lines(port);
+    REQUIRE(line.write(head + "X: "));
+    REQUIRE(lines.write(head));
+    int64_t sent = 0;
+    while (sent < 100000000 && line.write(block)) sent += 1 << 16;
+    CHECK(sent < 100000000);
+    for (sent = 0; sent < 100000000 && lines.write("X: y\r\n");) sent += 6;
+    CHECK(sent < 100000000);
+  }
+  const std::string zipped = "{\"prompt\": \"a\"}";
+  CHECK(ask(port,
+            request_of(zipped, "/v1/completions", "Host: localhost\r\nContent-Encoding: gzip\r\n"))
+            .status == 415);
+  // Connections that say nothing, or end within a request, keep nobody out.
+  std::vector<std::unique_ptr<Client>> idle;
+  for (int i = 0; i < 200; ++i) {
+    idle.push_back(std::make_unique<Client>(port));
+    if (i % 2 == 0) idle.back()->write("POST /v1/comp");
+  }
+  CHECK(get(port, "/health").status == 200);
+  CHECK(post(port, R"({"prompt": "a", "max_tokens": 2})").status == 200);
+  CHECK(resident() - before < 200000000);
+  job.send(SIGTERM);
+  CHECK(job.wait(60) == 0);
+}
+
+TEST_CASE("serve asks who asks", "[cli]") {
+  const Folder f;
+  f.write("keys", "first\nsecond \n");
+  BackgroundJob job(f, serve("--port 0 --mesh data:1 --api-key-file keys --origin http://a.org"));
+  const int port = port_of(f, job);
+  REQUIRE(port != 0);
+  const std::string local = "Host: localhost:1\r\n", key = "Authorization: Bearer second\r\n";
+  CHECK(get(port, "/health", local).status == 200);
+  CHECK(get(port, "/v1/models", local).status == 401);
+  CHECK(get(port, "/v1/models", local + "Authorization: Bearer third\r\n").status == 401);
+  CHECK(get(port, "/v1/models", local + "Authorization: Bearer secon\r\n").status == 401);
+  CHECK(get(port, "/v1/models", local + key).status == 200);
+  CHECK(get(port, "/v1/models", "Host: 127.0.0.1:5\r\n" + key).status == 200);
+  for (const std::string host : {"evil.org", "127.evil.org", "localhost.evil.org"})
+    CHECK(get(port, "/health", "Host: " + host + "\r\n").status == 403);
+  for (const std::string origin : {"http://evil.org", "null", "http://a.org.evil"})
+    CHECK(get(port, "/health", local + "Origin: " + origin + "\r\n").status == 403);
+  for (const std::string origin : {"http://a.org", "http://localhost:3000"})
+    CHECK(get(port, "/health", local + "Origin: " + origin + "\r\n").status == 200);
+  f.write("empty", "\n");
+  expect_failure(run_cli_in(f, "serve " + kTiny + " --set length=40 --api-key-file empty"), 1,
+                 {"'empty' has no key; it has one a line"});
+  job.send(SIGTERM);
+  CHECK(job.wait(60) == 0);
 }
 
 }  // namespace TESSERA_FILE

@@ -13,7 +13,7 @@ namespace tessera::test {
 namespace TESSERA_FILE {
 
 const std::string kSmall = R"(
-format = 1
+format = 2
 name = "small"
 memory = 1000
 launch = 1e-6
@@ -121,11 +121,12 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_error(ErrorKind::io, {"cannot open machine profile '/nowhere/m.toml'"},
                [] { Machine::load("/nowhere/m.toml"); });
   expect_error(ErrorKind::io, {"mine.toml", "line 2"},
-               [] { Machine::parse("format = 1\nname = ", "mine.toml"); });
-  expect_bad({"mine.toml: 'name' is missing"}, "format = 1");
+               [] { Machine::parse("format = 2\nname = ", "mine.toml"); });
+  expect_bad({"mine.toml: 'name' is missing"}, "format = 2");
   expect_bad({"mine.toml: device_type 'h100' is neither cpu nor cuda"},
-             "format = 1\nname = \"m\"\ndevice_type = \"h100\"");
-  expect_bad({"mine.toml: format 2; this build reads format 1"}, "format = 2");
+             "format = 2\nname = \"m\"\ndevice_type = \"h100\"");
+  expect_bad({"mine.toml: format 1; this build reads format 2: measure the machine again"},
+             "format = 1");
   expect_bad({"mine.toml: [[matmul]] 1: unknown key 'flop'", "did you mean 'flops'"},
              with(kSmall, "units = 2", "flop = 2"));
   expect_bad({"mine.toml: [[matmul]] 1: 'flops' is missing"}, with(kSmall, "flops = 1000", ""));
@@ -136,7 +137,7 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"[[link]] 1: 'bandwidth' is -100; it is at least 0"},
              with(kSmall, "bandwidth = 100", "bandwidth = -100"));
   expect_bad({"'name' is not text"}, with(kSmall, "\"small\"", "3"));
-  expect_bad({"'link' is not a list of tables [[link]]"}, "format = 1\nname = \"x\"\nlink = 3\n");
+  expect_bad({"'link' is not a list of tables [[link]]"}, "format = 2\nname = \"x\"\nlink = 3\n");
   expect_bad({"link 'node' joins 4 devices and 'network' 2", "innermost"},
              kSmall + "devices = 2\n");
   expect_bad({"[[context]] 1: 'slower' is 0; it has to be more"},
@@ -152,11 +153,11 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"'measured' is not a list of pairs"}, rate + "measured = [[1, 2], [3]]\n");
   expect_bad({"the first numbers of 'measured' do not ascend at 1"},
              rate + "measured = [[1, 2], [1, 3]]\n");
-  expect_bad({"'residuals' is not a table"}, "format = 1\nname = \"x\"\nresiduals = 3\n");
+  expect_bad({"'residuals' is not a table"}, "format = 2\nname = \"x\"\nresiduals = 3\n");
   expect_bad({"'residuals.all' is not a number"},
-             "format = 1\nname = \"x\"\n[residuals]\nall = \"small\"\n");
+             "format = 2\nname = \"x\"\n[residuals]\nall = \"small\"\n");
   expect_bad({"mine.toml: 'memory' is 1e+30; it is at most 1e+18"},
-             "format = 1\nname = \"x\"\nmemory = 1e30\n");
+             "format = 2\nname = \"x\"\nmemory = 1e30\n");
   expect_bad({"'measured' holds a number that is not finite"}, rate + "measured = [[1, inf]]\n");
 }
 

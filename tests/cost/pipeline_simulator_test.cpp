@@ -66,6 +66,32 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("ZB-V: a bubble of (P - 1) max(F, B, W) / 2 with the memory of 1F1B, and chunks in a V",
+          "[pipeline]") {
+  for (const auto& [backward, weights] :
+       {std::pair{1.0, 1.0}, {1.2, 0.8}, {1.1, 0.9}, {1.3, 1.0}, {0.9, 1.1}}) {
+    for (const int stages : {2, 3, 4, 8}) {
+      for (const int64_t m : {2 * stages, 4 * stages, 16 * stages}) {
+        INFO(stages << " stages, " << m << " microbatches, B " << backward << ", W " << weights);
+        Pipeline p = equal(stages, 2, m);
+        for (ChunkTime& chunk : p.chunks) chunk = {0.5, (backward + weights) / 2, weights / 2};
+        p.schedule = "zb_v";
+        const PipelineTime time = simulate(p);
+        const double work = static_cast<double>(m) * (1 + backward + weights);
+        CHECK(time.seconds - work == Approx((stages - 1) * std::max({1.0, backward, weights}) / 2));
+        for (int s = 0; s < stages; ++s) {
+          // Whoever has begun never waits, and so ends as many ticks before the last one.
+          if (backward == weights)
+            CHECK(time.stage_end[static_cast<size_t>(s)] == Approx(work + s * 0.5));
+          CHECK(microbatches_kept(p, s) <= stages);
+        }
+        for (const PipelineSpan& span : time.spans)
+          CHECK(span.stage == (span.chunk < stages ? span.chunk : 2 * stages - 1 - span.chunk));
+      }
+    }
+  }
+}
+
 TEST_CASE("no stage holds more microbatches than there are stages behind it", "[pipeline]") {
   const PipelineTime t = simulate(equal(4, 1, 12));
   std::vector<std::pair<double, int>> change;  // of stage 1

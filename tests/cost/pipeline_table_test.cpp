@@ -16,13 +16,7 @@ namespace TESSERA_FILE {
 PipelineTable table_of(const std::string& name, int64_t stages, int64_t chunks,
                        int64_t microbatches) {
   const ScheduleRow& row = schedule_row(name);
-  PipelineShape shape{{}, stages, microbatches, chunks > 1};
-  for (int64_t c = 0; c < chunks; ++c) shape.passes.push_back({StageWork::forward, true});
-  for (int64_t c = 0; c < chunks; ++c) {
-    shape.passes.push_back({StageWork::backward, false});
-    if (row.what.splits_backward) shape.passes.push_back({StageWork::weights, false});
-  }
-  return row.table(shape);
+  return row.table({passes_of(row, chunks), stages, microbatches, chunks > 1});
 }
 
 /// The letter of a pass, and that of its chunk if a stage has several.
@@ -68,6 +62,58 @@ TEST_CASE("schedules as pictures", "[pipeline]") {
   CHECK(picture_of(table_of("zb_h1", 2, 1, 4)) ==
         "F0  F1  .   B0  W0  F2  B1  W1  F3  B2  W2  B3  W3\n"
         ".   F0  B0  F1  B1  W0  F2  B2  W1  F3  B3  W2  W3\n");
+  CHECK(picture_of(table_of("zb_v", 2, 2, 3)) ==
+        "F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b B1a W2b B2a W1a W2a .\n"
+        ".   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b B1a B2b B2a W1b W1a W2b W2a\n");
+}
+
+TEST_CASE("zb_v: P - 1 idle ticks from 2P - 1 microbatches on, and chunks as two stages have them",
+          "[pipeline]") {
+  for (const int64_t stages : {1, 2, 3, 4, 8, 16}) {
+    for (int64_t m = 1; m <= 40; ++m) {
+      INFO(stages << " stages, " << m << " microbatches");
+      const PipelineTable table = table_of("zb_v", stages, 2, m);
+      const int64_t idle = table.ticks() - 6 * m;
+      CHECK(idle >= stages - 1);
+      if (m >= 2 * stages - 1) CHECK(idle == stages - 1);
+      for (int64_t s = 0; s < stages; ++s) CHECK(table.most_kept(s) <= 2 * std::min(stages, m));
+      // Forward of the second chunk begins where that of the first one ends, and so on.
+      const auto chain = [&](size_t pass, int64_t stage, size_t next) {
+        const std::optional<PassStage> to = table.target(pass, stage);
+        REQUIRE(to);
+        CHECK(to->pass == next);
+        CHECK(to->stage == stage);
+      };
+      chain(0, stages - 1, 1);
+      chain(1, 0, 2);
+      chain(2, stages - 1, 4);
+    }
+  }
+}
+
+TEST_CASE("zb_v takes any loops over layers: several, and forward alone", "[pipeline]") {
+  const ScheduleRow& row = schedule_row("zb_v");
+  const std::vector<PipelinePass> one = passes_of(row, 2);
+  std::vector<PipelinePass> two(one.begin(), one.begin() + 2);
+  two.insert(two.end(), one.begin(), one.end());
+  std::vector<PipelinePass> frozen = two;  // the first loop has no gradients
+  two.insert(two.end(), one.begin() + 2, one.end());
+  const std::vector<PipelinePass> forward(one.begin(), one.begin() + 2);
+  for (const std::vector<PipelinePass>& passes : {two, frozen, forward}) {
+    for (const int64_t stages : {1, 2, 3, 4, 8}) {
+      for (const int64_t m : {1, 2, 3, 8, 17, 40}) {
+        const PipelineTable table = row.table({passes, stages, m, true});
+        for (int64_t s = 0; s < stages; ++s) {
+          for (const ScheduledWork& work : table.works_of(s)) {
+            const int64_t tick = table.tick_of(work, s);
+            CHECK(tick >= 0);
+            if (const auto source = table.source(work.pass, s))
+              CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("in every schedule a stage runs each work once, after that whose result it takes",
@@ -82,11 +128,17 @@ TEST_CASE("in every schedule a stage runs each work once, after that whose resul
           double kept = 0;
           for (int64_t s = 0; s < stages; ++s) {
             std::set<int64_t> taken;
+            std::vector<size_t> weights(static_cast<size_t>(m), 0);  // the last pass, by microbatch
             for (const ScheduledWork& work : table.works_of(s)) {
               const int64_t tick = table.tick_of(work, s);
               CHECK(tick >= 0);
               CHECK(tick < table.ticks());
               CHECK(taken.insert(tick).second);  // one at a time
+              if (table.passes()[work.pass].work == StageWork::weights) {
+                size_t& last = weights[static_cast<size_t>(work.microbatch)];
+                CHECK(last < work.pass);
+                last = work.pass;
+              }
               const auto source = table.source(work.pass, s);
               if (source)
                 CHECK(table.tick_of({source->pass, work.microbatch}, source->stage) < tick);

@@ -313,7 +313,7 @@ std::vector<std::string> logs() {
 
 /// Profiles with each table once.
 std::vector<std::string> profiles() {
-  const std::string head = "format = 1\nname = \"m\"\n";
+  const std::string head = "format = 2\nname = \"m\"\n";
   return {head + "memory = 1024\nlaunch = 2e-6\n[residuals]\nproducts = 0.1\n",
           head + "[[overlap]]\ncompute = 1.1\n[[memory_rate]]\nup_to = 3e7\nbandwidth = 5e12\n",
           head + "[[matmul]]\ndtype = \"float32\"\nflops = 1e14\ntile_rows = 128\nunits = 132\n",

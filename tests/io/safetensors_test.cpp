@@ -315,9 +315,8 @@ TEST_CASE("one job holds a checkpoint directory") {
   CHECK(f.error([&] { Checkpoints(cluster, f("c"), 0); }) ==
         "usage [checkpoint] keep = 0; at least 1 checkpoint must be kept");
   f.write("file", "");
-  CHECK(
-      f.error([&] { Checkpoints(cluster, f("file/c")); }) ==
-      "io [checkpoint] cannot create the directory 'DIR/file/c': Not a directory; choose another");
+  CHECK(f.error([&] { Checkpoints(cluster, f("file/c")); }) ==
+        "io cannot make the folder 'DIR/file/c': Not a directory; choose another path");
   {
     std::optional<Checkpoints> first(std::in_place, cluster, f("c"));
     f.write("c/step-00000001.safetensors.tmp-1-0", "x");

@@ -137,6 +137,8 @@ TEST_CASE("Llama's blocks train in stages as on one rank", "[pipeline]") {
          {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
          {4, 3, "pipe:2;data:2;model:3", "layers:pipe*2;batch:data;heads,ff,vocab:model"},
          {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data;vocab:pipe"},
+         {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data", "zb_v"},
+         {8, 6, "pipe:4;model:2", "layers:pipe*2;ff,vocab:model;@/*norm*/ length:model", "zb_v"},
          {8, 6, "pipe:4;model:2", "layers:pipe*2;ff,vocab:model;@/*norm*/ length:model"}});
 }
 
@@ -154,6 +156,8 @@ TEST_CASE("experts with losses of their routers train in stages as on one rank",
                 {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
                 {4, 3, "pipe:2;data:2", "layers:pipe*2;batch:data;experts:data"},
                 {6, 4, "pipe:3;model:2", "layers:pipe*2;ff:model"},
+                {4, 3, "pipe:2;data:2", "layers:pipe*2;batch:data;experts:data", "zb_v"},
+                {8, 2, "pipe:4", "layers:pipe*2;vocab:pipe", "zb_v"},
                 {8, 2, "pipe:4;model:2", "layers:pipe*2;experts:model;vocab:pipe"}});
 }
 
@@ -169,6 +173,8 @@ TEST_CASE("an encoder beside a decoder trains in stages as on one rank", "[pipel
          {4, 4, "pipe:2", "layers:pipe*2", "zb_h1"},
          {4, 3, "pipe:2;data:2;model:3", "layers:pipe*2;batch:data;heads,ff,vocab:model"},
          {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data"},
+         {6, 4, "pipe:3;data:2", "layers:pipe*2;batch:data;@params d_model:data", "zb_v"},
+         {8, 6, "pipe:4;model:2", "layers:pipe*2;ff:model", "zb_v"},
          {8, 6, "pipe:4;model:2", "layers:pipe*2;ff:model"}});
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/loops.h"
 #include "tessera/nn.h"
 #include "tessera/optim.h"
+#include "tessera/pipeline_schedules.h"
 #include "tessera/session.h"
 
 namespace tessera::test {
@@ -219,8 +220,11 @@ TEST_CASE("stages of several chunks train as on one rank, with any number of mic
       return trained(c.layers, c.microbatches, mesh, layout, schedule, c.encoder);
     };
     const Values plain = values("a:1", "", "1f1b");
-    for (const char* schedule : {"1f1b", "zb_h1"})
-      check_equal(plain, values(c.mesh, c.layout, schedule));
+    const int64_t chunks = Layout::parse(c.layout).rules()[0].intervals;
+    for (const char* schedule : {"1f1b", "zb_h1", "zb_v"}) {
+      if (takes_chunks(pipeline_schedule(schedule), chunks))
+        check_equal(plain, values(c.mesh, c.layout, schedule));
+    }
   }
 }
 
@@ -447,6 +451,87 @@ TEST_CASE("with zb_h1 stages are idle in fewer ticks, and memory does not grow w
   CHECK(p.busy == 3 * 8);
   CHECK(report(16, "zb_h1").memory.transient == report(32, "zb_h1").memory.transient);
   CHECK(report(16, "zb_h1").memory.transient < report(16, "gpipe").memory.transient);
+}
+
+TEST_CASE(
+    "with zb_v stages are idle for P - 1 ticks of a chunk, and between chunks nothing is sent",
+    "[pipeline]") {
+  const auto report = [](int64_t microbatches, const char* layout, const char* schedule) {
+    return explain_gpt("pipe:4", layout, microbatches, schedule, 2, false, nullptr, 8);
+  };
+  const auto zb_v = [&](int64_t microbatches) {
+    return report(microbatches, "layers:pipe*2", "zb_v");
+  };
+  const Explanation e = zb_v(8);
+  const PipelineReport p = e.functions.back().pipelines.at(0);
+  CHECK(p.ticks == 2 * 3 * 8 + 4 - 1);
+  CHECK(p.busy == 2 * 3 * 8);
+  CHECK(zb_v(16).memory.transient == zb_v(32).memory.transient);
+  // A microbatch goes down three links and up three, where interleaved 1F1B has a fourth between
+  // its chunks: from the last stage to the first.
+  const auto sent = [](const Explanation& of) {
+    int64_t bytes = 0;
+    for (const CollectiveReport& c : of.functions.back().collectives) {
+      if (c.rule.find("to the next stage") != std::string::npos) bytes += c.bytes;
+    }
+    return bytes;
+  };
+  CHECK(sent(e) * 7 == Approx(sent(report(8, "layers:pipe*2", "zb_h1")) * 6).epsilon(0.01));
+}
+
+/// 20 steps of a gpt in stages, and what a checkpoint has of them.
+Values trained_gpt(const std::string& mesh, const std::string& layout, const char* schedule) {
+  nn::GptOptions o = small_gpt(DType::float32);
+  o.layers = 8, o.scan = true, o.batch = 2, o.dropout = 0.1;
+  Graph g;
+  nn::Model model;
+  const auto part = [&] {
+    model = nn::gpt(g, o);
+    return model.loss;
+  };
+  const Minimized step =
+      minimize_in_microbatches(g, "batch", 4, part, constant(g, 0.01), adam(), {.clip = 1});
+  const Tensor loss = identity(step.loss).named("loss");
+  const Mesh on = Mesh::parse(mesh);
+  Cluster cluster = Cluster::threads(on.size());
+  CompileOptions options{on, Layout::parse(layout), {{"train", {loss}, true}}};
+  options.pipeline_schedule = schedule;
+  Session session(g, cluster, options);
+  for (int64_t i = 0; i < 20; ++i) {
+    for (const char* name : {"inputs", "targets"}) {
+      Array tokens(DType::int32, {"batch", "length"}, {8, o.length});
+      for (int64_t k = 0; k < tokens.elements(); ++k)
+        tokens.data<int32_t>()[k] = static_cast<int32_t>((i * 7 + k * k + (name[0] == 't')) % 17);
+      session.feed(name, tokens);
+    }
+    session.run("train");
+  }
+  Values values{{"loss", session.fetch("loss")}};
+  for (const std::string& name : session.program().stored_names())
+    values[name] = session.fetch(name);
+  return values;
+}
+
+TEST_CASE("every schedule trains to the same bits", "[pipeline]") {
+  for (const auto& [mesh, others] : {std::pair{"pipe:2", ""},
+                                     {"pipe:4", ""},
+                                     {"pipe:2;data:2", ";batch:data"},
+                                     {"pipe:2;model:2", ";ff,vocab:model"}}) {
+    const Values want = trained_gpt(mesh, std::string("layers:pipe") + others, "1f1b");
+    for (const PipelineSchedule& schedule : pipeline_schedules()) {
+      for (const int64_t chunks : {1, 2}) {
+        if (!takes_chunks(schedule, chunks)) continue;
+        INFO(mesh << ", " << schedule.name << ", " << chunks << " chunks");
+        const std::string rule = chunks == 1 ? "layers:pipe" : "layers:pipe*2";
+        const Values got = trained_gpt(mesh, rule + others, schedule.name.c_str());
+        REQUIRE(got.size() == want.size());
+        for (const auto& [name, value] : want) {
+          INFO(name);
+          REQUIRE(got.at(name).bytes == value.bytes);
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("a layer that another rule splits over the axis of its stages is an error",

@@ -178,8 +178,8 @@ void try_one(uint64_t seed) {
                           "@params model:data",
                           "batch:data;@grads layers:data"};
   if (axis > 0) layout += fmt::format(";{}", others[random() % std::size(others)]);
-  const char* schedules[] = {"1f1b", "zb_h1", "gpipe"};
-  const std::string schedule = schedules[random() % (chunks == 1 ? 3 : 2)];
+  const char* schedules[] = {"1f1b", "zb_h1", chunks == 1 ? "gpipe" : "zb_v"};
+  const std::string schedule = schedules[random() % (chunks == 3 ? 2 : 3)];
   INFO("seed " << seed << ": " << text_of(recipe) << ", " << mesh << " " << layout << ", schedule "
                << schedule);
   const Values one = run(recipe, 1, "a:1", "", schedule);

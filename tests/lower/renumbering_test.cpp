@@ -37,6 +37,10 @@ Numbering cut(const std::vector<int64_t>& extents, const std::vector<int>& axis_
     for (const int axis : n.slicing.axes[d]) parts *= axis_sizes[static_cast<size_t>(axis)];
     n.slicing.sizes[d] = (extents[d] + parts - 1) / parts * parts;
   }
+  // A dim turns back where the slices are even.
+  for (size_t d = 1; d < extents.size(); ++d) {
+    if (n.slicing.sizes[d] == extents[d] && random() % 4 == 0) n.turns = static_cast<int>(d);
+  }
   return n;
 }
 
@@ -65,6 +69,18 @@ TEST_CASE("the bytes of an exchange between shapes are those of its elements") {
     }
     CHECK(mean_renumbered(from, to, axis_sizes, 6) == received);  // 6 bytes over 6 ranks
   }
+}
+
+TEST_CASE("a dim that turns back goes over the ranks in reverse where the one before it is odd") {
+  const Numbering turning{{{3, 4, 2}, {{}, {0}, {}}, {}}, {3, 4, 2}, 1};
+  const auto of = [&](int rank) {
+    std::vector<std::array<int64_t, 3>> rows;
+    for (const Row& row : rows_of(turning, {2}, std::vector<int>{rank}))
+      rows.push_back({row.index, row.offset, row.length});
+    return rows;
+  };
+  CHECK(of(0) == std::vector<std::array<int64_t, 3>>{{0, 0, 4}, {12, 4, 4}, {16, 8, 4}});
+  CHECK(of(1) == std::vector<std::array<int64_t, 3>>{{4, 0, 4}, {8, 4, 4}, {20, 8, 4}});
 }
 
 }  // namespace TESSERA_FILE

@@ -15,6 +15,7 @@
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "tessera/explain.h"
+#include "tessera/pipeline_schedules.h"
 #include "tessera/simulate.h"
 
 namespace tessera::test {
@@ -24,7 +25,7 @@ namespace TESSERA_FILE {
 /// A CPU's rate, on links of 20 Mbit/s.
 Machine slow_links() {
   return Machine::parse(
-      "format = 1\nname = \"slow\"\nmemory = 8000000000\nlaunch = 1e-6\n[[memory_rate]]\n"
+      "format = 2\nname = \"slow\"\nmemory = 8000000000\nlaunch = 1e-6\n[[memory_rate]]\n"
       "bandwidth = 1e10\n[[matmul]]\ndtype = \"float32\"\nflops = 1e10\ntile_rows = 16\n"
       "tile_columns = 16\nunits = 1\n[[link]]\nname = \"network\"\nlatency = 2e-4\n"
       "bandwidth = 2.5e6\n",
@@ -39,7 +40,7 @@ PlanModel gpt_of(int64_t layers, bool is_loop) {
   model.is_loop = is_loop;
   if (!is_loop) model.loop_setting = "scan=true";
   model.microbatches = {1, 2, 4, 8};
-  model.schedules = {"1f1b", "gpipe", "zb_h1"};
+  model.schedules = {"1f1b", "gpipe", "zb_h1", "zb_v"};
   model.build = [is_loop](const PlanBuild& build) {
     nn::GptOptions o = options_of(768, 32);
     o.dtype = DType::float32;
@@ -59,6 +60,13 @@ PlanModel gpt_of(int64_t layers, bool is_loop) {
     return PlanStep{graph, {{"train", {m.loss}, true}}};
   };
   return model;
+}
+
+/// True if a schedule takes the chunks of a layout whose stages, if any, are of its first rule.
+bool takes(const std::string& schedule, const std::string& layout) {
+  const LayoutRule rule = Layout::parse(layout).rules()[0];
+  return !rule.dim.starts_with("layers") ||
+         takes_chunks(pipeline_schedule(schedule), rule.intervals);
 }
 
 PlanOptions with_time() {
@@ -102,13 +110,30 @@ TEST_CASE("plan: on slow links layers are dealt to stages, and nothing that was 
       for (const int64_t m : {2, 4, 8}) {
         for (const std::string layout : {"layers:a", "layers:a*2", "layers:a*4", "layers,vocab:a",
                                          "layers:a*2;vocab:a", "batch:a", "heads,ff,vocab:a"}) {
-          const bool has_chunks = layout.find('*') != std::string::npos;
-          if ((layout == "batch:a" && m == 8) || (has_chunks && schedule == "gpipe")) continue;
+          if ((layout == "batch:a" && m == 8) || !takes(schedule, layout)) continue;
           INFO(layout << ", " << m << " microbatches");
           CHECK(seconds(layout, m, schedule) >= best.seconds * (1 - 1e-9));
         }
       }
     }
+  }
+}
+
+TEST_CASE("plan: zb_v is offered where there are two equal chunks for each stage", "[plan]") {
+  Machine machine = slow_links();
+  for (LinkTier& link : machine.links) link.latency = 0, link.bandwidth *= 1e5;
+  PlanOptions options = with_time();
+  options.layout = Layout::parse("layers:auto");
+  for (const int64_t layers : {8, 6}) {
+    INFO(layers << " layers");
+    PlanModel model = gpt_of(layers, true);
+    model.schedules = {"zb_v"};
+    const PricedPlan best = plan(model, Mesh::parse("a:2"), machine, options).best;
+    INFO(best.layout << " " << best.settings);
+    const bool is_dealt = layers == 8;
+    CHECK(has_stages(best) == is_dealt);
+    CHECK((best.layout.find("layers:a*2") != std::string::npos) == is_dealt);
+    CHECK((best.settings.find("pipeline_schedule=zb_v") != std::string::npos) == is_dealt);
   }
 }
 
@@ -126,9 +151,14 @@ TEST_CASE("plan: a stage gets several chunks where waiting costs more than sendi
   const Mesh& mesh = found.best.mesh;
   for (const int64_t m : model.microbatches) {
     build.microbatches = m;
-    for (const char* layout : {"layers:pipe", "layers:pipe;vocab:pipe", "layers:pipe*2"})
-      CHECK(price(model, mesh, Layout::parse(layout), build, machine).seconds >=
-            found.best.seconds * (1 - 1e-9));
+    for (const std::string& schedule : model.schedules) {
+      build.pipeline_schedule = schedule;
+      for (const char* layout : {"layers:pipe", "layers:pipe;vocab:pipe", "layers:pipe*2"}) {
+        if (takes(schedule, layout))
+          CHECK(price(model, mesh, Layout::parse(layout), build, machine).seconds >=
+                found.best.seconds * (1 - 1e-9));
+      }
+    }
   }
   // What is given stays.
   options.layout = Layout::parse("layers:pipe*2;*:auto");
@@ -158,14 +188,16 @@ TEST_CASE("plan: single tensors are compared in layers one by one, whether they 
 }
 
 TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[plan]") {
-  const PlanModel model = gpt_of(6, false);
+  const PlanModel model = gpt_of(8, false);
   const Machine machine = slow_links();
   PlanBuild build;
   build.microbatches = 4;
   build.looped = true;
   for (const std::string& schedule : model.schedules) {
-    for (const char* layout : {"layers:pipe", "layers:pipe;batch:data", "layers,vocab:pipe"}) {
-      INFO(layout);
+    for (const char* layout : {"layers:pipe", "layers:pipe;batch:data", "layers,vocab:pipe",
+                               "layers:pipe*2;batch:data"}) {
+      if (!takes(schedule, layout)) continue;
+      INFO(layout << ", " << schedule);
       const Mesh mesh = Mesh::parse("pipe:2;data:2");
       build.pipeline_schedule = schedule;
       const PricedPlan priced = price(model, mesh, Layout::parse(layout), build, machine, true);
@@ -188,15 +220,14 @@ TEST_CASE("plan: the price of a pipeline is that of the Program that runs", "[pl
 }
 
 TEST_CASE("plan: what a stage waits for others is the bubble, tick by tick", "[plan]") {
-  const PlanModel model = gpt_of(6, true);
+  const PlanModel model = gpt_of(12, true);
   const Machine machine = slow_links();
   const Mesh mesh = Mesh::parse("pipe:2;data:2");
   for (const std::string& schedule : model.schedules) {
-    for (const char* layout :
-         {"layers:pipe;batch:data", "layers:pipe;heads,ff:data", "layers:pipe*3;batch:data"}) {
-      const bool interleaved = std::string(layout).find('*') != std::string::npos;
-      if (interleaved && schedule == "gpipe") continue;
-      INFO(layout);
+    for (const char* layout : {"layers:pipe;batch:data", "layers:pipe;heads,ff:data",
+                               "layers:pipe*2;batch:data", "layers:pipe*3;batch:data"}) {
+      if (!takes(schedule, layout)) continue;
+      INFO(layout << ", " << schedule);
       PlanBuild build;
       build.microbatches = 4;
       build.pipeline_schedule = schedule;
@@ -214,8 +245,8 @@ TEST_CASE("plan: what a stage waits for others is the bubble, tick by tick", "[p
       CHECK(s.bubble == Approx(priced.bubble).epsilon(1e-6));
       REQUIRE(s.pipelines.size() == 1);
       const PipelineReport& p = s.pipelines[0];
-      const int64_t chunks = interleaved ? 3 : 1;
-      const bool splits = schedule == "zb_h1";
+      const int64_t chunks = Layout::parse(layout).rules()[0].intervals;
+      const bool splits = pipeline_schedule(schedule).splits_backward;
       CHECK(p.busy == (splits ? 3 : 2) * 4 * chunks);
       CHECK(p.ticks == p.busy + (splits ? 1 : 2) * (2 - 1));
       // Every stage runs each microbatch as often, one thing at a time. When it does nothing it
@@ -463,8 +494,9 @@ TEST_CASE("plan: no plan takes less than its bound, nor than what the prices of 
       c.microbatch_option = random() % candidates.microbatch_options();
       const bool has_stages = candidates.has_stages(c.assignment);
       if (has_stages) {
-        c.schedule = model.schedules[random() % 2];
+        c.schedule = model.schedules[random() % model.schedules.size()];
         const std::vector<int64_t> chunks = candidates.chunk_options(c.assignment, c.schedule);
+        if (chunks.empty()) continue;
         c.chunks = chunks[random() % chunks.size()];
         if (candidates.microbatches(c.microbatch_option) == 1) continue;
       }

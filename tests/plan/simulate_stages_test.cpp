@@ -93,6 +93,8 @@ TEST_CASE("simulate: stages on the command line, and what cannot be dealt", "[pl
   expect_failure(run_cli_in(f, command + "microbatches=4 --stages 4 --schedule zb_h1"), 1,
                  {"--schedule zb_h1: --stages knows no times of gradients of parameters alone",
                   "--mesh \"pipe:4\" --layout \"layers:pipe\" --set pipeline_schedule=zb_h1"});
+  expect_failure(run_cli_in(f, command + "microbatches=4 --stages 4 --schedule zb_v"), 1,
+                 {"--mesh \"pipe:4\" --layout \"layers:pipe*2\" --set pipeline_schedule=zb_v"});
   expect_failure(
       run_cli_in(f, command + "microbatches=4 --stages 4 --schedule gpipe --interleave 2"), 1,
       {"schedule gpipe does not take 2 chunks of layers a stage; take 1f1b"});

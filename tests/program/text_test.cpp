@@ -168,7 +168,7 @@ TEST_CASE("a text that is no Program is refused with its line and the reason", "
       {"line 3 ", "'persistent=' is expected"},
       {"'somewhere' is no memory"},
       {"'float33' is no dtype"},
-      {"contract7 has no 'kinds'"},
+      {"matmul7 has no 'kinds'"},
       {"'kinds' is missing"},
       {"'line' is none of"},
       {"'fetch' is no instruction"},

@@ -15,7 +15,7 @@ namespace TESSERA_FILE {
 
 /// A device of 1 MFLOP/s.
 constexpr const char* kSlow = R"(
-format = 1
+format = 2
 name = "slow"
 device = "a slow device"
 date = "2026-11-27"

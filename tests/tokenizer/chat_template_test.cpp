@@ -75,6 +75,22 @@ TEST_CASE("parts for tools that are not reached may be of any kind", "[chat_temp
                [] { rendered("{{ messages | tojson }}"); });
 }
 
+TEST_CASE("texts are counted in characters, as Python counts them", "[chat_template]") {
+  const std::vector<ChatTemplate::Message> one = {{"r", "a\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80z"}};
+  const auto of = [&](const std::string& what) {
+    return rendered("{% set t = messages[0].content %}{{ " + what + " }}", one);
+  };
+  CHECK(of("t | length") == "5");
+  CHECK(of("t[0] ~ t[-1]") == "az");
+  CHECK(of("t[1]") == "\xC3\xA9");
+  CHECK(of("t[1:3]") == "\xC3\xA9\xE2\x82\xAC");
+  CHECK(of("t[-2:]") == "\xF0\x9F\x98\x80z");
+  CHECK(of("t[:2][::-1]") ==
+        "\xC3\xA9"
+        "a");
+  CHECK(of("'x' if t[5] is defined else 'none'") == "none");
+}
+
 TEST_CASE("blanks around statements", "[chat_template]") {
   CHECK(rendered("a\n  {% if true %}\nb\n  {% endif %}\nc\n") == "a\nb\nc");
   CHECK(rendered("a  {%- if true -%}  b  {%- endif -%}  c") == "abc");

@@ -1,7 +1,8 @@
 // With P stages, V chunks a stage and L layers a chunk, n = V * P * L. A tensor [n, ...] that is
 // split over the stages has, in row-major order, the elements of a tensor [V, P * L, ...] whose
 // second dim is split: the first holds consecutive layers, the second the layers of chunks. So an
-// exchange between two shapes, as for a reshape, goes from one to the other.
+// exchange between two shapes, as for a reshape, goes from one to the other. If every second chunk
+// turns back (ScheduleRow::turns), so does the second dim (Numbering::turns).
 #include "lower/flow/assign_virtual_stages.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 
 #include "base/fail.h"
 #include "lower/flow/pipeline_microbatches.h"
+#include "program/schedules/schedules.h"
 
 namespace tessera {
 
@@ -24,8 +26,13 @@ bool has_chunks(const FlowNode& node) {
 /// Deals the layers of one loop over microbatches.
 class Dealer {
  public:
-  Dealer(const RuleLayouts& rule_layouts, Flow& flow, FlowNode& microbatches)
-      : rule_layouts_(rule_layouts), flow_(flow), node_(microbatches), loop_(*node_.loop) {}
+  /// turns: ScheduleRow::turns.
+  Dealer(const RuleLayouts& rule_layouts, bool turns, Flow& flow, FlowNode& microbatches)
+      : rule_layouts_(rule_layouts),
+        turns_(turns),
+        flow_(flow),
+        node_(microbatches),
+        loop_(*node_.loop) {}
 
   /// Returns the loop, and the exchanges before and behind it.
   std::vector<FlowNode> run() {
@@ -86,7 +93,15 @@ class Dealer {
       FlowLoop& chunk = *parts[c].loop;
       chunk.chunk = static_cast<int64_t>(c);
       chunk.per_stage = layers.iterations / (stages * layers.chunks);
-      chunk.first_layer = chunk.chunk * stages * chunk.per_stage;
+      chunk.turned = turns_ && c % 2 != 0;
+      chunk.first_layer =
+          (chunk.chunk * stages + (chunk.turned ? stages - 1 : 0)) * chunk.per_stage;
+      for (FlowNode& move : chunk.to_all) {
+        if (!chunk.turned) break;
+        FlowValue from_last = flow_.values[at(move.out[0])];
+        from_last.intervals[0].begin.constant = chunk.descends() ? 0 : stages - 1;
+        move.out[0] = flow_.add_value(std::move(from_last));
+      }
     }
     for (size_t i = 0; i < layers.slices.size(); ++i) deal_slice(node, i, parts);
     const size_t carries = layers.carries.size(), stacks = carries + layers.stacked.size();
@@ -178,6 +193,7 @@ class Dealer {
   FlowValue dealt_as(int value, int dim, const FlowLoop& layers) const {
     const FlowValue& whole = flow_.values[at(value)];
     FlowValue dealt{{}, whole.dtype, whole.layout, whole.name, -1};
+    if (turns_) dealt.turns = dim + 1;
     std::vector<Dim> dims = whole.shape.dims();
     Dim& over = dims[static_cast<size_t>(dim)];
     over = Dim("_" + over.name, layers.iterations / layers.chunks);
@@ -221,6 +237,7 @@ class Dealer {
   }
 
   const RuleLayouts& rule_layouts_;
+  const bool turns_;
   Flow& flow_;
   FlowNode& node_;
   FlowLoop& loop_;
@@ -233,7 +250,8 @@ class Dealer {
 
 }  // namespace
 
-void assign_virtual_stages(const RuleLayouts& rule_layouts, Flow& flow) {
+void assign_virtual_stages(const RuleLayouts& rule_layouts, const std::string& schedule,
+                           Flow& flow) {
   for (FlowFunction& f : flow.functions) {
     std::vector<FlowNode> nodes;
     for (FlowNode& node : f.nodes) {
@@ -244,7 +262,8 @@ void assign_virtual_stages(const RuleLayouts& rule_layouts, Flow& flow) {
         continue;
       }
       node.loop = std::make_shared<FlowLoop>(*node.loop);
-      for (FlowNode& part : Dealer(rule_layouts, flow, node).run())
+      const bool turns = schedule_row(schedule).turns;
+      for (FlowNode& part : Dealer(rule_layouts, turns, flow, node).run())
         nodes.push_back(std::move(part));
     }
     f.nodes = std::move(nodes);

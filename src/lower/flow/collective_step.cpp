@@ -58,8 +58,8 @@ void describe_collective(const Flow& flow, const RuleLayouts& rule_layouts, cons
       describe_exchange(has, gets, step);
       step.bytes = mean_received(has, gets, axis_sizes, size_of(from.dtype));
     } else {
-      const Numbering has = numbering_of(rule_layouts, from.shape, from.layout),
-                      gets = numbering_of(rule_layouts, to.shape, to.layout);
+      const Numbering has = numbering_of(rule_layouts, from.shape, from.layout, from.turns),
+                      gets = numbering_of(rule_layouts, to.shape, to.layout, to.turns);
       describe_renumbering(has, gets, step);
       step.bytes = mean_renumbered(has, gets, axis_sizes, size_of(from.dtype));
     }

@@ -33,6 +33,7 @@ struct FlowValue {
   int node = -1;
   std::vector<Interval> intervals = {};  ///< set for an operand that was moved for one op
   FlowCounts counts = {};
+  int turns = -1;  ///< Numbering::turns: the layers of chunks, where every second chunk turns back
 };
 
 /// The names of the split dims.
@@ -82,10 +83,11 @@ struct FlowLoop {
   std::string stage_rule;  ///< the rule that made it so: "layers:pipe"
   int64_t per_stage = 0;   ///< the slices that a stage has a place for, padding included
   /// Of layers in stages: the chunks that a stage works on if microbatches pass through (rule
-  /// `layers:pipe*2`). Stage s of P then runs chunks s, P + s, 2P + s, ... of the layers.
+  /// `layers:pipe*2`). Which stage runs which of them, the schedule says (ScheduleRow::turns).
   int64_t chunks = 1;
   /// One chunk of each stage, made by assign_virtual_stages(): its number. -1: all layers.
   int64_t chunk = -1;
+  bool turned = false;      ///< the stages have the layers of this chunk in descending order
   int64_t first_layer = 0;  ///< of the first stage's chunk; of per_stage layers
   /// By sum: the value that it begins with, or -1 for zeros. Empty: zeros.
   std::vector<int> sum_inits = {};
@@ -113,6 +115,11 @@ struct FlowLoop {
     std::vector<int> of_chunk;
   };
   std::vector<Dealt> dealt;
+
+  /// Microbatches go over the stages from the last to the first.
+  bool descends() const { return reverse != turned; }
+  /// How much further in the layers a stage begins than the one before, if it has `layers` of them.
+  int64_t ahead(int64_t layers) const { return turned ? -layers : layers; }
 };
 
 struct FlowFunction {

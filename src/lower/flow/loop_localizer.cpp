@@ -181,7 +181,8 @@ View LoopLocalizer::slice_at(const FlowLoop& loop, View whole, int dim, int coun
   if (loop.stage_axis < 0 && slice.sizes[dim] < loop.iterations)  // the latest iterations only
     slice.shift.modulus = slice.sizes[dim] * slice.strides[dim];
   if (loop.stage_axis >= 0) {
-    slice.shift.axis_terms.emplace_back(loop.stage_axis, -slice.sizes[dim] * slice.strides[dim]);
+    slice.shift.axis_terms.emplace_back(loop.stage_axis,
+                                        -loop.ahead(slice.sizes[dim]) * slice.strides[dim]);
     slice.shift.constant -= loop.first_layer * slice.strides[dim];
   }
   slice.sizes.erase(slice.sizes.begin() + dim);
@@ -319,7 +320,7 @@ Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) 
   if (loop.condition >= 0) step.loop.condition = {build_.view(loop.condition)};
   if (loop.stage_axis >= 0) {
     step.loop.first.constant = loop.first_layer;
-    step.loop.first.axis_terms = {{loop.stage_axis, step.loop.iterations}};
+    step.loop.first.axis_terms = {{loop.stage_axis, loop.ahead(step.loop.iterations)}};
     step.loop.end = loop.iterations;
   }
   for (const Step& inner : body.steps) step.flops += step.loop.iterations * inner.flops;
@@ -356,7 +357,7 @@ void LoopLocalizer::add_stages(const FlowNode& node, int counter) {
   Step share = loop_step(node, counter, body_of(node, counter));
   std::vector<int64_t> table(static_cast<size_t>(stages * stages), -1);
   for (int64_t tick = 0; tick < stages; ++tick)
-    table[static_cast<size_t>(tick * stages + (loop.reverse ? stages - 1 - tick : tick))] = 0;
+    table[static_cast<size_t>(tick * stages + (loop.descends() ? stages - 1 - tick : tick))] = 0;
   share.loop.share = {loop.reverse ? StageWork::backward : StageWork::forward, loop.stage_axis,
                       tick_of(loop), stages,
                       std::make_shared<const std::vector<int64_t>>(std::move(table))};
@@ -469,16 +470,20 @@ void LoopLocalizer::add_arrival(const FlowLoop& loop, const FlowNode& move, int 
   add_nodes_({move});
   Step* const step = &last_exchange();
   step->exprs = {entry(loop.senders, counter, axis, stages)};
-  const int64_t sent =
-      std::ssize(loop.senders) - std::count(loop.senders.begin(), loop.senders.end(), stages);
-  const int64_t bytes = stride * size_of(waiting.dtype) * sent, entries = std::ssize(loop.senders);
-  step->bytes = (bytes + entries - 1) / entries;
-  // Of the ranks that send in a tick each sends one; in some ticks none does.
-  int64_t sending = 0;
+  // Of the ranks that send in a tick each sends one; in some ticks none does. What a stage has for
+  // itself it does not send.
+  const int64_t entries = std::ssize(loop.senders);
+  int64_t sent = 0, sending = 0;
   for (int64_t tick = 0; tick < entries; tick += stages) {
-    sending += std::any_of(loop.senders.begin() + tick, loop.senders.begin() + tick + stages,
-                           [&](int64_t sender) { return sender < stages; });
+    int64_t in_tick = 0;
+    for (int64_t s = 0; s < stages; ++s) {
+      const int64_t sender = loop.senders[static_cast<size_t>(tick + s)];
+      in_tick += sender != s && sender < stages;
+    }
+    sent += in_tick;
+    sending += in_tick > 0;
   }
+  step->bytes = (stride * size_of(waiting.dtype) * sent + entries - 1) / entries;
   step->max_bytes = stride * size_of(waiting.dtype) * sending * stages / entries;
 }
 
@@ -515,8 +520,8 @@ void LoopLocalizer::enter(const FlowLoop& layers, const FlowLoop::Carry& carry,
   step.kernel = KernelKind::loop;
   step.origin = origin;
   step.loop = {1, build_.scalar("entry"), false, {}};
-  step.loop.first.axis_terms = {{layers.stage_axis, layers.reverse ? -1 : 1}};
-  step.loop.first.constant = layers.reverse ? stages_of(layers.stage_axis) - 1 : 0;
+  step.loop.first.axis_terms = {{layers.stage_axis, layers.descends() ? -1 : 1}};
+  step.loop.first.constant = layers.descends() ? stages_of(layers.stage_axis) - 1 : 0;
   step.loop.end = 1;
   step.body.push_back(std::move(body));
   set_operands(step);

@@ -130,7 +130,6 @@ class MicrobatchPipeline {
     Part& part = parts_.emplace_back();
     part.work = work;
     part.pass = shape_.passes.size();
-    if (work != StageWork::none) shape_.passes.push_back({work, work == StageWork::forward});
   }
 
   /// Adds the part of layers, and one for what stands behind them. Returns the part, still empty,
@@ -138,6 +137,7 @@ class MicrobatchPipeline {
   Part add_layers(const FlowNode& node, StageWork work) {
     add_part(work);
     add_node(node);
+    shape_.passes.push_back({work, !node.loop->descends()});
     Part weights;
     if (work == StageWork::backward && schedule_.what.splits_backward) {
       weights.work = StageWork::weights;

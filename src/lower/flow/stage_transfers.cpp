@@ -37,6 +37,7 @@ FlowValue with_dim_in_front(FlowValue of, const Dim& dim, const std::vector<int>
   of.shape = Shape{dim}.united(of.shape);
   of.layout.dims.insert(of.layout.dims.begin(), axes);
   of.layout.dirty <<= 1;
+  if (of.turns >= 0) ++of.turns;
   for (Interval& interval : of.intervals) ++interval.dim;
   of.node = -1;
   return of;

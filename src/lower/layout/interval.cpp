@@ -36,8 +36,8 @@ Slicing slicing_of(const RuleLayouts& rule_layouts, const Shape& shape, const Te
 }
 
 Numbering numbering_of(const RuleLayouts& rule_layouts, const Shape& shape,
-                       const TensorLayout& layout) {
-  Numbering numbering{slicing_of(rule_layouts, shape, layout), {}};
+                       const TensorLayout& layout, int turns) {
+  Numbering numbering{slicing_of(rule_layouts, shape, layout), {}, turns};
   for (const Dim& d : shape) numbering.extents.push_back(d.size);
   return numbering;
 }

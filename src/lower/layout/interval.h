@@ -36,9 +36,9 @@ AffineExpr slice_begin(const Mesh& mesh, const std::vector<int>& axes, int64_t l
 Slicing slicing_of(const RuleLayouts& rule_layouts, const Shape& shape, const TensorLayout& layout,
                    const std::vector<Interval>& intervals = {});
 
-/// slicing_of() with the logical sizes. The shape has no bounded dims.
+/// slicing_of() with the logical sizes. The shape has no bounded dims. `turns`: Numbering::turns.
 Numbering numbering_of(const RuleLayouts& rule_layouts, const Shape& shape,
-                       const TensorLayout& layout);
+                       const TensorLayout& layout, int turns = -1);
 std::vector<int> sizes_of_axes(const Mesh& mesh);
 
 /// For reports: "elements [2*rows-1, +4) of 'height'".

@@ -120,8 +120,8 @@ void LoopWalker::add_stages(const Node& node, const Frame& frame, FlowLoop& loop
   };
   AffineExpr before, last;
   before.axis_terms = {{axis, 1}};
-  before.constant = loop.reverse ? 1 : -1;
-  last.constant = loop.reverse ? 0 : stages.size - 1;
+  before.constant = loop.descends() ? 1 : -1;
+  last.constant = loop.descends() ? 0 : stages.size - 1;
   for (const FlowLoop::Carry& c : loop.carries) {
     loop.to_next.push_back(exchange(c.value, before, "to the next stage"));
     loop.to_all.push_back(exchange(c.value, last, "from the last stage"));

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "base/together.h"
+#include "base/threads.h"
 #include "plan/solver/branch.h"
 #include "plan/solver/dual.h"
 #include "plan/solver/forest_search.h"
