@@ -136,7 +136,7 @@ class TextQueue::State {
     }
   }
 
-  void take_prompt_scores(Loc at) {
+  void take_prompt_scores(Loc caller) {
     Session& session = stepper_.session();
     const nn::DecoderStep& d = stepper_.last_step();
     const Array log_probs = session.fetch(d.log_probs.name()),
@@ -160,7 +160,7 @@ class TextQueue::State {
         TESSERA_REQUIRE(!std::isnan(score.log_prob),
                         "[generate] the log-probability of token {} of prompt {} is nan; the "
                         "parameters have values that are not finite ({})",
-                        first + i + 1, static_cast<size_t>(texts_[r].number), where(at));
+                        first + i + 1, static_cast<size_t>(texts_[r].number), where(caller));
         texts_[r].result.prompt_scores.push_back(std::move(score));
       }
     }
