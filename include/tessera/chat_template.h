@@ -9,12 +9,14 @@ namespace tessera {
 
 /// The chat template of a tokenizer: how messages become text. A template is a program in Jinja, of
 /// which this part is understood:
-/// - text, {{ }}, {% for x in LIST %} with loop.first, loop.last, loop.index and loop.index0,
-///   {% if %}, {% elif %}, {% else %}, {% set %}, {# #}, and - at the ends of all of them;
+/// - text, {{ }}, {% for x in LIST %} with loop.first, last, index, index0, revindex, revindex0,
+///   length, previtem and nextitem, {% if %}, {% elif %}, {% else %}, {% set %}, {% generation %},
+///   {# #}, and - at the ends of all of them;
 /// - strings, numbers, lists, true, false, none; indices, attributes, slices; + - * // % ~, == != <
 ///   <= > >=, in, and, or, not, A if B else C; the tests defined, undefined, none, string, mapping;
-/// - the filters trim, length, upper, lower, default; the methods strip, startswith, endswith;
-///   namespace() and raise_exception().
+/// - the filters trim, length, upper, lower, default, first, last, join, replace, string, tojson
+///   (not of objects); the methods strip, lstrip, rstrip, startswith, endswith, replace, split;
+///   namespace(), range() and raise_exception().
 /// Line breaks behind and blanks before a statement are left out, as transformers does it. What is
 /// not understood is refused by name where it is needed: a template may have parts for tools.
 class ChatTemplate {

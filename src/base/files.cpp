@@ -106,12 +106,12 @@ int64_t size_of_file(const fs::path& file) {
   return bytes;
 }
 
-void make_folders(const fs::path& folder) {
+void make_folders(const fs::path& folder, const std::string& of) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || !is_folder(folder))
-    fail(ErrorKind::io, "cannot make the folder '{}': {}; choose another path", folder.string(),
-         error ? error.message() : "something else has its name");
+    fail(ErrorKind::io, "cannot make the folder '{}'{}: {}; choose another path", folder.string(),
+         of.empty() ? "" : " of " + of, error ? error.message() : "something else has its name");
 }
 
 std::string folder_of(const std::string& path) {

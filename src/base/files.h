@@ -22,8 +22,9 @@ bool is_taken(const std::filesystem::path& path);
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 /// Bytes of a file. Throws an io error.
 int64_t size_of_file(const std::filesystem::path& file);
-/// Makes a folder and those above it; they may be there. Throws an io error.
-void make_folders(const std::filesystem::path& folder);
+/// Makes a folder and those above it; they may be there. Throws an io error. `of`: the flag that
+/// names the folder, for the message.
+void make_folders(const std::filesystem::path& folder, const std::string& of = "");
 
 /// Reads the text file at `path`. Throws an io error that names `what` and the path. Only regular
 /// files are opened, since opening a pipe would wait for a writer; paths in /dev are allowed.

@@ -293,12 +293,13 @@ Json Completion::log_probs_of(const Generation& result, const std::vector<int32_
   std::vector<TokenScore> scores;
   Json tokens = Json::array(), log_probs = Json::array(), best = Json::array(),
        offsets = Json::array();
-  int64_t offset = 0;
+  Utf8 utf8;
+  std::string shown;  // the text so far, without a character that is not complete
   const auto add = [&](int32_t token, const TokenScore* score) {
-    const std::string text = token_text(model_.vocabulary.piece_of(token));
+    const std::string piece = model_.vocabulary.piece_of(token), text = token_text(piece);
     tokens.push_back(text);
-    offsets.push_back(offset);
-    offset += characters(text);
+    offsets.push_back(characters(shown));
+    for (const char c : piece) shown += utf8.push(static_cast<unsigned char>(c));
     if (!score) {
       log_probs.push_back(nullptr);
       best.push_back(nullptr);

@@ -188,7 +188,7 @@ void take_stored_data(Job& job, const Checkpoint& checkpoint) {
   const std::optional<Config> stored = stored_config(job, checkpoint);
   if (!stored) return;
   const auto is_taken = [&](const std::string& key) {
-    if (key == "data.path" || key == "data.held_out" || job.given.contains(key)) return false;
+    if (key == "data.path" || job.given.contains(key)) return false;
     return key.starts_with("data.") || key == "train.seed";
   };
   for (const ConfigKey& k : stored->keys()) {

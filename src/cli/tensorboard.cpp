@@ -57,7 +57,7 @@ double seconds_now() {
 EventFile::EventFile(const std::string& folder) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
-  make_folders(folder);
+  make_folders(folder, "--tensorboard");
   path_ = (std::filesystem::path(folder) / fmt::format("events.out.tfevents.{:010}.{}.{}",
                                                        static_cast<int64_t>(seconds_now()), host,
                                                        getpid()))

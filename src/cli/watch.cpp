@@ -25,7 +25,7 @@ Watch::Watch(const WatchFlags& args) : args_(args) {
                   "--dump GLOB and --dump-dir DIR need each other");
   TESSERA_REQUIRE(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more",
                   args.dump_every);
-  if (!args.dump_dir.empty()) make_folders(args.dump_dir);
+  if (!args.dump_dir.empty()) make_folders(args.dump_dir, "--dump-dir");
 }
 
 std::vector<std::string> Watch::keep() const {

@@ -44,12 +44,14 @@ class SampleReader {
   /// The text of a conversation, cut at the answers.
   std::vector<Span> spans_of(const Json& sample, const std::string& where) {
     const Json& list = sample.at("messages");
+    require_keys(sample, {"messages"}, "the sample", where);
     if (!list.is_array() || list.empty())
       fail(ErrorKind::io, "[data] {}: 'messages' is no list with messages", where);
     std::vector<ChatTemplate::Message> messages;
     for (const Json& m : list) {
       if (!m.is_object())
         fail(ErrorKind::io, "[data] {}: a message is no object with role and content", where);
+      require_keys(m, {"role", "content"}, "a message", where);
       messages.push_back({sample_text(m, "role", where), sample_text(m, "content", where)});
     }
     if (!chat_) chat_.emplace(ChatTemplate::load(folder_of_tokenizer()));
@@ -126,6 +128,7 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
       if (bos) sample.tokens.push_back(*bos);
       append(sample_text(json, "prompt", where), false);
       append(sample_text(json, "completion", where), true);
+      require_keys(json, {"prompt", "completion"}, "the sample", where);
       if (tokenizer.eos()) {
         sample.tokens.push_back(*tokenizer.eos());
         sample.counts.push_back(1);

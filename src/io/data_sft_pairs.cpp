@@ -31,6 +31,7 @@ PairData::PairData(const std::string& path, const std::string& tokenizer_path,
                         {.special_in_text = false});
     tokenizer.encode_to(sample_text(json, "completion", where), sample.answer,
                         {.special_in_text = false});
+    require_keys(json, {"prompt", "completion"}, "the sample", where);
     if (sample.answer.empty())
       fail(ErrorKind::io, "[data] {}: the completion is empty; nothing is learnt from it", where);
     sample.prompt.push_back(options.end);

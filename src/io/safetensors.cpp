@@ -252,6 +252,7 @@ struct SafetensorsReader::State {
   }
 
   void read_metadata(const Json& entries) {
+    if (entries.is_null()) return;  // as safetensors' own library has it
     if (!entries.is_object()) refuse(path, "its {} is not a JSON object", kMetadata);
     for (const auto& [key, value] : entries.items()) {
       if (!value.is_string())

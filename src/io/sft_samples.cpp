@@ -39,6 +39,26 @@ const std::string& sample_text(const Json& sample, const char* key, const std::s
   return it->get_ref<const std::string&>();
 }
 
+namespace {
+
+/// Keys that say where a sample comes from, and change nothing.
+const std::set<std::string> kOrigin = {
+    "id",       "uuid",  "idx",      "source",    "dataset",         "url",       "license",
+    "category", "split", "language", "prompt_id", "conversation_id", "timestamp", "metadata"};
+
+}  // namespace
+
+void require_keys(const nlohmann::json& of, const std::set<std::string>& used, const char* what,
+                  const std::string& where) {
+  for (const auto& [key, value] : of.items()) {
+    if (used.contains(key) || value.is_null()) continue;
+    if (!kOrigin.contains(key) || of.contains("role"))
+      fail(ErrorKind::io,
+           "[data] {}: {} has '{}', which is not read; take it out, or write it into the text",
+           where, what, key);
+  }
+}
+
 Tokenizer load_fitting_tokenizer(const std::string& path, int64_t vocabulary) {
   Tokenizer tokenizer = Tokenizer::load(path);
   TESSERA_REQUIRE(

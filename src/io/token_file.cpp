@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/utf8.h"
 #include "io/file.h"
 #include "io/fingerprint.h"
 
@@ -39,6 +40,20 @@ bool is_llmc(const MappedFile& file) {
   return magic == kGpt2Magic || magic == kLlama3Magic || magic == kEvaluation || magic == kModel;
 }
 
+/// True if a file begins with letters, blanks and lines, as no file of tokens does: these have
+/// zeros, or bytes above those of ASCII that are no UTF-8.
+bool is_text(const MappedFile& file) {
+  constexpr int64_t kLeast = 64, kMost = int64_t{64} << 10;
+  if (file.size() < kLeast) return false;
+  const std::string_view begin(reinterpret_cast<const char*>(file.data()),
+                               static_cast<size_t>(std::min(file.size(), kMost)));
+  const auto is_control = [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\r' && c != '\t' && c != '\f';
+  };
+  return std::none_of(begin.begin(), begin.end(), is_control) &&
+         valid_utf8(begin) + 4 > begin.size();  // a character may be cut at the end
+}
+
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, int token_bytes)
@@ -66,6 +81,11 @@ TokenFile::TokenFile(const std::string& path, int token_bytes)
          "[data] '{}' has {} bytes, which are not whole uint{} tokens; the file is truncated, or a "
          "text of bytes (token_bytes = 1)",
          path, file_->size(), 8 * token_bytes);
+  if (token_bytes > 1 && is_text(*file_))
+    fail(ErrorKind::io,
+         "[data] '{}' is a text, but tokens of {} bytes are read from it; make tokens of it: "
+         "tessera tokenize '{}' --tokenizer DIR --out PREFIX",
+         path, token_bytes, path);
   tokens_ = file_->size() / token_bytes;
 }
 

@@ -162,6 +162,11 @@ class Parser {
     if (word == "for") return parse_for(words);
     if (word == "if") return parse_if(words);
     if (word == "set") return parse_set(words);
+    if (word == "generation") {  // marks an answer, which SftData finds by itself
+      Statement body = block({"endgeneration"});
+      ++at_;
+      return body;
+    }
     refuse("the statement '" + word + "'");
   }
 
@@ -207,11 +212,12 @@ class Parser {
       for (int64_t i = 0; i < n; ++i) {
         s.push();
         s.set(name, all[static_cast<size_t>(i)]);
-        s.set("loop", {{"first", i == 0},
-                       {"last", i + 1 == n},
-                       {"index", i + 1},
-                       {"index0", i},
-                       {"length", n}});
+        Value loop = {{"first", i == 0},       {"last", i + 1 == n}, {"index", i + 1},
+                      {"index0", i},           {"length", n},        {"revindex", n - i},
+                      {"revindex0", n - i - 1}};
+        if (i > 0) loop["previtem"] = all[static_cast<size_t>(i - 1)];
+        if (i + 1 < n) loop["nextitem"] = all[static_cast<size_t>(i + 1)];
+        s.set("loop", std::move(loop));
         body(s);
         s.pop();
       }

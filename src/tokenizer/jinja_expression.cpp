@@ -285,10 +285,23 @@ class ExpressionParser {
     if (!w_.accept("(")) return [name](State& s) { return s.find(name); };
     if (name == "namespace") return parse_namespace();
     const std::vector<Expression> args = parse_arguments();
+    if (name == "range") return [args](State& s) { return range(values(args, s)); };
     return [=](State& s) -> Value {
       if (name != "raise_exception" || args.size() != 1) refuse("the function '" + name + "'");
       fail(ErrorKind::usage, "[chat template] {}", text_of(args[0](s)));
     };
+  }
+  static Value range(const std::vector<Value>& args) {
+    constexpr int64_t kMost = 100'000;
+    for (const Value& v : args)
+      TESSERA_REQUIRE(v.is_number_integer(), "[chat template] range() of {}", kind_of(v));
+    if (args.empty() || args.size() > 2) refuse("range() with a step");
+    const int64_t begin = args.size() == 2 ? args[0].get<int64_t>() : 0;
+    const int64_t end = args.back().get<int64_t>();
+    TESSERA_REQUIRE(end < kMost && begin > -kMost, "[chat template] range({}, {})", begin, end);
+    Value all = Value::array();
+    for (int64_t i = begin; i < end; ++i) all.push_back(i);
+    return all;
   }
   Expression parse_namespace() {
     std::map<std::string, Expression> first;

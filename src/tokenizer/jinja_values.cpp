@@ -168,6 +168,56 @@ Value slice(const Value& of, const Value& from, const Value& to, const Value& st
   return result;
 }
 
+namespace {
+
+/// As Python's json.dumps writes it, ensure_ascii=False. The keys of an object have an order there.
+std::string json_of(const Value& v) {
+  if (v.is_object() || is_undefined(v))
+    refuse(fmt::format("the filter 'tojson' of {}", kind_of(v)));
+  if (!v.is_array()) return v.dump(-1, ' ', false, Value::error_handler_t::replace);
+  std::string all;
+  for (const Value& item : v) all += (all.empty() ? "" : ", ") + json_of(item);
+  return "[" + all + "]";
+}
+
+std::string replaced(const std::string& text, const std::string& old, const std::string& now) {
+  TESSERA_REQUIRE(!old.empty(), "[chat template] replace of an empty text");
+  std::string result;
+  size_t from = 0;
+  for (size_t at; (at = text.find(old, from)) != text.npos; from = at + old.size())
+    result.append(text, from, at - from).append(now);
+  return result.append(text, from);
+}
+
+Value split(const std::string& text, const std::string& at, int64_t most) {
+  TESSERA_REQUIRE(!at.empty(), "[chat template] split at an empty text");
+  Value parts = Value::array();
+  size_t from = 0;
+  for (size_t end;
+       (most < 0 || std::ssize(parts) < most) && (end = text.find(at, from)) != text.npos;
+       from = end + at.size())
+    parts.push_back(text.substr(from, end - from));
+  parts.push_back(text.substr(from));
+  return parts;
+}
+
+/// `text` without characters of `set` at its ends.
+std::string stripped(const std::string& text, const std::string& set, bool begin, bool end) {
+  for (const char c : set)
+    if (static_cast<unsigned char>(c) >= 0x80) refuse("strip of characters beyond ASCII");
+  const size_t first = begin ? text.find_first_not_of(set) : 0;
+  if (first == text.npos) return "";
+  const size_t last = end ? text.find_last_not_of(set) : text.size() - 1;
+  return last == text.npos ? "" : text.substr(first, last + 1 - first);
+}
+
+bool are_texts(const std::vector<Value>& args, size_t count) {
+  return args.size() == count &&
+         std::all_of(args.begin(), args.end(), [](const Value& v) { return v.is_string(); });
+}
+
+}  // namespace
+
 Value filtered(const std::string& name, const Value& v, const std::vector<Value>& args) {
   if (name == "trim" && args.empty()) return trimmed(string_of(v, "the filter trim"));
   if (name == "length" && args.empty()) {
@@ -184,6 +234,19 @@ Value filtered(const std::string& name, const Value& v, const std::vector<Value>
     }
     return text;
   }
+  if (name == "tojson" && args.empty()) return json_of(v);
+  if (name == "string" && args.empty()) return text_of(v);
+  if (name == "replace" && are_texts(args, 2))
+    return replaced(string_of(v, "the filter replace"), args[0].get<std::string>(),
+                    args[1].get<std::string>());
+  if ((name == "first" || name == "last") && args.empty() && (v.is_array() || v.is_string()))
+    return element(v, name == "first" ? 0 : -1);
+  if (name == "join" && v.is_array() && (args.empty() || are_texts(args, 1))) {
+    std::string all;
+    for (size_t i = 0; i < v.size(); ++i)
+      all += (i > 0 && !args.empty() ? args[0].get<std::string>() : "") + text_of(v[i]);
+    return all;
+  }
   refuse("the filter '" + name + "'");
 }
 
@@ -191,6 +254,15 @@ Value method(const std::string& name, const Value& v, const std::vector<Value>& 
   if (v.is_string()) {
     const auto& text = v.get_ref<const std::string&>();
     if (name == "strip" && args.empty()) return trimmed(text);
+    if ((name == "strip" || name == "lstrip" || name == "rstrip") &&
+        (args.empty() || are_texts(args, 1)))
+      return stripped(text, args.empty() ? " \t\n\r\f\v" : args[0].get<std::string>(),
+                      name != "rstrip", name != "lstrip");
+    if (name == "replace" && are_texts(args, 2))
+      return replaced(text, args[0].get<std::string>(), args[1].get<std::string>());
+    if (name == "split" && are_texts(args, 1)) return split(text, args[0].get<std::string>(), -1);
+    if (name == "split" && args.size() == 2 && args[0].is_string() && args[1].is_number_integer())
+      return split(text, args[0].get<std::string>(), args[1].get<int64_t>());
     if (args.size() == 1 && args[0].is_string()) {
       const auto& other = args[0].get_ref<const std::string&>();
       if (name == "startswith") return text.starts_with(other);

@@ -218,6 +218,20 @@ TEST_CASE("resume: held-out data that are wrong are told before the first step",
   CHECK_FALSE(std::filesystem::exists(f("other")));
 }
 
+TEST_CASE("resume: eval reads the part of the data that training held out", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--steps 2 --checkpoint ck --set held_out=0.25"));
+  const auto examples = [&](const std::string& more) {
+    const CliResult r =
+        run_cli_in(f, "eval gpt --data text.txt --checkpoint ck --json e.json " + more);
+    expect_success(r);
+    return json_of(f, "e.json")["examples"].get<int>();
+  };
+  CHECK(examples("--set batch=4") == 124);  // (1000 - 1) / 8
+  CHECK(examples("--set batch=4 held_out=0.1") < 50);  // (400 - 1) / 8
+}
+
 TEST_CASE("resume: a save that is under way when an error ends the job is finished", "[cli]") {
   const Folder f;
   f.write("text.txt", some_text());

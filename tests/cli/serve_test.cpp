@@ -242,6 +242,13 @@ TEST_CASE("serve scores prompts as lm-evaluation-harness asks for it", "[cli]") 
     }
     CHECK(choice["text"] == all);
   }
+  // An offset counts characters of the text; a part of a character begins where that begins.
+  const Answer wide = post(
+      port,
+      json{{"prompt", "n\xC3\xAF\xE6\x97\xA5x"}, {"max_tokens", 0}, {"logprobs", 1}, {"echo", true}}
+          .dump());
+  REQUIRE(wide.status == 200);
+  CHECK(wide.body["choices"][0]["logprobs"]["text_offset"] == json({0, 1, 1, 2, 2, 2, 3}));
   // The likeliest token that follows, echoed, is seen to be the likeliest.
   const std::string next = scored.body["choices"][0]["logprobs"]["tokens"][5];
   REQUIRE(next.size() == 1);

@@ -39,6 +39,31 @@ Tokenizer fixture() {
   return Tokenizer::load(TESSERA_SOURCE_DIR "/tests/tokenizer/fixtures/byte_level.json");
 }
 
+TEST_CASE("tokenize refuses a text that is not UTF-8, and drops a byte-order mark", "[cli]") {
+  if (lacks_any()) return;
+  const Folder f;
+  const auto refused = [&](const std::string& text, std::initializer_list<std::string> words) {
+    f.write("a.txt", text);
+    expect_failure(run_cli_in(f, "tokenize " + kTokenizer + "a.txt --out c"), 1, words);
+    CHECK(f.names().count("c.idx") == 0);
+  };
+  refused("Call me\ncaf\xE9.\n", {"line 2 of 'a.txt' has the byte 0xe9 at 4",
+                                  "not UTF-8; convert it: "
+                                  "iconv -f WINDOWS-1252"});
+  refused("\x93quoted\x94\n", {"line 1 of 'a.txt' has the byte 0x93 at 1"});
+  refused(std::string("\xFF\xFEh\0i\0", 6),
+          {"the file is not UTF-8 but UTF-16", "iconv -f UTF-16"});
+  refused("\xED\xA0\x80", {"has the byte 0xed at 1"});        // a surrogate
+  refused("ab\xF4\x90\x80\x80", {"has the byte 0xf4 at 3"});  // beyond U+10FFFF
+  refused("a\xC0\xAF", {"has the byte 0xc0 at 2"});           // overlong
+  refused("a\xE2\x82", {"has the byte 0xe2 at 2"});           // cut
+  f.write("a.txt", "\xEF\xBB\xBFna\xC3\xAFve \xF0\x9F\x98\x80");
+  expect_success(run_cli_in(f, "tokenize " + kTokenizer + "a.txt --out c"));
+  const Tokenizer t = fixture();
+  const std::vector<int32_t> ids = t.encode("na\xC3\xAFve \xF0\x9F\x98\x80");
+  CHECK(tokens_of(f("c.bin"), std::ssize(ids)) == ids);
+}
+
 TEST_CASE("tokenize makes a corpus of jsonl, files and paragraphs", "[cli]") {
   if (lacks_any()) return;
   const Folder f;
@@ -267,7 +292,7 @@ TEST_CASE("errors of blends on the command line", "[cli]") {
   f.write("t.toml", "[data]\npath = {}\n");
   expect_failure(run_cli_in(f, "train t.toml"), 1,
                  {"t.toml: the table data.path is empty; write \"FILE\" = weight into it"});
-  f.write("b.bin", std::string(1000, 'x'));
+  f.write("b.bin", std::string("x\0", 2) + std::string(1000, 'x'));
   expect_failure(run_cli_in(f, train + "--data b.bin"), 1,
                  {"'b.bin' has no header of llm.c and no index 'b.idx' beside it"});
   expect_success(run_cli_in(f, train + "--data b.bin --set token_bytes=2 vocab=40000"));

@@ -103,6 +103,16 @@ TEST_CASE("errors of texts") {
   CHECK(text("short", {.length = 1, .token_bytes = 4}) ==
         "io [data] 'DIR/short' has 10 bytes, which are not whole uint32 tokens; the file is "
         "truncated, or a text of bytes (token_bytes = 1)");
+  std::string book;
+  while (book.size() < 200) book += "It is a way I have, na\xC3\xAFve.\n";
+  f.write("book", book.substr(0, 200));
+  for (const int bytes : {2, 4})
+    CHECK(text("book", {.length = 1, .token_bytes = bytes})
+              .find("'DIR/book' is a text, but tokens of " + std::to_string(bytes) +
+                    " bytes are read from it; make tokens of it: tessera tokenize 'DIR/book'") !=
+          std::string::npos);
+  f.write("tokens", std::string(100, 'a') + std::string(100, '\0'));
+  CHECK(text("tokens", {.length = 1, .token_bytes = 2}) == "no error");
   CHECK(text("short", {.length = 0}) ==
         "usage [data] a text window of length 0; it has at least 1 token");
   CHECK(text("short", {.token_bytes = 3}) ==

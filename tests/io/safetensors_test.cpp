@@ -154,6 +154,7 @@ TEST_CASE("damaged safetensors files are refused with the reason") {
         in + "the header names 'a' twice");
   CHECK(header("\"a\":{\"dtype\":\"U8\",\"shape\":" + std::string(1000000, '[')) ==
         in + "its header nests more than 8 brackets");
+  CHECK(header("\"__metadata__\":null," + entry("a", 6, 0, 6)) == "no error");
   CHECK(header("\"__metadata__\":3") == in + "its __metadata__ is not a JSON object");
   CHECK(header("\"__metadata__\":{\"k\":3}") ==
         in + "the value of 'k' in __metadata__ is not a string");

@@ -251,6 +251,21 @@ TEST_CASE("samples that are refused", "[sft][errors]") {
   };
   CHECK(chat("{\"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}") ==
         "io [data] 'DIR/a.jsonl' line 1: no message is of the assistant, so nothing is learnt");
+  // What would be dropped is refused; where a sample comes from, and null, change nothing.
+  const std::string talk = "\"messages\": [{\"role\": \"user\", \"content\": \"x\"}, {\"role\": ";
+  for (const std::string key : {"name", "reasoning_content", "tool_calls", "weight", "id"})
+    CHECK(chat("{" + talk + "\"assistant\", \"content\": \"y\", \"" + key + "\": \"z\"}]}") ==
+          "io [data] 'DIR/a.jsonl' line 1: a message has '" + key +
+              "', which is not read; take it out, or write it into the text");
+  for (const std::string key : {"tools", "system", "weight"})
+    CHECK(chat("{" + talk + "\"assistant\", \"content\": \"y\"}], \"" + key + "\": [1]}")
+              .find("line 1: the sample has '" + key + "', which is not read") !=
+          std::string::npos);
+  CHECK(chat("{" + talk +
+             "\"assistant\", \"content\": \"y\", \"name\": null}], \"id\": 3, "
+             "\"source\": \"a\"}") == "no error");
+  CHECK(of("{\"prompt\": \"a\", \"completion\": \"b\", \"loss\": 1}\n")
+            .find("line 1: the sample has 'loss', which is not read") != std::string::npos);
   f.write("chat_template.jinja",
           "{% for m in messages %}{{ m.content if loop.last else 'earlier' }}{% endfor %}");
   CHECK(chat("{\"messages\": [{\"role\": \"assistant\", \"content\": \"x\"}, {\"role\": \"user\", "

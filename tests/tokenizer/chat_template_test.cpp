@@ -71,8 +71,34 @@ TEST_CASE("parts for tools that are not reached may be of any kind", "[chat_temp
   CHECK(rendered("{%- if tools is defined and tools %}{{ tools | tojson(indent=4) }}{%- endif -%}\n"
                  "{%- for m in messages[1:] -%}\n    {{- m.role ~ ';' }}\n{%- endfor %}") ==
         "user;assistant;user;");
-  expect_error(ErrorKind::unsupported, {"the filter 'tojson' is not understood"},
+  expect_error(ErrorKind::unsupported, {"the filter 'tojson' of object is not understood"},
                [] { rendered("{{ messages | tojson }}"); });
+}
+
+TEST_CASE("filters, methods and parts of loops that published templates use", "[chat_template]") {
+  // Right values: jinja2 3.1.
+  const auto of = [](const std::string& what) { return rendered("{{ " + what + " }}"); };
+  CHECK(of("'  a b '.lstrip() ~ '|' ~ '  a b '.rstrip() ~ '|'") == "a b |  a b|");
+  CHECK(of("'\\n\\nab\\n'.lstrip('\\n') ~ '|'") == "ab\n|");
+  CHECK(of("'xxaxx'.strip('x') ~ 'xx'.strip('x') ~ 'xxa'.rstrip('x')") == "axxa");
+  CHECK(of("'banana'.replace('an', 'x') ~ ('aa' | replace('a', 'b'))") == "bxxabb");
+  CHECK(of("'a</t>b</t>c'.split('</t>')[-1]") == "c");
+  CHECK(of("'a,b,c'.split(',', 1) | join('|')") == "a|b,c");
+  CHECK(of("'a,'.split(',') | tojson") == R"(["a", ""])");
+  CHECK(of("['a', 1, true, none] | tojson") == R"(["a", 1, true, null])");
+  CHECK(of("'q\"é' | tojson") == "\"q\\\"\xC3\xA9\"");
+  CHECK(of("range(3) | join ~ (range(2, 4) | join(','))") == "0122,3");
+  CHECK(of("['a', 'b'] | first ~ ('xyz' | last) ~ (5 | string)") == "az5");
+  CHECK(rendered("{% for m in range(3) %}{{ loop.revindex }}{% if loop.previtem is defined %}<{{ "
+                 "loop.previtem }}{% endif %}{% if loop.nextitem is defined %}>{{ loop.nextitem "
+                 "}}{% endif %};{% endfor %}") == "3>1;2<0>2;1<1;");
+  CHECK(rendered("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration "
+                 "%}{% endfor %}",
+                 {{"r", "a"}, {"r", "b"}}) == "ab");
+  expect_error(ErrorKind::unsupported, {"range() with a step is not understood"},
+               [&] { of("range(0, 4, 2)"); });
+  expect_usage({"[chat template] range(0, 100000)"}, [&] { of("range(100000)"); });
+  expect_usage({"[chat template] split at an empty text"}, [&] { of("'a'.split('')"); });
 }
 
 TEST_CASE("texts are counted in characters, as Python counts them", "[chat_template]") {
@@ -163,7 +189,7 @@ TEST_CASE("templates that are refused", "[chat_template][errors]") {
         Case{ErrorKind::unsupported, "{% for a, b in messages %}{% endfor %}",
              "a loop over several names"},
         Case{ErrorKind::unsupported, "{{ 'a' | trim(chars='a') }}", "the filter 'trim'"},
-        Case{ErrorKind::unsupported, "{{ 'a'.split('b') }}", "the method 'split' of string"},
+        Case{ErrorKind::unsupported, "{{ 'a'.splitlines() }}", "the method 'splitlines' of string"},
         Case{ErrorKind::unsupported, "{{ 1 is divisibleby }}", "the test 'divisibleby'"},
         Case{ErrorKind::unsupported, "{{ '\\x41' }}", "the escape '\\x'"},
         Case{ErrorKind::io, "a\n{% if true %}", "line 2: 'endif' is missing"},

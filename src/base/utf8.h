@@ -1,0 +1,34 @@
+// Which bytes are UTF-8.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace tessera {
+
+/// The length of the longest begin of `text` that consists of whole characters in UTF-8 (RFC 3629:
+/// no overlong forms, surrogates or code points above U+10FFFF).
+inline size_t valid_utf8(std::string_view text) {
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  size_t i = 0;
+  while (i < text.size()) {
+    const unsigned char first = at(i);
+    const size_t length = first < 0x80                    ? 1
+                          : first >= 0xC2 && first < 0xE0 ? 2
+                          : first >= 0xE0 && first < 0xF0 ? 3
+                          : first >= 0xF0 && first < 0xF5 ? 4
+                                                          : 0;
+    if (length == 0 || i + length > text.size()) return i;
+    for (size_t k = 1; k < length; ++k) {
+      if ((at(i + k) & 0xC0) != 0x80) return i;
+    }
+    const unsigned char second = length > 1 ? at(i + 1) : 0;
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second >= 0xA0) ||
+        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second >= 0x90))
+      return i;
+    i += length;
+  }
+  return i;
+}
+
+}  // namespace tessera
