@@ -228,7 +228,7 @@ TEST_CASE("resume: eval reads the part of the data that training held out", "[cl
     expect_success(r);
     return json_of(f, "e.json")["examples"].get<int>();
   };
-  CHECK(examples("--set batch=4") == 124);  // (1000 - 1) / 8
+  CHECK(examples("--set batch=4") == 124);             // (1000 - 1) / 8
   CHECK(examples("--set batch=4 held_out=0.1") < 50);  // (400 - 1) / 8
 }
 
