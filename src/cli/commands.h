@@ -222,8 +222,6 @@ class Evaluator {
   std::unique_ptr<Session> session_;
 };
 
-/// The library that `serve` uses, "libmicrohttpd 0.9.75"; "no: ..." if it was not there.
-std::string http_library();
 /// The tokenizer of --tokenizer. Throws its errors.
 Tokenizer load_tokenizer(const TokenizerFlags& args);
 

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "cli/http_server.h"
 #include "cli/report.h"
 #include "cli/report_json.h"
 #include "cli/terminal.h"
