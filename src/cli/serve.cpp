@@ -1,14 +1,14 @@
 // `serve`: the server's thread reads requests; this thread owns the ranks, and takes requests
 // between two tokens, so that a text begins as soon as a row is free.
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/threads.h"
 #include "cli/commands.h"
 #include "cli/completions.h"
 #include "cli/http_server.h"
@@ -119,8 +119,8 @@ class Writer {
       for (size_t i = 0; i < requests.size(); ++i)
         texts_[call.numbers.emplace_back(queue_.add(requests[i], group))] = {group, i};
     } catch (const Error& e) {
-      call.exchange->answer(400, http_error(e.what(), kInvalid));
       ++metrics_.refused;
+      call.exchange->answer(400, http_error(e.what(), kInvalid));
       drop(calls_.find(group));
       return;
     }
@@ -169,6 +169,10 @@ class Writer {
   void deliver(const Call& call) {
     Completion& completion = *call.completion;
     const bool is_done = completion.is_done();
+    if (is_done) {  // counted before the client knows
+      ++metrics_.answered;
+      metrics_.written += completion.tokens_written();
+    }
     if (completion.streams()) {
       if (const std::string events = completion.events(); !events.empty())
         call.exchange->push(events);
@@ -179,9 +183,6 @@ class Writer {
       call.exchange->answer(
           200, completion.answer().dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
-    if (!is_done) return;
-    ++metrics_.answered;
-    metrics_.written += completion.tokens_written();
   }
   void drop(std::map<int64_t, Call>::iterator call) {
     for (const int64_t number : call->second.numbers) {
@@ -308,15 +309,17 @@ class Routes {
 
  private:
   void complete(const Exchange& x, CompletionKind kind) {
+    const auto refuse = [&](int status, const std::string& why, const char* type) {
+      ++metrics_.refused;
+      x->answer(status, http_error(why, type));
+    };
     try {
       auto completion = std::make_unique<Completion>(x->body, model_, ++number_, kind);
-      if (waiting_.push({x, std::move(completion)})) return;
-      x->answer(503, http_error(fmt::format("{} requests wait already; ask again", kMostWaiting),
-                                kServer));
+      if (!waiting_.push({x, std::move(completion)}))
+        refuse(503, fmt::format("{} requests wait already; ask again", kMostWaiting), kServer);
     } catch (const std::exception& e) {
-      x->answer(400, http_error(e.what(), kInvalid));
+      refuse(400, e.what(), kInvalid);
     }
-    ++metrics_.refused;
   }
 
   const Gate gate_;

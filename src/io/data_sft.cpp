@@ -44,7 +44,6 @@ class SampleReader {
   /// The text of a conversation, cut at the answers.
   std::vector<Span> spans_of(const Json& sample, const std::string& where) {
     const Json& list = sample.at("messages");
-    require_keys(sample, {"messages"}, "the sample", where);
     if (!list.is_array() || list.empty())
       fail(ErrorKind::io, "[data] {}: 'messages' is no list with messages", where);
     std::vector<ChatTemplate::Message> messages;
@@ -54,6 +53,11 @@ class SampleReader {
       require_keys(m, {"role", "content"}, "a message", where);
       messages.push_back({sample_text(m, "role", where), sample_text(m, "content", where)});
     }
+    // A prompt that the conversation has, too, says nothing more.
+    const bool is_known = std::ranges::any_of(messages, [&](const ChatTemplate::Message& m) {
+      return sample.value("prompt", Json()) == m.content;
+    });
+    require_keys(sample, {"messages", is_known ? "prompt" : "messages"}, "the sample", where);
     if (!chat_) chat_.emplace(ChatTemplate::load(folder_of_tokenizer()));
     try {
       return cut(messages, where);

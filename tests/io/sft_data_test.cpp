@@ -264,6 +264,9 @@ TEST_CASE("samples that are refused", "[sft][errors]") {
   CHECK(chat("{" + talk +
              "\"assistant\", \"content\": \"y\", \"name\": null}], \"id\": 3, "
              "\"source\": \"a\"}") == "no error");
+  CHECK(chat("{" + talk + "\"assistant\", \"content\": \"y\"}], \"prompt\": \"x\"}") == "no error");
+  CHECK(chat("{" + talk + "\"assistant\", \"content\": \"y\"}], \"prompt\": \"z\"}")
+            .find("line 1: the sample has 'prompt', which is not read") != std::string::npos);
   CHECK(of("{\"prompt\": \"a\", \"completion\": \"b\", \"loss\": 1}\n")
             .find("line 1: the sample has 'loss', which is not read") != std::string::npos);
   f.write("chat_template.jinja",
