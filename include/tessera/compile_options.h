@@ -62,6 +62,11 @@ struct CompileOptions {
   bool reduce_each_microbatch = false;
   /// The order in which stages (`layers:pipe`) take microbatches: one of pipeline_schedules().
   std::string pipeline_schedule = "1f1b";
+  /// Strict numerics: the most chunks into which a summed dim is cut, a power of two; 0: off. Every
+  /// sum then has one order, which no layout, mesh or number of threads changes, so results are
+  /// equal bit for bit. A rank has whole chunks, so more chunks fit more meshes and fewer cost
+  /// less. On CPUs. See docs/explanation/strict-numerics.md.
+  int64_t strict_chunks = 0;
   /// Float32 matmuls on a GPU may round their operands to tf32 (10 bits of mantissa) for its tensor
   /// cores; sums stay float32. No effect on the CPU.
   bool tf32 = false;

@@ -12,6 +12,7 @@
 
 #include "kernels/common/gemm_plan.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/split_k.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
@@ -308,6 +309,7 @@ bool takes_epilogue(const Step& step) {
 
 int64_t matmul_workspace(const Step& step) {
   if (empty(step.in.at(0)) || empty(step.in.at(1)) || empty(step.out.at(0))) return 0;
+  if (step.order.is_strict()) return ordered_matmul_workspace(step);
   if (const auto plan = split_k_plan(step)) return split_k_workspace(*plan);
   return plan_of(step).workspace;
 }
@@ -332,6 +334,10 @@ Sharing share_matmul(const Step& step, int threads) {
     batch.push_back(kind == kBatch);
     free.push_back((kind == kRow && !by_columns) || (kind == kColumn && !by_rows));
   }
+  if (step.order.is_strict()) {
+    for (size_t d = 0; d < free.size(); ++d) free[d] |= batch[d];
+    return {outermost_dim(out, free, threads), products * 0.03};
+  }
   double bytes = 0;
   for (const View* v : {&step.in[0], &step.in[1], &out})
     bytes += static_cast<double>(v->elements() * size_of(v->dtype));
@@ -353,6 +359,12 @@ Sharing share_matmul(const Step& step, int threads) {
 
 std::unique_ptr<Kernel> bind_matmul(const KernelArgs& args) {
   const Step& step = *args.step;
+  if (step.order.is_strict()) {
+    if (empty(step.out[0])) return std::make_unique<Nothing>();
+    if (empty(step.in[0]) || empty(step.in[1]))
+      return std::make_unique<MatmulOfNothing>(args.out[0]);
+    return bind_ordered_matmul(args);
+  }
   TESSERA_CHECK(
       step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,
       "contract needs operands and a result of one dtype");

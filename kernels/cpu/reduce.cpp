@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/common/nest.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/reduce_row.h"
 #include "kernels/cpu/tables.h"
 
@@ -243,6 +244,7 @@ Sharing share_reduce(const Step& step, int threads) {
 }
 
 std::unique_ptr<Kernel> bind_reduce(const KernelArgs& args) {
+  if (args.step->order.is_strict()) return bind_ordered_reduce(args);
   return std::make_unique<Reduce>(args);
 }
 

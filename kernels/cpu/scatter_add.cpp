@@ -6,6 +6,7 @@
 
 #include "kernels/common/indexed.h"
 #include "kernels/common/types.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
@@ -109,6 +110,7 @@ int64_t scatter_add_workspace(const Step& step) {
 }
 
 std::unique_ptr<Kernel> bind_scatter_add(const KernelArgs& args) {
+  if (args.step->order.is_strict()) return bind_ordered_scatter_add(args);
   return std::make_unique<ScatterAdd>(args);
 }
 

@@ -26,7 +26,9 @@ Outcome train_some(const Job& job, const Mesh& mesh, const Layout& layout, int64
   CompileOptions options{mesh, layout, t.functions,
                          static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
   options.device = device;
-  options.pipeline_schedule = options_of(job, t).pipeline_schedule;
+  const CompileOptions of_job = options_of(job, t);
+  options.pipeline_schedule = of_job.pipeline_schedule;
+  options.strict_chunks = of_job.strict_chunks;
   Session session(t.graph, cluster, options);
   start_parameters(job, session);
   Outcome outcome;

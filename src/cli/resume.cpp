@@ -25,9 +25,10 @@ bool is_free(const std::string& key) {
 
 /// Keys that users tune during training: a change is reported but not refused.
 bool is_tuned(const std::string& key) {
-  static const char* const tuned[] = {
-      "train.lr",    "train.schedule", "train.warmup",       "train.start", "train.flat",
-      "train.floor", "train.cooldown", "train.weight_decay", "train.clip",  "train.on_spike"};
+  static const char* const tuned[] = {"train.lr",       "train.schedule", "train.warmup",
+                                      "train.start",    "train.flat",     "train.floor",
+                                      "train.numerics", "train.cooldown", "train.weight_decay",
+                                      "train.clip",     "train.on_spike"};
   return std::find(std::begin(tuned), std::end(tuned), key) != std::end(tuned);
 }
 

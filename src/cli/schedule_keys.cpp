@@ -1,5 +1,7 @@
 // The keys that control how a job is scheduled on a machine: overlap, reductions and memory.
 #include <algorithm>
+#include <bit>
+#include <charconv>
 
 #include "base/fail.h"
 #include "cli/commands.h"
@@ -39,7 +41,28 @@ std::string pipeline_schedule_of(const Job& job) {
 }
 }  // namespace
 
+namespace {
+/// The chunks of strict numerics, or 0.
+int64_t strict_chunks_of(const Config& config) {
+  const std::string text = config.text("train.numerics"), strict = "strict";
+  constexpr int64_t kChunks = 16, kMost = int64_t{1} << 20;
+  if (text == "default") return 0;
+  if (text == strict) return kChunks;
+  int64_t chunks = 0;
+  const char* const end = text.data() + text.size();
+  const bool is_number = text.starts_with(strict + ":") &&
+                         std::from_chars(text.data() + strict.size() + 1, end, chunks).ptr == end;
+  TESSERA_REQUIRE(is_number && chunks > 0 && chunks <= kMost &&
+                      std::has_single_bit(static_cast<uint64_t>(chunks)),
+                  "key 'train.numerics' is '{}'; it is default, strict, or strict:C with a power "
+                  "of two C, the chunks of a sum",
+                  text);
+  return chunks;
+}
+}  // namespace
+
 void set_schedule(const Job& job, CompileOptions& options) {
+  options.strict_chunks = strict_chunks_of(job.config);
   options.device = job.device;
   options.overlap = job.config.text("train.overlap") == "on";
   options.offload_state = job.config.text("train.offload") == "state";

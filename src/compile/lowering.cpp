@@ -1,6 +1,7 @@
 #include "compile/lowering.h"
 
 #include <algorithm>
+#include <bit>
 #include <memory>
 
 #include "base/env.h"
@@ -34,6 +35,27 @@ std::function<double(const Program&)> seconds_of(const Machine& machine, const M
   };
 }
 
+namespace {
+
+/// Kernels and passes that add in an order of their own are left out.
+void lower_strictly(const CompileOptions& options, LowerOptions& lowering) {
+  TESSERA_REQUIRE(std::has_single_bit(static_cast<uint64_t>(options.strict_chunks)),
+                  "strict numerics with {} chunks; their number is a power of two: 8, 16, 32",
+                  options.strict_chunks);
+  if (options.device.starts_with("cuda"))
+    fail(ErrorKind::unsupported,
+         "strict numerics are not there for device '{}' yet; use device=cpu, or leave "
+         "train.numerics=strict out",
+         options.device);
+  lowering.kernels = {};
+  lowering.takes_epilogue = {};
+  lowering.longest_row = 0;
+  lowering.chunks = 1;
+  lowering.variant.dispatch_chunks = 1;
+}
+
+}  // namespace
+
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions) {
   TESSERA_REQUIRE(options.chunks >= 0,
                   "chunks is {}; 0 stands for as many as pay, 1 for none, more for so many parts",
@@ -46,10 +68,12 @@ LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec
   lowering.reduce_each_microbatch = options.reduce_each_microbatch;
   lowering.pipeline_schedule = options.pipeline_schedule;
   lowering.chunks = options.chunks;
+  lowering.strict_chunks = options.strict_chunks;
   lowering.variant = {1, options.chunks};
   lowering.takes_epilogue = cpu::takes_epilogue;
   lowering.target = Target::cpu;
   if (options.device.starts_with("cuda")) lower_for_gpu(lowering);
+  if (options.strict_chunks > 0) lower_strictly(options, lowering);
   if (options.machine) lowering.prices = prices_of(*options.machine, options.mesh);
   if (lowering.prices.seconds) lowering.seconds = seconds_of(*options.machine, options.mesh);
   return lowering;

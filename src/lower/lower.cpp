@@ -97,9 +97,9 @@ const Pass kPasses[] = {
      "splits every op, and inserts the resharding (Graph to flow)",
      [](Lowering& l) {
        const LowerOptions& o = l.options;
-       l.flow = partition(
-           l.graph, l.rule_layouts, o.functions, o.kernels,
-           {o.init, o.wide_grad_reduce, o.reduce_each_microbatch, o.reads_counts, o.variant});
+       l.flow = partition(l.graph, l.rule_layouts, o.functions, o.kernels,
+                          {o.init, o.wide_grad_reduce, o.reduce_each_microbatch, o.reads_counts,
+                           o.strict_chunks, o.variant});
      }},
     {"insert_padding_masks", Target::any, Needs::nothing, "masks padding that an op would count",
      [](Lowering& l) { insert_padding_masks(l.flow, l.rule_layouts); }},
@@ -196,7 +196,7 @@ std::vector<PassInfo> passes() {
 }
 
 Program lower(const Graph& graph, const LowerOptions& options) {
-  const RuleLayouts rule_layouts(graph, options.mesh, options.layout);
+  const RuleLayouts rule_layouts(graph, options.mesh, options.layout, options.strict_chunks);
   Lowering l{graph, options, rule_layouts};
   for (const Pass& pass : kPasses) {
     if (pass.target != Target::any && pass.target != options.target) continue;

@@ -40,6 +40,7 @@ struct LowerOptions {
   bool init = true;                     ///< false: no function "init", for the planner
   bool wide_grad_reduce = false;        ///< see CompileOptions
   bool reduce_each_microbatch = false;  ///< see CompileOptions
+  int64_t strict_chunks = 0;            ///< see CompileOptions
   bool offload_state = false;           ///< optimizer state goes to ArenaKind::offloaded
   std::string pipeline_schedule = "1f1b";
   ProgramVariant variant = {};

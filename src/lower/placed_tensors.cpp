@@ -94,9 +94,10 @@ class TensorPlacer {
 
 std::vector<PlacedTensor> placed_tensors(const Graph& graph, const LowerOptions& options,
                                          const std::string& function) {
-  const RuleLayouts rules(graph, options.mesh, options.layout);
+  const RuleLayouts rules(graph, options.mesh, options.layout, options.strict_chunks);
   Flow flow = partition(graph, rules, options.functions, options.kernels,
-                        {false, options.wide_grad_reduce, options.reduce_each_microbatch});
+                        {false, options.wide_grad_reduce, options.reduce_each_microbatch, true,
+                         options.strict_chunks});
   insert_padding_masks(flow, rules);
   const auto found = std::find_if(flow.functions.begin(), flow.functions.end(),
                                   [&](const FlowFunction& f) { return f.name == function; });

@@ -109,6 +109,8 @@ void emit_scatter(EmitCall& call) {
   call.step.in = {align(call, call.in[0], call.space.in[0], iteration), call.in[1]};
   call.step.out = {call.out[0]};
   emit_indexed(call, call.out[0], call.space.out[0], iteration);
+  for (SumOrder::Along& a : call.step.order.along)
+    a.dim = std::find(iteration.begin(), iteration.end(), a.dim) - iteration.begin();
 }
 
 std::vector<Tensor> gather_gradient(const GradCall& c) {

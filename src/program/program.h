@@ -182,6 +182,7 @@ struct Step {
   CollectiveKind collective = CollectiveKind::exchange;
   std::vector<View> in, out;
   StepSpec spec = {};
+  SumOrder order = {};  ///< of the sums of a kernel under strict numerics
   std::vector<AffineExpr> exprs;
   PointwiseProgram pointwise;
   HostStep host;

@@ -41,6 +41,15 @@ struct FieldReader {
     read(text, v.wraps);
     text.expect("]");
   }
+  static void read(TextLine& text, SumOrder::Along& v) {
+    text.expect("[");
+    for (int64_t* n : {&v.dim, &v.size, &v.chunk, &v.slices}) {
+      *n = text.integer();
+      text.expect(",");
+    }
+    read(text, v.slice);
+    text.expect("]");
+  }
   template <class E>
   requires std::is_enum_v<E>
   static void read(TextLine& text, E& v) {
@@ -96,6 +105,7 @@ Attrs::Value item(TextLine& l, std::string_view ends) {
 }  // namespace
 
 void read_spec(Values values, const TextLine& line, Step& step) {
+  step.order.fields(step.order, FieldReader{values, line});
   step.spec = empty_spec(step, values);
   std::visit(
       [&](auto& spec) {

@@ -15,6 +15,9 @@ std::string text_of(double value) { return fmt::format("{:.17g}", value); }
 std::string text_of(const ReslicingSpec::Interval& i) {
   return fmt::format("[{},{},{},{}]", i.dim, i.size, i.extent, text_of(i.wraps));
 }
+std::string text_of(const SumOrder::Along& a) {
+  return fmt::format("[{},{},{},{},{}]", a.dim, a.size, a.chunk, a.slices, a.slice);
+}
 template <class E>
 requires std::is_enum_v<E> std::string text_of(E value) {
   return names_of(value)[static_cast<size_t>(value)];
@@ -50,6 +53,12 @@ std::string to_string(const StepSpec& spec) {
           s.fields(s, writer);
       },
       spec);
+  return writer.text;
+}
+
+std::string to_string(const SumOrder& order) {
+  FieldWriter writer;
+  order.fields(order, writer);
   return writer.text;
 }
 

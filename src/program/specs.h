@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "program/sum_order.h"
 #include "tessera/out_of_range.h"
 
 namespace tessera {
@@ -115,6 +116,18 @@ struct GroupedSpec {
     f("kinds", s.kinds);
   }
   bool operator==(const GroupedSpec&) const = default;
+};
+
+/// tree_sum: the places of its operand in the order in which they are pushed, and how often the two
+/// sums on top of the stack are then joined (program/sum_order.h).
+struct TreeSumSpec {
+  std::vector<int64_t> places, joins;
+
+  static void fields(auto& s, auto&& f) {
+    f("joins", s.joins);
+    f("places", s.places);
+  }
+  bool operator==(const TreeSumSpec&) const = default;
 };
 
 /// cumsum, and other kernels that go along a dim.
@@ -313,12 +326,13 @@ struct RenumberingSpec {
   bool operator==(const RenumberingSpec&) const = default;
 };
 
-using StepSpec =
-    std::variant<std::monostate, MatmulSpec, TensorGroup, ColumnSums, FillSpec, IndexedSpec,
-                 GroupedSpec, ScanSpec, ArgReduceSpec, WindowSpec, ConvSpec, AttentionSpec,
-                 AllReduceSpec, BlocksSpec, AllToAllSpec, ReslicingSpec, RenumberingSpec>;
+using StepSpec = std::variant<std::monostate, MatmulSpec, TensorGroup, ColumnSums, FillSpec,
+                              IndexedSpec, GroupedSpec, TreeSumSpec, ScanSpec, ArgReduceSpec,
+                              WindowSpec, ConvSpec, AttentionSpec, AllReduceSpec, BlocksSpec,
+                              AllToAllSpec, ReslicingSpec, RenumberingSpec>;
 
 /// " kinds=[row, sum, column]"; empty without members.
 std::string to_string(const StepSpec& spec);
+std::string to_string(const SumOrder& order);
 
 }  // namespace tessera

@@ -105,7 +105,7 @@ class ProgramWriter {
       text += fmt::format(" {}", to_string(step.combiner));
     text += "(" + views(step.in) + ")";
     if (!step.pointwise.code.empty()) text += " {" + text_of(step.pointwise) + "}";
-    text += to_string(step.spec);
+    text += to_string(step.spec) + to_string(step.order);
     for (const auto& [name, value] : step.host.attrs.items())
       text += fmt::format(" {}:{}", name_text(name), std::visit(AttrWriter(), value));
     text += number("max_bytes", step.max_bytes);

@@ -90,8 +90,8 @@ std::vector<Whole> BuiltCase::operands(const Round& round) const {
 }
 
 std::unique_ptr<Session> BuiltCase::compile(Cluster& cluster, const Mesh& mesh,
-                                            const std::string& layout,
-                                            const std::string& device) const {
+                                            const std::string& layout, const std::string& device,
+                                            int64_t strict_chunks, int threads) const {
   CompileOptions options;
   options.mesh = mesh;
   options.layout = Layout::parse(layout);
@@ -99,6 +99,8 @@ std::unique_ptr<Session> BuiltCase::compile(Cluster& cluster, const Mesh& mesh,
   if (!loss_.empty()) options.functions.push_back({"loss", {loss_}, false});
   options.seed = 7;
   options.device = device;
+  options.strict_chunks = strict_chunks;
+  options.threads_per_rank = threads;
   return std::make_unique<Session>(graph_, cluster, options);
 }
 

@@ -43,7 +43,8 @@ class BuiltCase {
 
   /// Compiles for a mesh and layout. `what` is a function of fetched() or of the loss alone.
   std::unique_ptr<Session> compile(Cluster& cluster, const Mesh& mesh, const std::string& layout,
-                                   const std::string& device = "cpu") const;
+                                   const std::string& device = "cpu", int64_t strict_chunks = 0,
+                                   int threads = 0) const;
   void feed(Session& session, const Round& round) const;
   /// fetched() of each round, all from one Session.
   std::array<std::vector<Whole>, 2> run(Cluster& cluster, const Mesh& mesh,

@@ -30,6 +30,7 @@ struct Recipe {
   uint64_t data_seed = 0;
   std::string mesh, layout;
   std::string device = "cpu";
+  int64_t strict_chunks = 0;  ///< see CompileOptions; then bits are compared with one rank's
 };
 
 /// The model of a recipe with a value for every input and stored tensor.

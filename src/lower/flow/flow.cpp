@@ -32,6 +32,7 @@ constexpr std::array kKinds = {
     collective(FlowKind::exchange, CollectiveKind::exchange),
     FlowKindInfo{FlowKind::mask, "mask"},
     FlowKindInfo{FlowKind::first_only, "first_only"},
+    FlowKindInfo{FlowKind::tree_sum, "tree_sum"},
     FlowKindInfo{FlowKind::loop, "loop"},
 };
 static_assert(std::all_of(kKinds.begin(), kKinds.end(), [](const FlowKindInfo& info) {

@@ -50,12 +50,16 @@ struct FlowNode {
   Attrs attrs;
   IndexSpace space;
   std::vector<std::vector<int>> splits;  ///< per factor: its axes
+  /// Under strict numerics, of an op that adds: Along::dim is a factor. If one is split, the result
+  /// has a dim in front for the subtrees of all ranks.
+  SumOrder order;
   // communication, masks, loops
   std::vector<int> axes;
   int from = -1, to = -1;
   Combiner combiner = Combiner::sum;
   std::vector<int> dims;
   double fill = 0;
+  TreeSumSpec tree_sum;
   int stored = -1;  ///< stored: index in graph.stored()
   std::shared_ptr<FlowLoop> loop = {};
 };

@@ -159,10 +159,13 @@ class MaskPass {
       } else if (node.kind == FlowKind::exchange &&
                  !(value.shape == flow_.values[node.in[0]].shape)) {
         value.layout.dirty = padded_dims(value.shape);
+      } else if (node.kind == FlowKind::tree_sum) {
+        value.layout.dirty = flow_.values[node.in[0]].layout.dirty >> 1;
       } else if (node.kind != FlowKind::op) {
         value.layout.dirty = flow_.values[node.in[0]].layout.dirty;
       } else {
-        value.layout.dirty = padded_dims(value.shape) & ~clean_dims(node, o);
+        const int in_front = node.order.is_split() ? 1 : 0;
+        value.layout.dirty = padded_dims(value.shape) & ~(clean_dims(node, o) << in_front);
       }
     }
   }

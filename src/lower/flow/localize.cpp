@@ -65,6 +65,9 @@ class Localizer {
         case FlowKind::slice:
           add_slice(node);
           break;
+        case FlowKind::tree_sum:
+          add_tree_sum(node);
+          break;
         case FlowKind::loop:
           loops_.add_loop(node);
           break;
@@ -116,6 +119,7 @@ class Localizer {
     std::vector<ValueType> in, out;
     for (int v : node.in) in.push_back({value(v).shape, value(v).dtype});
     for (int v : node.out) out.push_back({value(v).shape, value(v).dtype});
+    if (node.order.is_split()) out[0].shape = out[0].shape.without({out[0].shape[0].name});
     const OpCall op_call{*node.op, in, out, node.attrs};
     Step step;
     step.origin = node.origin;
@@ -127,6 +131,13 @@ class Localizer {
       view(v) = build_.result_view(v);
       call.out.push_back(view(v));
     }
+    step.order = node.order;
+    if (node.order.is_split()) {  // the dim in front has the places of the subtrees
+      View& first = call.out[0];
+      step.order.stride = first.strides[0];
+      first.sizes.erase(first.sizes.begin());
+      first.strides.erase(first.strides.begin());
+    }
     if (node.op->pointwise) {
       emit_pointwise(call);
     } else {
@@ -136,6 +147,9 @@ class Localizer {
       const auto emit = node.op->host ? emit_host : node.op->emit ? node.op->emit : emit_aligned;
       emit(call);
     }
+    if (node.order.is_strict()) step.order.expr = std::ssize(step.exprs);
+    for (const SumOrder::Along& a : node.order.along)
+      step.exprs.push_back(build_.offset(node.splits[static_cast<size_t>(a.dim)], 1));
     step.flops = node.op->flops ? node.op->flops(op_call) : default_flops(node, out[0].shape);
     share_work(node, step);
     build_.add_step(std::move(step));
@@ -181,7 +195,7 @@ class Localizer {
       call.local.push_back(local);
       call.logical.push_back(node.space.factors[f].size);
       call.offset.push_back(build_.offset(node.splits[f], local));
-      call.extent.push_back(factor_extent(node, static_cast<int>(f)));
+      call.extent.push_back(factor_extent(node, call.call, static_cast<int>(f)));
     }
   }
 
@@ -198,7 +212,7 @@ class Localizer {
         for (const Interval& interval : v.intervals) {
           if (interval.dim == static_cast<int>(d)) call.offset.back() = interval.begin;
         }
-        call.extent.push_back(factor_extent(node, factor));
+        call.extent.push_back(factor_extent(node, call.call, factor));
         return;
       }
     }
@@ -206,14 +220,14 @@ class Localizer {
          node.space.factors[factor].name);
   }
 
-  AffineExpr factor_extent(const FlowNode& node, int factor) {
-    const auto find = [&](const std::vector<int>& values,
+  AffineExpr factor_extent(const FlowNode& node, const OpCall& call, int factor) {
+    const auto find = [&](const std::vector<ValueType>& values,
                           const std::vector<std::vector<std::vector<int>>>& operands,
                           AffineExpr& result) {
       for (size_t i = 0; i < operands.size(); ++i) {
         for (size_t d = 0; d < operands[i].size(); ++d) {
           if (operands[i][d].size() != 1 || operands[i][d][0] != factor) continue;
-          result = build_.extent(value(values[i]).shape[static_cast<int>(d)]);
+          result = build_.extent(values[i].shape[static_cast<int>(d)]);
           return true;
         }
       }
@@ -221,7 +235,7 @@ class Localizer {
     };
     AffineExpr result;
     result.constant = node.space.factors[factor].size;
-    if (find(node.out, node.space.out, result) || find(node.in, node.space.in, result))
+    if (find(call.out, node.space.out, result) || find(call.in, node.space.in, result))
       return result;
     if (!node.attrs.has("bounded")) return result;
     const auto& names =
@@ -263,6 +277,19 @@ class Localizer {
     for (const auto& [axis, factor] : build_.offset(node.axes, slice.sizes[d]).axis_terms)
       slice.shift.axis_terms.emplace_back(axis, factor * slice.strides[d]);
     view(node.out[0]) = slice;
+  }
+
+  void add_tree_sum(const FlowNode& node) {
+    Step step;
+    step.kernel = KernelKind::tree_sum;
+    step.combiner = node.combiner;
+    step.origin = node.origin;
+    step.spec = node.tree_sum;
+    step.in = {view(node.in[0])};
+    view(node.out[0]) = build_.result_view(node.out[0]);
+    step.out = {view(node.out[0])};
+    step.flops = step.in[0].elements();
+    build_.add_step(std::move(step));
   }
 
   void add_mask(const FlowNode& node) {

@@ -19,6 +19,7 @@ enum class FlowKind : uint8_t {
   exchange,        ///< any layout to any layout or interval; each element is sent once, by an owner
   mask,            ///< padding of dims `dims` becomes `fill`
   first_only,      ///< zero except on coordinate 0 of `axes`
+  tree_sum,        ///< local: the subtrees in dim 0 become their sum (program/sum_order.h)
   loop,            ///< FlowLoop
 };
 const char* to_string(FlowKind kind);

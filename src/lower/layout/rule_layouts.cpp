@@ -9,10 +9,13 @@
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "program/sum_order.h"
 
 namespace tessera {
 
-RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout) : mesh_(mesh) {
+RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout,
+                         int64_t strict_chunks)
+    : mesh_(mesh), strict_chunks_(strict_chunks) {
   resolve(graph, layout);
   check_intervals(graph);
   tie_sizes(graph);
@@ -228,6 +231,7 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
     }
     multiple = slices_of(axes);
   }
+  if (multiple > 1 && strict_chunks_ > 0) multiple *= chunk_size(dim.size, strict_chunks_);
   return (dim.size + multiple - 1) / multiple * multiple;
 }
 

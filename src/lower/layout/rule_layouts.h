@@ -22,7 +22,9 @@ class RuleLayouts {
  public:
   /// Checks the rules against mesh and graph. Throws usage errors: an unknown axis, a dim or glob
   /// that matches nothing (with the nearest name), two rules for one dim, `auto`.
-  RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout);
+  /// strict_chunks: see CompileOptions; a slice then has whole chunks.
+  RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& layout,
+              int64_t strict_chunks = 0);
 
   /// The rule layout of a tensor with this shape, name, purpose and preference. Throws
   /// Contradiction if two dims claim one axis and no preference decides.
@@ -35,7 +37,7 @@ class RuleLayouts {
   TensorLayout storage(const Graph& graph, const Stored& stored) const;
 
   /// The size of a dim in memory: a multiple of the product of all axes that rules give its name,
-  /// or a name tied to it.
+  /// or a name tied to it. Under strict numerics, of that and a chunk.
   int64_t padded(const Dim& dim) const;
   /// True if memory may hold elements that are not part of the tensor: the dim is padded, or
   /// bounded and shorter at run time.
@@ -87,6 +89,7 @@ class RuleLayouts {
                      const TensorLayout& compute, TensorLayout& layout) const;
 
   Mesh mesh_;
+  int64_t strict_chunks_;
   std::vector<Rule> rules_;
   std::map<DimKey, int64_t> multiple_;
 };

@@ -20,9 +20,9 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
     add_body(frame, node, body, reduced, split);
     return true;
   };
-  if (const auto body = balanced(call, in)) return add_form(*body);
+  if (const auto body = balanced(call, in); body && !is_strict_) return add_form(*body);
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
-  if (const auto body = sharded(call, in)) return add_form(*body);
+  if (const auto body = sharded(call, in); body && !is_strict_) return add_form(*body);
   if (!node.op->body) return false;
   add_body(frame, node, body_of(call), in, {});
   return true;

@@ -20,11 +20,12 @@ class CompositeExpander {
   /// Keeps references. `kernels`: composites that the device computes as one op. `walk`: visits the
   /// nodes of a frame.
   CompositeExpander(const RuleLayouts& rule_layouts, const std::set<const Op*>& kernels,
-                    const ProgramVariant& variant, FlowEmitter& emit, LayoutChooser& layouts,
+                    const PartitionOptions& options, FlowEmitter& emit, LayoutChooser& layouts,
                     std::function<void(Frame&)> walk)
       : rule_layouts_(rule_layouts),
         kernels_(kernels),
-        variant_(variant),
+        variant_(options.variant),
+        is_strict_(options.strict_chunks > 0),
         emit_(emit),
         layouts_(layouts),
         walk_(std::move(walk)) {}
@@ -44,6 +45,7 @@ class CompositeExpander {
   const RuleLayouts& rule_layouts_;
   const std::set<const Op*>& kernels_;
   const ProgramVariant variant_;
+  const bool is_strict_;  ///< forms for split dims add in another order
   FlowEmitter& emit_;
   LayoutChooser& layouts_;
   std::function<void(Frame&)> walk_;

@@ -16,6 +16,7 @@ struct PartitionOptions {
   bool init = true;  ///< begin with the function "init", if the graph has stored tensors
   bool wide_grad_reduce = false, reduce_each_microbatch = false;  ///< see CompileOptions
   bool reads_counts = true;                                       ///< see LowerOptions
+  int64_t strict_chunks = 0;                                      ///< see CompileOptions
   ProgramVariant variant = {};
 };
 

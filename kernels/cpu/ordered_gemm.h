@@ -1,0 +1,38 @@
+// Products of packed panels whose sums have one order (program/sum_order.h): each element is a
+// chain of fused multiply-adds per leaf, and leaves are joined by a binary tree, whose open
+// subtrees lie on a stack of tiles in the first cache. So an element's bits depend on its terms
+// alone: on no tile, row, column, thread or width of a vector.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace tessera::cpu {
+
+/// The terms of a sum: leaf i ends before term ends[i]; then joins[i] subtrees are joined to it.
+struct OrderedTerms {
+  std::span<const int64_t> ends, joins;
+};
+
+/// The tiles of one instruction set. `a` is packed as [term][rows], `b` as [term][columns]; the
+/// result is left at the bottom of `stack`, as [rows][columns].
+template <class T>
+struct OrderedTile {
+  int64_t rows, columns;
+  void (*run)(const OrderedTerms& terms, const T* a, const T* b, T* stack);
+};
+
+struct OrderedOps {
+  const char* name;
+  OrderedTile<float> float32;
+  OrderedTile<double> float64;
+};
+
+extern const OrderedOps kOrderedBaseOps;
+extern const OrderedOps kOrderedAvx2Ops;
+extern const OrderedOps kOrderedAvx512Ops;
+
+/// The instruction sets that this processor can run, the best one last.
+std::span<const OrderedOps* const> usable_ordered_ops();
+
+}  // namespace tessera::cpu
