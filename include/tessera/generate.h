@@ -97,6 +97,7 @@ struct GeneratorOptions {
   int64_t beams = 0;       ///< rows that search() follows a text with, a divisor of rows; 0: none
   DType parameters = DType::float32;  ///< as Graph::store_parameters_as()
   int threads_per_rank = 0;           ///< as CompileOptions
+  int64_t strict_chunks = 0;          ///< as CompileOptions
   std::string device = "cpu";
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/array.h"
@@ -37,6 +38,16 @@ Difference difference(const Array& a, const Array& b, double tolerance);
 /// Returns "" if all are bit-equal, else the first tensor that differs and the ranks. Collective;
 /// returns the same text in every process.
 std::string replica_difference(Session& session);
+
+/// SHA-256 of parameters and state, as hexadecimal digits. No layout changes it: of a tensor the
+/// name, dtype, dims with sizes, and elements are hashed in logical order. Under strict numerics
+/// (CompileOptions::strict_chunks) it is the same on every mesh.
+struct StateHash {
+  std::string all;                                           ///< of the hashes of all tensors
+  std::vector<std::pair<std::string, std::string>> tensors;  ///< (name, hash)
+};
+/// Fetches one tensor at a time. Collective; the same in every process.
+StateHash state_hash(Session& session);
 
 /// Writes the named tensors (as known to fetch()) to one safetensors file: whole, in this order. It
 /// replaces an existing file atomically. The file's metadata are `metadata` and

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 
@@ -26,9 +27,8 @@ Outcome train_some(const Job& job, const Mesh& mesh, const Layout& layout, int64
   CompileOptions options{mesh, layout, t.functions,
                          static_cast<uint64_t>(job.config.integer("train.seed")), threads_of(job)};
   options.device = device;
-  const CompileOptions of_job = options_of(job, t);
-  options.pipeline_schedule = of_job.pipeline_schedule;
-  options.strict_chunks = of_job.strict_chunks;
+  options.pipeline_schedule = options_of(job, t).pipeline_schedule;
+  options.strict_chunks = strict_chunks_of(job.config);
   Session session(t.graph, cluster, options);
   start_parameters(job, session);
   Outcome outcome;
@@ -48,6 +48,7 @@ Outcome train_some(const Job& job, const Mesh& mesh, const Layout& layout, int64
       chosen.push_back({node.indices.name(), node.dim, session.fetch(node.scores.name()),
                         session.fetch(node.indices.name())});
   }
+  outcome.state_hash = state_hash(session).all;
   for (const Tensor& p : t.graph.parameters()) {
     outcome.parameters.push_back(session.fetch(p.name()));
     const std::vector<Tensor>& gradients = t.minimized.gradients;

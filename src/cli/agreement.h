@@ -17,6 +17,7 @@ struct Outcome {
   std::vector<int> gradient_of;                               ///< by parameter; -1: not trained
   std::vector<std::vector<Chosen>> choices;                   ///< of each step; 16-bit types only
   bool hidden_choices = false;                                ///< a loop chooses; 16-bit types only
+  std::string state_hash;                                     ///< StateHash::all, at the end
 };
 /// Trains for so many steps on synthetic examples. Collective.
 Outcome train_some(const Job& job, const Mesh& mesh, const Layout& layout, int64_t steps,

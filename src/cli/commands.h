@@ -163,7 +163,9 @@ void add_outputs(const std::vector<Metric>& metrics, FunctionSpec& function);
 void store_parameters(const Config& config, Graph& graph);
 /// The last word of a key: "scan" of "model.scan".
 std::string short_name(const std::string& key);
-/// Sets the compile options from train.overlap, train.chunks, train.offload,
+/// Key train.numerics as CompileOptions::strict_chunks.
+int64_t strict_chunks_of(const Config& config);
+/// Sets the compile options from train.numerics, train.overlap, train.chunks, train.offload,
 /// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's device and
 /// machine.
 void set_schedule(const Job& job, CompileOptions& options);

@@ -2,6 +2,7 @@
 // side on the same examples, or between two dumps of `train --dump`, possibly of different builds.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "base/fail.h"
@@ -9,6 +10,7 @@
 #include "base/json.h"
 #include "cli/commands.h"
 #include "cli/report.h"
+#include "cli/run_log.h"
 #include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "tessera/inspect.h"
@@ -24,19 +26,21 @@ struct CompareFlags : JobFlags, JsonFlag {
   int64_t steps = 1;
   double tolerance = -1;
   void declare(FlagTable& table) {
-    table.add({{"MODEL",
-                &model,
-                kAgree,
-                "Name of a model; or a file or folder that train --dump wrote.",
-                {},
-                true},
-               {"A", &a, kAgree, "A layout; or another such file or folder.", any_text(), true},
-               {"B", &b, kAgree, "The layout to compare it with, after a model.", any_text()}});
+    table.add(
+        {{"MODEL",
+          &model,
+          kAgree,
+          "Name of a model; or a file or folder that train --dump wrote; or a log of train "
+          "--hash-every.",
+          {},
+          true},
+         {"A", &a, kAgree, "A layout; or another such file, folder or log.", any_text(), true},
+         {"B", &b, kAgree, "The layout to compare it with, after a model.", any_text()}});
     JobFlags::declare(table);
     table.add({{"--steps", &steps, kAgree, "Number of training steps (1).", whole_number(1)},
                {"--tolerance", &tolerance, kAgree,
                 "Largest relative difference (1e-10 in float64, 1e-4 in float32, 6e-2 in 16 bits "
-                "and ten times that from the first update on, else 0).",
+                "and ten times that from the first update on, else 0; 0 under strict numerics).",
                 finite_number(0)},
                dtype_flag(sets)});
     JsonFlag::declare(table);
@@ -146,6 +150,8 @@ void start(Side& side, Cluster& cluster) {
                          threads_of(side.job)};
   compile.keep = {"*"};
   compile.device = side.job.device;
+  compile.strict_chunks = strict_chunks_of(side.job.config);
+  compile.pipeline_schedule = options_of(side.job, side.trainer).pipeline_schedule;
   side.session = std::make_unique<Session>(side.trainer.graph, cluster, compile);
 }
 
@@ -173,7 +179,8 @@ int compare_layouts(const CompareFlags& args, const std::vector<ModelSpec>& mode
         layout_text(a.job.layout), layout_text(b.job.layout));
   }
   const bool narrow = is_narrow(a.job.config);
-  Comparison comparison(args.tolerance, narrow);
+  const bool is_strict = strict_chunks_of(a.job.config) > 0;
+  Comparison comparison(is_strict && args.tolerance < 0 ? 0 : args.tolerance, narrow);
   const std::vector<std::string> stored = a.session->program().stored_names();
   auto same = [&](const std::string& name, const std::string& when) {
     Graph& g = a.trainer.graph;
@@ -276,19 +283,93 @@ int compare_dumps(const CompareFlags& args) {
   return comparison.finish(args.json, true);
 }
 
+/// The hashes of a log by step, and the numerics of its job.
+struct Hashes {
+  std::string numerics;
+  std::map<int64_t, nlohmann::json> steps;
+};
+
+Hashes hashes_in(const std::string& path) {
+  Hashes hashes;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
+    if (!record.is_object()) continue;  // the last line of a job that was killed
+    if (record.contains("config"))
+      hashes.numerics = record["config"].value("train.numerics", std::string("default"));
+    if (record.contains("state_hash") && record.contains("tensor_hashes"))
+      hashes.steps[count_of(record, "step")] = record;
+  }
+  TESSERA_REQUIRE(!hashes.steps.empty(),
+                  "'{}' has no hashes; write some by tessera train --log FILE --hash-every N",
+                  path);
+  return hashes;
+}
+
+/// Tensors whose hashes differ, by name.
+std::vector<std::string> different_tensors(const nlohmann::json& a, const nlohmann::json& b) {
+  std::vector<std::string> names;
+  for (const auto& [name, hash] : a["tensor_hashes"].items()) {
+    const auto other = b["tensor_hashes"].find(name);
+    if (other == b["tensor_hashes"].end() || *other != hash) names.push_back(name);
+  }
+  return names;
+}
+
+int compare_logs(const CompareFlags& args) {
+  const Hashes a = hashes_in(args.model), b = hashes_in(args.a);
+  TESSERA_REQUIRE(a.numerics == b.numerics,
+                  "'{}' has train.numerics={} and '{}' {}; only runs of one kind of numerics have "
+                  "the same bits",
+                  args.model, a.numerics, args.a, b.numerics);
+  int64_t equal = 0, last = -1;
+  for (const auto& [step, record] : a.steps) {
+    const auto other = b.steps.find(step);
+    if (other == b.steps.end()) continue;
+    if (record["state_hash"] == other->second["state_hash"]) {
+      ++equal;
+      last = step;
+      continue;
+    }
+    const std::vector<std::string> names = different_tensors(record, other->second);
+    const std::string before = last < 0 ? "no step before it was compared"
+                                        : fmt::format("after step {} all were equal", last);
+    say("first difference: after step {}, {} of {} tensors: {}{}\n{}\n", step, names.size(),
+        record["tensor_hashes"].size(),
+        fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(4, std::ssize(names)),
+                  ", "),
+        names.size() > 4 ? ", ..." : "", before);
+    if (a.numerics == "default")
+      say("without train.numerics=strict other layouts, and other numbers of threads, round "
+          "otherwise\n");
+    write_report(args.json,
+                 {{"equal", false}, {"step", step}, {"last_equal", last}, {"tensors", names}});
+    return 1;
+  }
+  TESSERA_REQUIRE(last >= 0, "'{}' and '{}' have hashes of no step in common", args.model, args.a);
+  say("{} steps agree to the last bit, the last one is step {}\n", equal, last);
+  write_report(args.json, {{"equal", true}, {"steps", equal}, {"last_equal", last}});
+  return 0;
+}
+
+/// True for JSON lines.
+bool is_log(const std::string& path) { return is_file(path) && std::ifstream(path).get() == '{'; }
+
 int run_compare(const CompareFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
-  return args.b ? compare_layouts(args, models) : compare_dumps(args);
+  if (args.b) return compare_layouts(args, models);
+  return is_log(args.model) && is_log(args.a) ? compare_logs(args) : compare_dumps(args);
 }
 
 }  // namespace
 
 Command compare_command() {
   return command(
-      "compare", "Finds the first node whose value differs between two layouts or two dumps.",
+      "compare", "Finds the first difference of two layouts, two dumps or two logs with hashes.",
       "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
       "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
-      "  tessera compare dumps-of-one-build dumps-of-another",
+      "  tessera compare dumps-of-one-build dumps-of-another\n"
+      "  tessera compare run-on-4.jsonl run-on-8.jsonl",
       Processes::all, run_compare);
 }
 

@@ -31,6 +31,7 @@ Session& Evaluator::session() {
                          static_cast<uint64_t>(job_.config.integer("train.seed")),
                          threads_of(job_)};
   compile.device = job_.device;
+  compile.strict_chunks = strict_chunks_of(job_.config);
   session_ = std::make_unique<Session>(graph_, cluster_, compile);
   return *session_;
 }

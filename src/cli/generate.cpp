@@ -121,6 +121,7 @@ class Recomputing {
     CompileOptions options{
         job_.mesh, job_.layout, {{"logits", {model_.logits}, false}}, 0, threads_of(job_)};
     options.device = job_.device;
+    options.strict_chunks = strict_chunks_of(job_.config);
     session_ = std::make_unique<Session>(graph_, cluster_, options);
     if (!checkpoints.empty()) return load_first(*session_, checkpoints);
     start_parameters(job_, *session_);

@@ -41,8 +41,6 @@ std::string pipeline_schedule_of(const Job& job) {
 }
 }  // namespace
 
-namespace {
-/// The chunks of strict numerics, or 0.
 int64_t strict_chunks_of(const Config& config) {
   const std::string text = config.text("train.numerics"), strict = "strict";
   constexpr int64_t kChunks = 16, kMost = int64_t{1} << 20;
@@ -59,7 +57,6 @@ int64_t strict_chunks_of(const Config& config) {
                   text);
   return chunks;
 }
-}  // namespace
 
 void set_schedule(const Job& job, CompileOptions& options) {
   options.strict_chunks = strict_chunks_of(job.config);

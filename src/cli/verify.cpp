@@ -22,6 +22,7 @@ struct VerifyFlags : ModelFlags, ReportFlags {
   std::string layouts = "all";
   int64_t steps = 3;
   double tolerance = -1;
+  bool bits = false;
   void declare(FlagTable& table) {
     ModelFlags::declare(table);
     table.add({batch_flag(sets),
@@ -34,6 +35,9 @@ struct VerifyFlags : ModelFlags, ReportFlags {
                 "Largest relative difference (1e-10 in float64, 1e-5 in float32, 16 units of "
                 "rounding in 16 bits, 0.25 in float8).",
                 finite_number(0)},
+               {"--bits", &bits, kAgree,
+                "Trains with train.numerics=strict, unless another kind is set, and asks for equal "
+                "bits of parameters and optimizer state: one hash."},
                dtype_flag(sets),
                init_flag(keys)});
     ReportFlags::declare(table);
@@ -187,12 +191,31 @@ std::string page_of(const Job& job, const nlohmann::json& report, double toleran
   return page.html();
 }
 
-void print(const VerifyFlags& args, const Job& job, const Agreement& all, bool hidden_choices,
-           double tolerance, size_t layouts) {
+/// The hash of one rank, and the layouts with another one.
+struct Bits {
+  std::string state_hash;
+  std::vector<std::string> others = {};
+};
+
+/// One hash, or the layout with another one and the command that finds the node.
+void say_bits(const VerifyFlags& args, const Job& job, const Bits& bits) {
+  if (bits.others.empty())
+    return say("equal: every layout has the bits of one rank, state {}\n", bits.state_hash);
+  const std::string& layout = bits.others.front();
+  say("NOT EQUAL: {} layouts have other bits than one rank, state {}, the first is '{}'\n"
+      "for the first node: tessera compare {} \"\" \"{}\" --mesh \"{}\" --steps {} --set "
+      "numerics={}\n",
+      bits.others.size(), bits.state_hash, layout, args.model, layout, job.mesh.to_string(),
+      args.steps, job.config.text("train.numerics"));
+}
+
+void print(const VerifyFlags& args, const Job& job, const Agreement& all, const Bits& bits,
+           bool hidden_choices, double tolerance, size_t layouts) {
   const auto& [loss, first_gradient, gradient, parameter, flips] = all;
   const bool ok = all.is_equal(tolerance, job.config);
   say("{} layouts of mesh {}, {} step{}, {}\n", layouts, job.mesh.to_string(), args.steps,
       args.steps == 1 ? "" : "s", job.config.text("train.dtype"));
+  if (args.bits) return say_bits(args, job, bits);
   if (flips.layouts > 0) say("{}\n", flips_text(flips, layouts, tolerance));
   say("largest relative difference from one rank on the CPU:\n"
       "  loss      {:.3e}  ({})\n"
@@ -207,7 +230,7 @@ void print(const VerifyFlags& args, const Job& job, const Agreement& all, bool h
         "compare in float32\n");
 }
 
-nlohmann::json report_of(const VerifyFlags& args, const Agreement& all, bool ok,
+nlohmann::json report_of(const VerifyFlags& args, const Agreement& all, const Bits& bits, bool ok,
                          const nlohmann::json& rows) {
   const auto& [loss, first_gradient, gradient, parameter, flips] = all;
   return {{"layouts", rows.size()},
@@ -222,13 +245,17 @@ nlohmann::json report_of(const VerifyFlags& args, const Agreement& all, bool ok,
           {"flipped_layouts", flips.layouts},
           {"max_flip_margin", json_number(flips.margin)},
           {"equal", ok},
+          {"state_hash", bits.state_hash},
+          {"other_bits", bits.others},
           {"by_layout", rows}};
 }
 
 int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
   require_writable(args.html);
-  const Job job = resolve(args, models, true);
+  VerifyFlags with_numerics = args;
+  if (args.bits) with_numerics.sets.insert(with_numerics.sets.begin(), "train.numerics=strict");
+  const Job job = resolve(with_numerics, models, true);
   const double tolerance = args.tolerance >= 0 ? args.tolerance : default_tolerance(job.config);
   const std::vector<Written> layouts = layouts_of(args, job);
   TESSERA_REQUIRE(
@@ -237,29 +264,33 @@ int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
       "more ranks, as --mesh \"data:2;model:2\"",
       job.mesh.to_string());
   Cluster single = Cluster::threads(1);
-  const Outcome reference = train_some(reference_of(args, models, job), Mesh::parse("one:1"),
-                                       Layout(), args.steps, "cpu", single);
+  const Outcome reference = train_some(reference_of(with_numerics, models, job),
+                                       Mesh::parse("one:1"), Layout(), args.steps, "cpu", single);
   if (is_narrow(job.config)) require_gradients(reference, job);
   Cluster cluster = make_cluster(job, args);
   const Watchdog watchdog(cluster, args.timeout);
   Agreement all;
+  Bits bits{reference.state_hash};
   nlohmann::json rows = nlohmann::json::array();
   for (const Written& written : layouts) {
-    const Agreement found =
-        agreement_of(train_some(job, job.mesh, written.layout, args.steps, job.device, cluster),
-                     reference, tolerance);
+    const Outcome outcome =
+        train_some(job, job.mesh, written.layout, args.steps, job.device, cluster);
+    const Agreement found = agreement_of(outcome, reference, tolerance);
     all.see(found, written.layout.to_string());
+    const bool same_bits = outcome.state_hash == reference.state_hash;
+    if (!same_bits) bits.others.push_back(written.text);
     rows.push_back({{"layout", written.text},
                     {"equal", found.is_equal(tolerance, job.config)},
+                    {"same_bits", same_bits},
                     {"flipped", found.flips.layouts > 0},
                     {"loss", json_number(found.loss.value)},
                     {"gradient", json_number(found.gradient.value)},
                     {"parameter", json_number(found.parameter.value)}});
   }
-  const bool ok = all.is_equal(tolerance, job.config);
+  const bool ok = args.bits ? bits.others.empty() : all.is_equal(tolerance, job.config);
   if (!cluster.is_root()) return ok ? 0 : 1;
-  print(args, job, all, reference.hidden_choices, tolerance, layouts.size());
-  const nlohmann::json report = report_of(args, all, ok, rows);
+  print(args, job, all, bits, reference.hidden_choices, tolerance, layouts.size());
+  const nlohmann::json report = report_of(args, all, bits, ok, rows);
   write_report(args.json, report);
   if (!args.html.empty()) write_text_file(args.html, page_of(job, report, tolerance));
   return ok ? 0 : 1;

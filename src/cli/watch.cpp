@@ -17,7 +17,11 @@ void WatchFlags::declare(FlagTable& table) {
              {"--dump GLOB", &dump, kAgree,
               "Names of tensors (* and ?) that are written whole, one file a step."},
              {"--dump-dir DIR", &dump_dir, kOfRoot, "Folder that --dump writes to."},
-             {"--dump-every", &dump_every, kAgree, "Number of steps between dumps (1)."}});
+             {"--dump-every", &dump_every, kAgree, "Number of steps between dumps (1)."},
+             {"--hash-every N", &hash_every, kAgree,
+              "Writes a hash of parameters and optimizer state to the log every N steps. Under "
+              "train.numerics=strict it is the same on every layout; tessera compare takes two "
+              "logs."}});
 }
 
 Watch::Watch(const WatchFlags& args) : args_(args) {
@@ -25,6 +29,8 @@ Watch::Watch(const WatchFlags& args) : args_(args) {
                   "--dump GLOB and --dump-dir DIR need each other");
   TESSERA_REQUIRE(args.dump_every >= 1, "--dump-every {}: a dump every 1 step or more",
                   args.dump_every);
+  TESSERA_REQUIRE(args.hash_every >= 0, "--hash-every {}: a hash every 1 step or more, or 0: none",
+                  args.hash_every);
   if (!args.dump_dir.empty()) make_folders(args.dump_dir, "--dump-dir");
 }
 
@@ -84,6 +90,13 @@ void Watch::after_step(Session& session, const Graph& graph, int64_t step, Progr
       if (progress.shows(step)) progress.note(fmt::format("  {} {}", name, describe(value)));
       progress.record(line);
     }
+  }
+  if (args_.hash_every > 0 && step % args_.hash_every == 0) {
+    const StateHash hash = state_hash(session);
+    nlohmann::json tensors = nlohmann::json::object();
+    for (const auto& [name, own] : hash.tensors) tensors[name] = own;
+    progress.record({{"step", step}, {"state_hash", hash.all}, {"tensor_hashes", tensors}});
+    if (progress.shows(step)) progress.note(fmt::format("  step {}: state {}", step, hash.all));
   }
   if (!args_.dump.empty() && step % args_.dump_every == 0) {
     const std::filesystem::path file = fmt::format("dump-{:08}.safetensors", step);

@@ -13,7 +13,7 @@ namespace tessera::cli {
 struct WatchFlags {
   std::vector<std::string> watch, dump;  ///< globs
   std::string dump_dir;
-  int64_t dump_every = 1;
+  int64_t dump_every = 1, hash_every = 0;
   void declare(FlagTable& table);
 };
 

@@ -32,6 +32,7 @@ std::unique_ptr<Generator> make_generator(const Job& job, Cluster& cluster,
   o.beams = options.beams;
   o.parameters = parse_dtype(job.config.text("train.parameters").c_str());
   o.threads_per_rank = threads_of(job);
+  o.strict_chunks = strict_chunks_of(job.config);
   o.device = job.device;
   return std::make_unique<Generator>(job.spec->transformer(job.config), cluster, o);
 }

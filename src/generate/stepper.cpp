@@ -49,6 +49,7 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
   if (decoding.reorders) compile.functions.push_back(decoder_.reorder);
   if (decoding.source > 0) compile.functions.push_back(decoder_.encode);
   compile.device = options.device;
+  compile.strict_chunks = options.strict_chunks;
   session_.emplace(graph_, cluster, compile, at);
   starts_ = counts_ = token_ = Array(DType::int32, {"batch"}, {options.rows});
   tokens_ = targets_ =

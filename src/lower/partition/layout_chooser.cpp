@@ -77,7 +77,7 @@ bool LayoutChooser::may_stay_partial(const Frame& frame, int value,
   if (const auto result = frame.returned.find(value); result != frame.returned.end())
     return may_stay_partial(*frame.outer, result->second, have);
   if (frame.escapes[value] || have.combiner != Combiner::sum || frame.uses[value].empty() ||
-      options_.strict_chunks > 0)
+      is_strict())
     return false;
   if (frame.graph.value(value).purpose == Purpose::grads) return false;
   const int consumer = frame.uses[value][0];

@@ -45,6 +45,7 @@ class LayoutChooser {
                        const std::vector<TensorLayout>& layouts,
                        std::vector<TensorLayout>& result_layouts);
 
+  bool is_strict() const { return options_.strict_chunks > 0; }
   bool reduces_each_microbatch() const { return options_.reduce_each_microbatch; }
   /// True if `value` is accumulated over a loop's iterations and only the total is reduced.
   bool is_reduced_as_sum(const Frame& frame, int value) const {

@@ -197,6 +197,13 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
         keep_partial(layout, emit_.value(value).layout);
       loop.stacked.push_back(emit_.move(value, layout, from));
     } else if (needed[i]) {
+      if (layouts_.is_strict() && loop.stage_axis >= 0)
+        fail(ErrorKind::unsupported,
+             "layout rule '{}': '{}' is a sum over layers, which stages add in another order than "
+             "one rank, so strict numerics cannot be kept; leave the rule or "
+             "train.numerics=strict out ({})",
+             rule_layouts_.rule_text(record.over.name, loop.stage_axis),
+             frame.graph.value(node.out[i]).name, from.source);
       const bool reduces =
           layouts_.reduces_each_microbatch() && !emit_.value(value).layout.partial.empty();
       loop.sums.push_back(

@@ -1,0 +1,112 @@
+// Strict numerics from the command line: one hash on every layout, in logs too.
+#include "cli/cli_run.h"
+
+using namespace tessera::test;
+
+namespace TESSERA_FILE {
+
+struct TextFolder : Folder {
+  TextFolder() { write("text.txt", some_text()); }
+};
+
+CliResult train(const Folder& f, const std::string& log, const std::string& more) {
+  return run_cli_in(f, std::string("train ") + kTinyGpt +
+                           "numerics=strict --quiet --hash-every 2 " + "--log " + log + " " + more);
+}
+
+std::string last_hash(const Folder& f, const std::string& log) {
+  return log_of(f, log, "state_hash").back()["state_hash"];
+}
+
+TEST_CASE("cli: runs under strict numerics have one hash", "[cli][strict]") {
+  const TextFolder f;
+  expect_success(train(f, "one.jsonl", "--steps 4 --mesh data:1 --threads 1"));
+  const std::string expected = last_hash(f, "one.jsonl");
+  CHECK(expected.size() == 64);
+  const char* const kRuns[] = {
+      "--mesh data:3 --fsdp data --threads 2",
+      "--mesh \"data:2;model:2\" --layout \"batch:data;heads,ff,vocab:model\"",
+      "--mesh length:2 --layout \"length:length\"", "--mesh model:5 --layout \"d_model:model\""};
+  for (const char* run : kRuns) {
+    expect_success(train(f, "other.jsonl", std::string("--steps 4 ") + run));
+    INFO(run);
+    CHECK(last_hash(f, "other.jsonl") == expected);
+  }
+  // Stopped on three ranks, it goes on with two processes.
+  expect_success(train(f, "first.jsonl", "--steps 2 --mesh data:3 --checkpoint saved"));
+  const CliResult more = run_in(
+      f, kLaunchLocal + "--max-restarts 0 --ranks 2 " TESSERA_CLI,
+      std::string("train ") + kTinyGpt +
+          "numerics=strict --quiet --hash-every 2 --log first.jsonl --steps 4 --checkpoint saved "
+          "--resume");
+  expect_success(more);
+  CHECK(last_hash(f, "first.jsonl") == expected);
+}
+
+TEST_CASE("cli: compare takes logs with hashes", "[cli][strict]") {
+  const TextFolder f;
+  expect_success(train(f, "a.jsonl", "--steps 6 --mesh data:1"));
+  expect_success(train(f, "b.jsonl", "--steps 4 --mesh data:2"));
+  const CliResult equal = run_cli_in(f, "compare a.jsonl b.jsonl --json equal.json");
+  expect_success(equal);
+  CHECK(equal.out == "2 steps agree to the last bit, the last one is step 4\n");
+  CHECK(json_of(f, "equal.json")["equal"] == true);
+  // A wrong bit in one tensor at step 4.
+  std::string text = f.read("b.jsonl");
+  const std::string hash = last_hash(f, "b.jsonl");
+  text.replace(text.rfind(hash), 1, hash[0] == '0' ? "1" : "0");
+  const std::string name = "\"gpt.block0.mlp.up.w\":\"";
+  const size_t at = text.rfind(name) + name.size();
+  text[at] = text[at] == '0' ? '1' : '0';
+  f.write("b.jsonl", text);
+  const CliResult other = run_cli_in(f, "compare a.jsonl b.jsonl --json other.json");
+  CHECK(other.code == 1);
+  CHECK(other.out.find("first difference: after step 4, 1 of ") == 0);
+  CHECK(other.out.find("gpt.block0.mlp.up.w\nafter step 2 all were equal") != std::string::npos);
+  CHECK(json_of(f, "other.json")["step"] == 4);
+  // What cannot be compared.
+  expect_success(run_cli_in(
+      f, std::string("train ") + kTinyGpt + "--steps 2 --hash-every 2 --log plain.jsonl --quiet"));
+  expect_failure(run_cli_in(f, "compare a.jsonl plain.jsonl"), 1,
+                 {"train.numerics=strict", "default", "one kind of numerics"});
+  expect_success(train(f, "none.jsonl", "--steps 1"));
+  expect_failure(run_cli_in(f, "compare a.jsonl none.jsonl"), 1,
+                 {"'none.jsonl' has no hashes", "--hash-every N"});
+  f.write("c.jsonl", text.substr(0, text.find('\n') + 1) +
+                         R"({"step":3,"state_hash":"0","tensor_hashes":{"a":"0"}})" + "\n");
+  expect_failure(run_cli_in(f, "compare a.jsonl c.jsonl"), 1, {"hashes of no step in common"});
+}
+
+TEST_CASE("cli: verify --bits gives one hash, or the layout with another one", "[cli][strict]") {
+  const Folder f;
+  const CliResult result = run_cli_in(f, "verify gpt --mesh a:2 --bits --json bits.json");
+  expect_success(result);
+  CHECK(result.out.find("equal: every layout has the bits of one rank, state ") !=
+        std::string::npos);
+  const nlohmann::json report = json_of(f, "bits.json");
+  CHECK(report["state_hash"].get<std::string>().size() == 64);
+  CHECK(report["other_bits"].empty());
+  const CliResult other =
+      run_cli_in(f, "verify gpt --mesh a:2 --bits --set numerics=default --layout \"d_model:a\"");
+  CHECK(other.code == 1);
+  CHECK(other.out.find("NOT EQUAL: 1 layouts have other bits than one rank") != std::string::npos);
+  CHECK(other.out.find("tessera compare gpt \"\" \"d_model:a\" --mesh \"a:2\" --steps 3 --set "
+                       "numerics=default") != std::string::npos);
+}
+
+TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
+  const TextFolder f;
+  const std::string gpt = std::string("train ") + kTinyGpt;
+  expect_failure(run_cli_in(f, gpt + "numerics=strickt --steps 1"), 1,
+                 {"'train.numerics' is 'strickt'", "default, strict, or strict:C"});
+  expect_failure(run_cli_in(f, gpt + "numerics=strict:12 --steps 1"), 1,
+                 {"'strict:12'", "a power of two"});
+  expect_failure(run_cli_in(f, gpt + "numerics=strict: --steps 1"), 1, {"'strict:'"});
+  expect_failure(run_cli_in(f, "verify cnn --mesh a:2 --bits"), 1,
+                 {"[conv]", "canonical order", "train.numerics=strict"});
+  expect_failure(run_cli_in(f, gpt + "--hash-every -1 --steps 1"), 1, {"--hash-every -1"});
+  expect_failure(run_cli_in(f, "explain gpt --device cuda --set numerics=strict --machine h100"), 1,
+                 {"strict numerics", "device=cpu"});
+}
+
+}  // namespace TESSERA_FILE
