@@ -20,6 +20,9 @@ template <class T>
 struct OrderedTile {
   int64_t rows, columns;
   void (*run)(const OrderedTerms& terms, const T* a, const T* b, T* stack);
+  /// The same with a row of A at each of `a`, whose terms are `step` apart.
+  void (*run_strided)(const OrderedTerms& terms, const T* const* a, int64_t step, const T* b,
+                      T* stack);
 };
 
 struct OrderedOps {

@@ -28,8 +28,9 @@ Vector multiply_add(Vector a, Vector b, Vector c) {
 
 #include "kernels/cpu/ordered_gemm.inc"
 
-const OrderedOps kOrderedAvx512Ops = {"avx512",
-                                      {kTileRows, 2 * kEachOf<float>, ordered_tile<float>},
-                                      {kTileRows, 2 * kEachOf<double>, ordered_tile<double>}};
+const OrderedOps kOrderedAvx512Ops = {
+    "avx512",
+    {kTileRows, 2 * kEachOf<float>, packed_tile<float>, strided_tile<float>},
+    {kTileRows, 2 * kEachOf<double>, packed_tile<double>, strided_tile<double>}};
 
 }  // namespace tessera::cpu

@@ -23,7 +23,9 @@ std::span<const OrderedOps* const> usable_ordered_ops() {
 namespace {
 
 constexpr int64_t kRowsOfPanel = 96, kBytesOfPanel = 4 << 20;
-constexpr size_t kDeepest = 64;  ///< open subtrees
+constexpr size_t kDeepest = 64;         ///< open subtrees
+constexpr int64_t kFewColumnTiles = 4;  ///< of columns, for which rows are not packed
+constexpr int64_t kMostTileRows = 16;   ///< of a tile
 
 template <class T>
 const OrderedTile<T>& best_tile() {
@@ -156,7 +158,9 @@ class OrderedMatmul final : public Kernel {
         }
         place.ends.push_back(static_cast<int64_t>(place.at[kA].size()));
       }
+      for (const int x : {kA, kB}) place.step[x] = step_of(place.at[x]);
     }
+    dense_columns_ = step_of(walk_.columns_out) == 1;
     panels_ =
         panels_of<W>(terms_of(*args.step), std::ssize(walk_.rows_in), std::ssize(walk_.columns_in));
     TESSERA_CHECK(args.workspace != nullptr, "a matmul in order needs its workspace");
@@ -184,6 +188,7 @@ class OrderedMatmul final : public Kernel {
  private:
   struct Place {
     std::vector<int64_t> at[2], ends, joins;  ///< offsets of the terms in A and B
+    int64_t step[2] = {-1, -1};               ///< between terms, if it is always the same
   };
 
   /// A complete sum has no negative zero.
@@ -194,6 +199,15 @@ class OrderedMatmul final : public Kernel {
       return x;
     else
       return store_as<Out>(x);
+  }
+
+  /// The difference of all neighbours, or -1.
+  static int64_t step_of(const std::vector<int64_t>& at) {
+    const int64_t step = at.size() < 2 ? 0 : at[1] - at[0];
+    for (size_t k = 1; k < at.size(); ++k) {
+      if (at[k] - at[k - 1] != step) return -1;
+    }
+    return step;
   }
 
   template <class Out>
@@ -214,6 +228,12 @@ class OrderedMatmul final : public Kernel {
       pack(of_columns, place->at[y], walk_.columns_in.data() + j, width, tile.columns, columns_);
       for (int64_t i = 0; i < rows; i += panels_.rows) {
         const int64_t height = std::min(panels_.rows, rows - i);
+        if constexpr (std::is_same_v<T, W>) {
+          if (place->step[x] >= 0 && width <= kFewColumnTiles * tile.columns) {
+            add_strided(*place, of_rows + place->at[x][0], place->step[x], c, i, height, j, width);
+            continue;
+          }
+        }
         pack(of_rows, place->at[x], walk_.rows_in.data() + i, height, tile.rows, rows_);
         for (int64_t l = 0; l < width; l += tile.columns) {
           for (int64_t k = 0; k < height; k += tile.rows)
@@ -232,16 +252,38 @@ class OrderedMatmul final : public Kernel {
       const int64_t n = std::min(unit, count - g);
       bool dense = std::is_same_v<T, W>;
       for (int64_t i = 1; dense && i < n; ++i) dense = offsets[g + i] == offsets[g] + i;
-      W* at = to;
-      for (const int64_t term : terms) {
-        const T* x = from + term;
-        if (dense) {
-          std::memcpy(at, x + offsets[g], static_cast<size_t>(n) * sizeof(W));
-        } else {
-          for (int64_t i = 0; i < n; ++i) at[i] = load_as(x[offsets[g + i]]);
+      if (dense && n == unit) {
+        W* at = to;
+        for (const int64_t term : terms) {
+          std::memcpy(at, from + term + offsets[g], static_cast<size_t>(unit) * sizeof(W));
+          at += unit;
         }
-        for (int64_t i = n; i < unit; ++i) at[i] = 0;
-        at += unit;
+        continue;
+      }
+      for (int64_t i = 0; i < unit; ++i) {  // what is beyond the last one is not read
+        const T* x = from + offsets[g + std::min(i, n - 1)];
+        W* at = to + i;
+        for (const int64_t term : terms) {
+          *at = load_as(x[term]);
+          at += unit;
+        }
+      }
+    }
+  }
+
+  /// Tiles of rows where they are.
+  template <class Out>
+  void add_strided(const Place& place, const W* rows, int64_t step, Out* c, int64_t row,
+                   int64_t height, int64_t column, int64_t width) {
+    const OrderedTile<W>& tile = best_tile<W>();
+    const W* at[kMostTileRows];
+    for (int64_t k = 0; k < height; k += tile.rows) {
+      for (int64_t r = 0; r < tile.rows; ++r)
+        at[r] = rows + walk_.rows_in[static_cast<size_t>(row + std::min(k + r, height - 1))];
+      for (int64_t l = 0; l < width; l += tile.columns) {
+        tile.run_strided({place.ends, place.joins}, at, step, columns_ + l * panels_.terms, stack_);
+        write_tile(c, row + k, std::min(tile.rows, height - k), column + l,
+                   std::min(tile.columns, width - l));
       }
     }
   }
@@ -251,20 +293,32 @@ class OrderedMatmul final : public Kernel {
                 int64_t width, const W* rows, const W* columns) {
     const OrderedTile<W>& tile = best_tile<W>();
     tile.run({place.ends, place.joins}, rows, columns, stack_);
+    write_tile(c, row, height, column, width);
+  }
+
+  template <class Out>
+  void write_tile(Out* c, int64_t row, int64_t height, int64_t column, int64_t width) {
+    const OrderedTile<W>& tile = best_tile<W>();
     for (int64_t i = 0; i < height; ++i) {
       Out* to = c + walk_.rows_out[static_cast<size_t>(row + i)];
       const int64_t* at = walk_.columns_out.data() + column;
-      for (int64_t l = 0; l < width; ++l) to[at[l]] = rounded<Out>(stack_[i * tile.columns + l]);
+      const W* __restrict from = stack_ + i * tile.columns;
+      if (dense_columns_) {
+        Out* __restrict dense = to + at[0];
+        for (int64_t l = 0; l < width; ++l) dense[l] = rounded<Out>(from[l]);
+      } else {
+        for (int64_t l = 0; l < width; ++l) to[at[l]] = rounded<Out>(from[l]);
+      }
     }
   }
 
   KernelArgs args_;
   bool is_wide_;  ///< sums of 16-bit operands are not rounded
-
   int64_t all_places_;
   bool is_complete_;
   int64_t stride_;  ///< from a place to the next
   Walk walk_;
+  bool dense_columns_ = false;  ///< of the result
   std::vector<Place> places_;
   Panels panels_;
   W *rows_ = nullptr, *columns_ = nullptr, *stack_ = nullptr;
