@@ -220,6 +220,17 @@ void write_page(const ExplainFlags& args, const Job& job, const Explanation& e,
                    machine ? &*machine : nullptr, source_files(graph)));
 }
 
+/// What a comparison of the ranks' copies costs.
+std::string replica_text(const Explanation& e, const std::optional<Machine>& machine) {
+  const auto bytes = static_cast<double>(e.memory.params + e.memory.state + e.memory.offloaded);
+  const std::string time =
+      e.machine.empty() || !machine || machine->device_type != "cpu"
+          ? ""
+          : fmt::format(", {:.3g} ms to read them", 1e3 * machine->memory_seconds(bytes));
+  return fmt::format("replicas: before each save a rank compares checksums of its {}{}\n",
+                     bytes_text(bytes), time);
+}
+
 int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
   require_writable(args.html);
@@ -256,6 +267,7 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
     say("{} on mesh {} ({} ranks), layout {}\n{}\n", job.spec->name, job.mesh.to_string(),
         job.mesh.size(), job.layout.to_string(), batch_text(job));
     say("{}", to_string(e));
+    if (job.mesh.size() > 1) say("{}", replica_text(e, machine));
     for (const std::string& note : notes) say("note: {}\n", note);
     if (args.kernels) say("{}", kernel_table(e));
   }

@@ -70,7 +70,7 @@ OpenCheckpoints open_checkpoints(Cluster& cluster, const SavingFlags& flags) {
 }
 
 Saver::Saver(const SavingFlags& flags, OpenCheckpoints checkpoints, Session& session,
-             Progress& progress, std::function<Metadata()> metadata)
+             Progress& progress, std::function<Metadata(int64_t step)> metadata)
     : flags_(flags),
       checkpoints_(std::move(checkpoints.all)),
       best_(std::move(checkpoints.best)),
@@ -115,8 +115,9 @@ int64_t Saver::staging_bytes() const {
 
 void Saver::save_best(int64_t step) {
   if (!best_) return;
+  const Metadata metadata = metadata_(step);
   try {
-    best_->save(session_, step, metadata_());
+    best_->save(session_, step, metadata);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::io) throw;
     progress_.note(fmt::format("warning: the best checkpoint could not be saved: {}", e.what()));
@@ -128,7 +129,8 @@ void Saver::start(int64_t step) {
   const double begin = host_seconds();
   finish();
   const double waited = seconds_since(begin);
-  if (!storage_works([&] { checkpoints_->start(session_, step, metadata_()); })) return;
+  const Metadata metadata = metadata_(step);
+  if (!storage_works([&] { checkpoints_->start(session_, step, metadata); })) return;
   failed_.trying = failed_.tries > 0;
   progress_.record({{"step", step},
                     {"save_ms", 1e3 * (seconds_since(begin) - waited)},

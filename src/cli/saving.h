@@ -43,9 +43,10 @@ class Saver {
  public:
   /// What a checkpoint holds besides tensors.
   using Metadata = std::map<std::string, std::string>;
-  /// `metadata` tells it at a save. What is passed must live as long as the object.
+  /// `metadata` tells it before a save of the state after so many steps, in all processes. What is
+  /// passed must live as long as the object.
   Saver(const SavingFlags& flags, OpenCheckpoints checkpoints, Session& session, Progress& progress,
-        std::function<Metadata()> metadata);
+        std::function<Metadata(int64_t step)> metadata);
 
   bool is_on() const { return checkpoints_ != nullptr; }
   /// Loads the newest checkpoint that can be read. Collective.
@@ -90,7 +91,7 @@ class Saver {
   const std::unique_ptr<Checkpoints> checkpoints_, best_;
   Session& session_;
   Progress& progress_;
-  const std::function<Metadata()> metadata_;
+  const std::function<Metadata(int64_t step)> metadata_;
   FailedSave failed_;
 };
 

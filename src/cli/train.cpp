@@ -28,8 +28,9 @@ void TrainFlags::declare(FlagTable& table) {
         "What happens at a step whose loss or gradient is not finite: stop (default), or skip it "
         "and count."},
        {"--check-replicas N", &check_replicas, kAgree,
-        "Number of steps between comparisons of the ranks' copies of parameters (0: never; by "
-        "default as many as keep their cost below 0.1 % of the time)."}});
+        "Number of steps between comparisons of the ranks' copies of parameters and state, which "
+        "come before every save, too (0: never; by default as many as keep their cost below 0.1 % "
+        "of the time)."}});
   table.add(
       kMeshHeading,
       {{"--overlap on|off", SetsKey{&sets, "train.overlap"}, kIsKey,
@@ -139,6 +140,7 @@ class Training {
         watch_(std::move(watch)),
         clock_(clock),
         state_(run_.job.config),
+        replicas_(args.check_replicas, args.checkpoint),
         watchdog_(run_.cluster, args.timeout) {}
 
   /// Returns the exit code.
@@ -157,8 +159,9 @@ class Training {
                                 activations_of(run_.job.config));
     }();
     clock_.mark("peak_s");
-    TrainingLoop loop({run_, *data_, state_, watch_, *progress_, *saver_, watchdog_, signals_},
-                      forecast, clock_.phases(), peak);
+    TrainingLoop loop(
+        {run_, *data_, state_, watch_, *progress_, *saver_, replicas_, watchdog_, signals_},
+        forecast, clock_.phases(), peak);
     nlohmann::json report;
     const int code = loop.run(report);
     if (const std::string text = loop.summary(code); !text.empty()) progress_->note(text);
@@ -198,8 +201,12 @@ class Training {
     for (const Metric& m : run_.trainer.minimized.metrics) metrics.push_back(m.name);
     progress_ = std::make_unique<Progress>(run_.is_root(), args.quiet, args.files, args.resume,
                                            run_.job.config.integer("train.steps"), metrics);
-    saver_ = std::make_unique<Saver>(args, std::move(checkpoints), *run_.session, *progress_,
-                                     [this] { return state_.metadata(run_, *data_); });
+    saver_ = std::make_unique<Saver>(
+        args, std::move(checkpoints), *run_.session, *progress_, [this](int64_t step) {
+          Saver::Metadata all = state_.metadata(run_, *data_);
+          all[ReplicaCheck::kKey] = replicas_.before_save(*run_.session, step);
+          return all;
+        });
     progress_->inform(banner(run_, *saver_));
     if (const std::string idle = idle_axes_note(run_.job); !idle.empty()) progress_->note(idle);
   }
@@ -230,6 +237,7 @@ class Training {
   StartClock& clock_;
   StopSignals signals_;
   RunState state_;
+  ReplicaCheck replicas_;
   std::unique_ptr<RunData> data_;
   std::optional<Checkpoint> latest_;
   std::unique_ptr<Progress> progress_;

@@ -19,7 +19,7 @@ TrainingLoop::TrainingLoop(const Parts& parts, Forecast forecast, nlohmann::json
       watchdog_(parts.watchdog),
       signals_(parts.signals),
       steps_(run_.job.config.integer("train.steps")),
-      replicas_(run_.args.check_replicas),
+      replicas_(parts.replicas),
       forecast_(std::move(forecast)),
       startup_(std::move(startup)),
       peak_(peak),
@@ -231,7 +231,7 @@ std::optional<int> TrainingLoop::after_step(StepRecord& r, const News& news,
   const bool last = r.step == steps_;
   const bool saves =
       saver_.is_on() && (last || news.signal != 0 || (save_every > 0 && r.step % save_every == 0));
-  in_step(r.step, [&] { replicas_.after_step(session, r.step, r.ms * 1e-3, saves); });
+  in_step(r.step, [&] { replicas_.after_step(session, r.step, r.ms * 1e-3); });
   if (news.signal != 0 && !last) return save_and_stop(r.step, news.signal);
   // Before a save, so that its checkpoint knows the best evaluation.
   if (last || (every > 0 && r.step % every == 0)) evaluate(r.step, report);

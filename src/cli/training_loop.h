@@ -20,6 +20,7 @@ class TrainingLoop {
     Watch& watch;
     Progress& progress;
     Saver& saver;
+    ReplicaCheck& replicas;
     Watchdog& watchdog;
     const StopSignals& signals;
   };
@@ -63,7 +64,7 @@ class TrainingLoop {
   Watchdog& watchdog_;
   const StopSignals& signals_;
   const int64_t steps_;
-  ReplicaCheck replicas_;
+  ReplicaCheck& replicas_;
   Stragglers stragglers_;
   Forecast forecast_;
   RunSummary summary_;

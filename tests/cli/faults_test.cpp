@@ -211,20 +211,52 @@ TEST_CASE("faults: copies are compared as often as asked, or as costs little") {
   Cluster ranks = Cluster::threads(2);
   Session s(g, ranks, {Mesh::parse("a:2"), Layout(), {{"run", {sum_all(x)}, false}}});
   static_cast<float*>(s.slices("w")[1].data)[0] += 1;
-  tessera::cli::ReplicaCheck never(0), third(3), chosen(std::nullopt);
-  for (int64_t step = 1; step <= 40; ++step) CHECK_NOTHROW(never.after_step(s, step, 1, true));
-  CHECK_NOTHROW(third.after_step(s, 1, 1, false));
+  tessera::cli::ReplicaCheck never(0, ""), third(3, ""), chosen(std::nullopt, "");
+  for (int64_t step = 1; step <= 40; ++step) CHECK_NOTHROW(never.after_step(s, step, 1));
+  CHECK(never.before_save(s, 40) == "not compared");
+  CHECK_NOTHROW(third.after_step(s, 1, 1));
   expect_error(ErrorKind::device,
-               {"the copies of 'w' on the ranks 0 and 1 differ", "not compared before in this run"},
-               [&] { third.after_step(s, 2, 1, true); });
+               {"the copies of 'w' on the ranks 0 and 1 differ after step 2",
+                "not compared before in this run", "no checkpoint is known", "start anew"},
+               [&] { third.before_save(s, 2); });
   static_cast<float*>(s.slices("w")[1].data)[0] = static_cast<float*>(s.slices("w")[0].data)[0];
-  CHECK_NOTHROW(third.after_step(s, 3, 1, false));
-  for (int64_t step = 1; step <= 10; ++step) chosen.after_step(s, step, 1e-9, false);
+  CHECK_NOTHROW(third.after_step(s, 3, 1));
+  CHECK(third.before_save(s, 3) == "equal after step 3");
+  for (int64_t step = 1; step <= 10; ++step) chosen.after_step(s, step, 1e-9);
   static_cast<float*>(s.slices("w")[1].data)[0] += 1;
   for (int64_t step = 11; step <= 40; ++step)  // too dear beside such short steps
-    CHECK_NOTHROW(chosen.after_step(s, step, 1e-9, true));
+    CHECK_NOTHROW(chosen.after_step(s, step, 1e-9));
+  expect_error(ErrorKind::device, {"differ after step 41"}, [&] { chosen.before_save(s, 41); });
   expect_error(ErrorKind::device, {"after step 3 all were equal"},
-               [&] { third.after_step(s, 6, 1, false); });
+               [&] { third.after_step(s, 6, 1); });
+}
+
+TEST_CASE("faults: a checkpoint says that copies were equal, and the error names the last one",
+          "[cli]") {
+  using namespace tessera;
+  const Folder f;
+  f.write("text.txt", some_text());
+  expect_success(train(f, "--mesh data:2 --steps 4 --save-every 2 --checkpoint ck"));
+  const std::vector<Checkpoint> saved = find_checkpoints(f.dir + "/ck");
+  REQUIRE(saved.size() == 2);
+  CHECK(saved[0].metadata.at("replicas") == "equal after step 4");
+  CHECK(saved[1].metadata.at("replicas") == "equal after step 2");
+  Graph g;
+  g.parameter("w", {{"rows", 64}}, nn::normal(1));
+  Tensor x = g.find("w");
+  Cluster ranks = Cluster::threads(2);
+  Session s(g, ranks, {Mesh::parse("a:2"), Layout(), {{"run", {sum_all(x)}, false}}});
+  static_cast<float*>(s.slices("w")[1].data)[0] += 1;
+  tessera::cli::ReplicaCheck check(0, f.dir + "/ck"), other(7, f.dir + "/ck");
+  CHECK(check.before_save(s, 9) == "not compared");
+  expect_error(
+      ErrorKind::device,
+      {"the last checkpoint whose copies were equal is '" + saved[0].path + "'", "--resume"},
+      [&] { other.before_save(s, 9); });
+  // A checkpoint without a comparison is passed over.
+  expect_success(train(f, "--mesh data:2 --steps 6 --checkpoint ck --resume --check-replicas 0"));
+  REQUIRE(find_checkpoints(f.dir + "/ck")[0].metadata.at("replicas") == "not compared");
+  expect_error(ErrorKind::device, {saved[0].path}, [&] { other.before_save(s, 9); });
 }
 
 TEST_CASE("faults: --check-replicas passes in a healthy run", "[cli]") {
