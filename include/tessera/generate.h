@@ -87,8 +87,9 @@ struct BeamText {
 struct GeneratorOptions {
   Mesh mesh;
   Layout layout;
-  int64_t rows = 1;   ///< texts that are written at a time; others wait
-  int64_t chunk = 0;  ///< tokens of a prompt that a step reads; 0: 128 / rows, at least 8
+  int64_t rows = 1;  ///< texts that are written at a time; others wait
+  /// Tokens of a prompt that a step reads; 0: 128 / rows, at least 8, and 8 under strict numerics.
+  int64_t chunk = 0;
   /// Most tokens of a text with its prompt, or with an encoder of each alone. 0: the model's
   /// length.
   int64_t context = 0;

@@ -30,8 +30,10 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
   if (options.parameters != DType::float32) graph_.store_parameters_as(options.parameters);
   nn::DecoderOptions decoding;
   decoding.rows = options.rows;
-  decoding.chunk = options.chunk != 0
-                       ? options.chunk
+  const bool is_strict = options.strict_chunks > 0;  // sums depend on the size of a chunk
+  decoding.chunk = options.chunk != 0 ? options.chunk
+                   : is_strict
+                       ? kLeastChunk
                        : std::max(kLeastChunk, kUsualTokens / std::max<int64_t>(1, options.rows));
   decoding.chunk = std::min(decoding.chunk, std::max<int64_t>(1, options_.context));
   decoding.context = options_.context;
