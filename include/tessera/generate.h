@@ -23,6 +23,11 @@ struct Sampling {
   /// Logits of tokens that the text has, the prompt's too, are divided by it if they are positive,
   /// and multiplied by it if not (Keskar et al. 2019). 1: none.
   double repetition_penalty = 1;
+  /// Subtracted from the logit of a token for each time that it is in the text from place
+  /// `penalties_from` on, and once if it is there at all, as OpenAI's reference says.
+  double frequency_penalty = 0, presence_penalty = 0;
+  int64_t penalties_from = 0;                               ///< usually the length of the prompt
+  std::vector<std::pair<int32_t, double>> logit_bias = {};  ///< (token, what is added to its logit)
   double temperature = 1;  ///< of the softmax; 0: the likeliest token, the lowest of equals
   int64_t top_k = 0;       ///< only the k likeliest; 0: all
   double top_p = 1;        ///< only the fewest likeliest that together have this probability

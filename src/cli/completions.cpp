@@ -1,6 +1,7 @@
 #include "cli/completions.h"
 
 #include <algorithm>
+#include <charconv>
 #include <ctime>
 
 #include "base/fail.h"
@@ -117,9 +118,6 @@ Completion::Completion(const std::string& text, const ServedModel& model, int64_
 void Completion::read_rest(const Json& body) {
   require_unused(body, "suffix", {""});
   require_unused(body, "best_of", {1});
-  require_unused(body, "logit_bias", {Json::object()});
-  require_unused(body, "presence_penalty", {0, 0.0});
-  require_unused(body, "frequency_penalty", {0, 0.0});
   require_unused(body, "response_format", {Json{{"type", "text"}}});
   require_unused(body, "modalities", {Json{"text"}});
   require_unused(body, "tool_choice", {"none", "auto"});
@@ -158,6 +156,9 @@ void Completion::read_rest(const Json& body) {
   sampling_.top_p = number(body, "top_p", 1, 1e-9, 1);
   sampling_.top_k = std::max<int64_t>(0, whole(body, "top_k", 0, -1, INT32_MAX));
   sampling_.min_p = number(body, "min_p", 0, 0, 1);
+  sampling_.frequency_penalty = number(body, "frequency_penalty", 0, -2, 2);
+  sampling_.presence_penalty = number(body, "presence_penalty", 0, -2, 2);
+  read_biases(body.value("logit_bias", Json()));
   sampling_.repetition_penalty = number(body, "repetition_penalty", 1, 1e-3, 1000);
   sampling_.seed = static_cast<uint64_t>(
       whole(body, "seed", static_cast<int64_t>(sampling_.seed), INT64_MIN, INT64_MAX));
@@ -170,6 +171,20 @@ void Completion::read_rest(const Json& body) {
   }
   TESSERA_REQUIRE(std::ssize(stops_) <= kMostStops, "'stop' has {} texts; {} are allowed",
                   stops_.size(), kMostStops);
+}
+
+void Completion::read_biases(const Json& biases) {
+  TESSERA_REQUIRE(biases.is_null() || biases.is_object(),
+                  "'logit_bias' is {}; it is an object, as {{\"50\": -100}}", shown(biases));
+  for (const auto& [name, bias] : biases.items()) {
+    int32_t token = -1;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), token);
+    TESSERA_REQUIRE(
+        error == std::errc() && *end == 0 && token >= 0 && token < model_.model_vocabulary,
+        "'logit_bias' has '{}', which is not one of the {} tokens of the model", printable(name),
+        model_.model_vocabulary);
+    sampling_.logit_bias.emplace_back(token, number(biases, name.c_str(), 0, -100, 100));
+  }
 }
 
 void Completion::read_prompts(const Json& prompt) {
@@ -275,6 +290,7 @@ std::vector<GenerationRequest> Completion::requests(const std::atomic<bool>& sto
       r.max_tokens = max_tokens_;
       r.sampling = sampling_;
       r.sampling.stream = static_cast<uint64_t>(i);
+      r.sampling.penalties_from = std::ssize(prompt);
       // `logprobs: 0` asks for those of the tokens alone.
       if (log_probs_ >= 0) r.choices = std::max<int64_t>(1, log_probs_);
       r.score_prompt = log_probs_ >= 0 && echo_;

@@ -62,6 +62,7 @@ class Completion {
   void read_prompts(const nlohmann::json& prompt);
   void read_messages(const nlohmann::json& messages);
   void read_rest(const nlohmann::json& body);
+  void read_biases(const nlohmann::json& biases);
   void require_fits();
   bool is_chat() const { return kind_ == CompletionKind::chat; }
   const char* finish_reason(size_t i) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/fail.h"
 #include "generate/stepper.h"
@@ -18,6 +19,14 @@ void require_in_range(const Sampling& s, Loc at) {
   TESSERA_REQUIRE(positive(s.repetition_penalty),
                   "[sample] repetition_penalty {}; it is above 0, and 1 for none ({})",
                   s.repetition_penalty, where(at));
+  TESSERA_REQUIRE(std::isfinite(s.frequency_penalty) && std::isfinite(s.presence_penalty),
+                  "[sample] frequency_penalty {} and presence_penalty {}; both are numbers, and 0 "
+                  "for none ({})",
+                  s.frequency_penalty, s.presence_penalty, where(at));
+  for (const auto& [token, bias] : s.logit_bias)
+    TESSERA_REQUIRE(std::isfinite(bias),
+                    "[sample] logit_bias of token {} is {}; it is a number ({})", token, bias,
+                    where(at));
   TESSERA_REQUIRE(std::isfinite(s.temperature) && s.temperature >= 0,
                   "[sample] temperature {}; it is 0 or more ({})", s.temperature, where(at));
   TESSERA_REQUIRE(s.top_k >= 0, "[sample] top_k {}; it is 0 or more ({})", s.top_k, where(at));
@@ -93,6 +102,20 @@ int32_t sample_token(const float* logits, int64_t vocabulary, const std::vector<
       x[static_cast<size_t>(token)] =
           raw > 0 ? raw / s.repetition_penalty : raw * s.repetition_penalty;
     }
+  }
+  if (s.frequency_penalty != 0 || s.presence_penalty != 0) {
+    std::map<int32_t, int64_t> counts;
+    for (size_t i = static_cast<size_t>(std::max<int64_t>(0, s.penalties_from)); i < text.size();
+         ++i)
+      ++counts[text[i]];
+    for (const auto& [token, count] : counts) {
+      if (token >= 0 && token < vocabulary)
+        x[static_cast<size_t>(token)] -=
+            static_cast<double>(count) * s.frequency_penalty + s.presence_penalty;
+    }
+  }
+  for (const auto& [token, bias] : s.logit_bias) {
+    if (token >= 0 && token < vocabulary) x[static_cast<size_t>(token)] += bias;
   }
   const auto best = std::max_element(x.begin(), x.end());
   if (s.temperature == 0) return static_cast<int32_t>(best - x.begin());

@@ -308,8 +308,25 @@ TEST_CASE("serve refuses bad requests with one clear error each, and goes on", "
   refused(R"({"prompt": "a", "stream_options": {}})", "it is an object, and needs stream: true");
   refused(R"({"prompt": "a", "stream": true, "stream_options": {"x": 1}})",
           "'stream_options' has 'x', which this server does not know");
-  refused(R"({"prompt": "a", "logit_bias": {"5": 1}})",
-          "and this server does not have it; leave it out");
+  refused(R"({"prompt": "a", "suffix": "b"})", "and this server does not have it; leave it out");
+  refused(R"({"prompt": "a", "logit_bias": 5})", "'logit_bias' is 5; it is an object");
+  refused(R"({"prompt": "a", "logit_bias": {"256": 1}})",
+          "'logit_bias' has '256', which is not one of the 256 tokens");
+  refused(R"({"prompt": "a", "logit_bias": {"x": 1}})", "'logit_bias' has 'x'");
+  refused(R"({"prompt": "a", "logit_bias": {"5": 101}})", "'5' is 101; it is a number from -100");
+  refused(R"({"prompt": "a", "presence_penalty": 3})",
+          "'presence_penalty' is 3; it is a number from -2 to 2");
+  // A token that must come, and one that may not come again.
+  const auto text_of = [&](const std::string& fields) {
+    const Answer answer =
+        post(port, R"({"prompt": "a", "max_tokens": 4, "temperature": 0, )" + fields + "}");
+    REQUIRE(answer.status == 200);
+    return answer.body["choices"][0]["text"].get<std::string>();
+  };
+  CHECK(text_of(R"("logit_bias": {"66": 100})") == "BBBB");
+  const std::string both =
+      text_of(R"("logit_bias": {"66": 100, "67": 100}, "presence_penalty": 2)").substr(0, 2);
+  CHECK((both == "BC" || both == "CB"));
   refused(R"({"prompt": "a", "model": 3})", "'model' is 3; it is a text");
   refused(R"({"prompt": "a", "maxtokens": 3})",
           "'maxtokens' is no field of a completion that this server knows");

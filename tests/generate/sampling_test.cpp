@@ -76,6 +76,25 @@ TEST_CASE("the repetition penalty makes tokens of the text less likely", "[gener
   CHECK(sample_token(positive.data(), 2, {}, s) == 1);
 }
 
+TEST_CASE("penalties count the tokens behind the prompt, and biases move logits", "[generate]") {
+  Sampling s;
+  s.temperature = 0;
+  s.presence_penalty = 0.5;  // token 1 leads token 3 by ln(4/3) = 0.29
+  CHECK(sample_token(kLogits.data(), 4, {1, 2}, s) == 3);
+  s.penalties_from = 1;
+  CHECK(sample_token(kLogits.data(), 4, {1, 2}, s) == 1);
+  CHECK(sample_token(kLogits.data(), 4, {1, 2, 1}, s) == 3);
+  s.presence_penalty = 0;
+  s.frequency_penalty = 0.2;  // once is not enough
+  CHECK(sample_token(kLogits.data(), 4, {1, 2, 1}, s) == 1);
+  CHECK(sample_token(kLogits.data(), 4, {1, 1, 2, 1}, s) == 3);
+  s.frequency_penalty = -0.5;
+  CHECK(sample_token(kLogits.data(), 4, {1, 2, 2, 2, 2}, s) == 2);
+  Sampling biased;
+  biased.logit_bias = {{2, 100}, {9, 100}};
+  CHECK(shares(biased, 50).at(2) == Approx(1));
+}
+
 TEST_CASE("a sample depends on seed, stream and place alone", "[generate]") {
   Sampling a, b, c;
   b.seed = 1, c.stream = 1;
@@ -103,6 +122,9 @@ TEST_CASE("options of sampling out of range are usage errors", "[generate][error
   refused([](Sampling& s) { s.top_p = 0; }, "top_p 0; it is above 0 and at most 1");
   refused([](Sampling& s) { s.min_p = 2; }, "min_p 2; it is from 0 to 1");
   refused([](Sampling& s) { s.repetition_penalty = 0; }, "repetition_penalty 0; it is above 0");
+  refused([](Sampling& s) { s.presence_penalty = NAN; },
+          "frequency_penalty 0 and presence_penalty");
+  refused([](Sampling& s) { s.logit_bias = {{3, INFINITY}}; }, "logit_bias of token 3 is inf");
   const float nan = std::numeric_limits<float>::quiet_NaN(),
               inf = std::numeric_limits<float>::infinity();
   for (const double temperature : {0.0, 0.7}) {
