@@ -70,8 +70,8 @@ struct ExportOptions {
   /// What the checkpoint was trained with, if it has parameters of LoRA. They are merged: a weight
   /// w becomes w + (alpha / rank) a b.
   nn::LoraOptions lora = {};
-  /// Writes a and b instead, and nothing else, as PEFT reads them: adapter_config.json and
-  /// adapter_model.safetensors in float32.
+  /// Writes a and b instead, as PEFT reads them: adapter_config.json and adapter_model.safetensors
+  /// in float32, with the modules (modules_to_save) whose parameters are not those of `like`.
   bool adapter = false;
 };
 
@@ -80,9 +80,8 @@ struct ExportOptions {
 /// its file; without weights in `like`, tensors have the dtype of config.json and files hold at
 /// most `shard_bytes`. The folder appears when it is complete. Holds one tensor in memory at a
 /// time. Returns the number of tensors. Local. Throws usage errors if `to` exists, for a checkpoint
-/// of another model, without averages or of another rank than `options` say, and for an adapter of
-/// a layer that shares its tensor with others (c_attn of GPT-2), which has no form in PEFT; io
-/// errors.
+/// of another model, without averages or of another rank than `options` say, and for an adapter
+/// without weights in `like` or with something trained that PEFT cannot express; io errors.
 int64_t export_model(const std::string& checkpoint, const ModelFolder& like, const std::string& to,
                      const ExportOptions& options = {});
 

@@ -48,8 +48,25 @@ int64_t stored_steps(const Checkpoint& checkpoint, const char* key) {
   return steps;
 }
 
-/// Throws a usage error if the checkpoint belongs to another job; adds changes of tuned keys to
-/// `notes`.
+/// Warns where steps to come have another learning rate than the checkpoint's job gives them: also
+/// more steps make another curve.
+void compare_rates(const Run& run, const Config& stored, int64_t first,
+                   std::vector<std::string>& notes) {
+  Job then = run.job;
+  then.config = stored;
+  const int64_t steps = run.job.config.integer("train.steps"), was = stored.integer("train.steps");
+  for (int64_t step = first; step < steps; step += std::max<int64_t>(1, (steps - first) / 1000)) {
+    const double before = learning_rate(then, step), now = learning_rate(run.job, step);
+    if (before == now) continue;
+    return notes.push_back(fmt::format(
+        "warning: the curve of learning rates changes{}: step {} had {:.4g} and has {:.4g}",
+        steps == was ? "" : fmt::format(", as train.steps was {} and is {}", was, steps), step + 1,
+        before, now));
+  }
+}
+
+/// Throws a usage error if the checkpoint belongs to another job; adds changes of tuned keys and of
+/// learning rates to `notes`.
 void compare_jobs(const Run& run, const std::string& data_now, const Checkpoint& checkpoint,
                   std::vector<std::string>& notes) {
   std::string different;
@@ -67,6 +84,7 @@ void compare_jobs(const Run& run, const std::string& data_now, const Checkpoint&
         differs(key.name, key.value, now);
       }
     }
+    compare_rates(run, *then, checkpoint.step, notes);
   }
   const std::string data = stored(checkpoint, "data_fingerprint");
   if (!data.empty() && data != data_now) differs("the data", data, data_now);
@@ -135,13 +153,13 @@ void RunState::resume(Run& run, const RunData& data, const std::optional<Checkpo
   compare_jobs(run, data.fingerprint, *latest, notes);
   const Checkpoint loaded = saver.load_latest();
   if (!loaded.warning.empty()) progress.note("warning: " + loaded.warning);
-  for (const std::string& note : notes) progress.note(note);
   first_step = loaded.step;
   skipped = stored_steps(loaded, "skipped");
   const int64_t shift = stored_steps(loaded, "data_shift");
   best = BestEvaluation::parse(stored(loaded, "best"), loaded.path);
   spikes.restore(shift, SpikeHistory::parse(stored(loaded, "spikes"), loaded.path));
   progress.inform(fmt::format("resumed from {} at step {}", loaded.path, first_step));
+  for (const std::string& note : notes) progress.note(note);
   if (const int64_t steps = run.job.config.integer("train.steps"); first_step >= steps)
     progress.note(fmt::format(
         "nothing to do: train.steps is {}; to continue, give the number of steps in all (--steps)",

@@ -3,9 +3,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "base/files.h"
-#include "base/json.h"
-#include "io/families/model_config.h"
+#include "base/keyed_json.h"
 
 namespace tessera {
 
@@ -14,7 +12,7 @@ namespace fs = std::filesystem;
 namespace {
 
 /// One number for each channel, or one for all.
-std::vector<double> channels_of(ModelConfig& config, const char* key, int64_t channels,
+std::vector<double> channels_of(KeyedJson& config, const char* key, int64_t channels,
                                 double least) {
   const nlohmann::json value = config.value(key);
   if (value.is_null()) return std::vector<double>(static_cast<size_t>(channels), 0.5);
@@ -35,17 +33,16 @@ std::vector<double> channels_of(ModelConfig& config, const char* key, int64_t ch
 
 void read_image_processor(const std::string& folder, nn::ImageOptions& image) {
   const std::string path = (fs::path(folder) / "preprocessor_config.json").string();
-  nlohmann::json values = nlohmann::json::object();
-  if (is_there(path)) values = parse_json(read_text_file("model", path));
-  ModelConfig config(path, values);
+  KeyedJson config = KeyedJson::read(path, KeyedJson::kModel);
   // Images are read from their files as numbers from 0 to 1.
   const double factor = config.number("rescale_factor", 1 / 255.0);
   if (!config.flag("do_rescale", true) || std::abs(factor * 255 - 1) > 1e-6)
     config.refuse("rescale_factor",
                   "Tessera reads pixels as numbers from 0 to 1, which is 1 / 255");
-  if (!config.flag("do_normalize", true)) return;
-  image.mean = channels_of(config, "image_mean", image.channels, -1e6);
-  image.deviation = channels_of(config, "image_std", image.channels, 1e-6);
+  const std::vector<double> mean = channels_of(config, "image_mean", image.channels, -1e6),
+                            deviation = channels_of(config, "image_std", image.channels, 1e-6);
+  if (config.flag("do_normalize", true)) image.mean = mean, image.deviation = deviation;
+  config.require_all_read();
 }
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace {
 
 using FamilyPointer = std::shared_ptr<const Family>;
 
-FamilyPointer family_of(ModelConfig& config, const FamilyPointer& own) {
+FamilyPointer family_of(KeyedJson& config, const FamilyPointer& own) {
   const std::string type = config.text("model_type");
   if (own) {
     if (type != own->model_type)
@@ -30,52 +30,11 @@ FamilyPointer family_of(ModelConfig& config, const FamilyPointer& own) {
                   suggestion(type, known).starts_with("; did") ? suggestion(type, known) : ""));
 }
 
-/// Keys of every family that change nothing of what a training step computes. Rates of dropout are
-/// among them: they are the caller's choice.
-void ignore_common(ModelConfig& config) {
-  config.ignore({"_model_name_or_path",
-                 "_name_or_path",
-                 "architectures",
-                 "attention_dropout",
-                 "auto_map",
-                 "bos_token_id",
-                 "cache_implementation",
-                 "chunk_size_feed_forward",
-                 "decoder_start_token_id",
-                 "eos_token_id",
-                 "finetuning_task",
-                 "hidden_dropout",
-                 "id2label",
-                 "initializer_range",
-                 "is_decoder",
-                 "is_encoder_decoder",
-                 "is_llama_config",
-                 "label2id",
-                 "output_attentions",
-                 "output_hidden_states",
-                 "pad_token_id",
-                 "prefix",
-                 "problem_type",
-                 "return_dict",
-                 "sep_token_id",
-                 "task_specific_params",
-                 "tokenizer_class",
-                 "torchscript",
-                 "transformers.js_config",
-                 "transformers_version",
-                 "unk_token_id",
-                 "unsloth_fixed",
-                 "unsloth_version",
-                 "use_cache"});
-  // Settings of generation, which old files have, too.
-  config.ignore({"do_sample", "max_length", "max_new_tokens", "min_length", "num_beams",
-                 "num_return_sequences", "repetition_penalty", "temperature", "top_k", "top_p"});
-}
-
 /// "dtype" of transformers 5, "torch_dtype" of 4.
-DType dtype_of(ModelConfig& config) {
+DType dtype_of(KeyedJson& config) {
   const char* const key = config.has("dtype") ? "dtype" : "torch_dtype";
   config.ignore({"dtype", "torch_dtype"});
+  config.allow_null({key});
   const std::string name = config.text(key, "float32");
   for (const DType d : {DType::float32, DType::bfloat16, DType::float16}) {
     if (name == to_string(d)) return d;
@@ -90,11 +49,11 @@ ModelDescription describe_model(const std::string& path, const std::string& file
   const nlohmann::json values = parse_json(text);
   if (values.is_discarded())
     fail(ErrorKind::io, "[model] '{}' is not JSON: {}", file, json_fault(text));
-  ModelConfig config(file, values);
+  KeyedJson config(file, values);
   ModelDescription d;
   d.path = path;
   d.family = family_of(config, own);
-  ignore_common(config);
+  config.set_kind(d.family->model_type);
   d.dtype = dtype_of(config);
   d.options = d.family->options(config);
   config.require_all_read();

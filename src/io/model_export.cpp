@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -124,7 +125,28 @@ class Exporter {
   }
 
   int64_t write_adapter(const std::string& folder) {
-    return write_peft_adapter(folder, source_, map_, like_.options, like_.path);
+    TESSERA_REQUIRE(WeightFiles::exist(like_.path),
+                    "[export] '{}' holds no weights, and an adapter is what differs from them; give "
+                    "the folder with the weights that training began with",
+                    like_.path);
+    const WeightFiles base(like_.path);
+    require_match(like_, base, map_);
+    OpenShards shards(source_.path(), manifest_);
+    TrainedTensors trained;
+    trained.elements = [&](const MappedTensor& t, DType dtype) {
+      return elements_of(shards, t, false, dtype);
+    };
+    std::set<std::string> parameters;
+    for (const MappedTensor& t : map_.tensors) {
+      const auto is_trained = [&](const TensorPart& p) { return parameters.contains(p.parameter); };
+      if (!t.is_copy && differs(shards, t, *find_tensor(base, *like_.family, t.name))) {
+        for (const TensorPart& part : t.parts) parameters.insert(part.parameter);
+        trained.tensors.push_back(&t);
+      } else if (t.is_copy && std::any_of(t.parts.begin(), t.parts.end(), is_trained)) {
+        trained.tensors.push_back(&t);
+      }
+    }
+    return write_peft_adapter(folder, source_, map_, like_.options, like_.path, trained);
   }
 
   int64_t write(const std::string& folder, int64_t shard_bytes) {
@@ -157,26 +179,40 @@ class Exporter {
     SafetensorsWriter file(path, infos, {{"format", "pt"}});
     OpenShards shards(source_.path(), manifest_);
     for (const Output* o : tensors) {
-      const std::vector<std::byte> bytes = elements_of(shards, *o);
+      const std::vector<std::byte> bytes = elements_of(shards, *o->tensor, true, o->info.dtype);
       file.write(o->info.name, bytes.data(), std::ssize(bytes));
     }
     file.finish();
   }
 
-  std::vector<std::byte> elements_of(OpenShards& shards, const Output& o) {
+  DType dtype_of(const TensorPart& part) const {
+    return manifest_.tensors.at(source_.name_of(part.parameter)).shape.dtype;
+  }
+
+  /// Whether a tensor has other elements than the file `place`, in the dtype of the checkpoint.
+  bool differs(OpenShards& shards, const MappedTensor& t, const WeightFiles::Place& place) {
+    const DType from = place.info->dtype, dtype = dtype_of(t.parts[0]);
+    std::vector<std::byte> base(static_cast<size_t>(place.info->bytes()));
+    place.reader->read(*place.info, 0, std::ssize(base), base.data());
+    const int64_t elements = std::ssize(base) / size_of(from);
+    std::vector<std::byte> same(static_cast<size_t>(elements * size_of(dtype)));
+    convert_elements(base.data(), from, same.data(), dtype, nullptr, elements);
+    return elements_of(shards, t, false, dtype) != same;
+  }
+
+  /// The elements of a tensor, with or without the products of LoRA.
+  std::vector<std::byte> elements_of(OpenShards& shards, const MappedTensor& t, bool merges,
+                                     DType dtype) {
     const auto is_merged = [&](const TensorPart& part) {
-      return source_.is_adapted(part.parameter);
+      return merges && source_.is_adapted(part.parameter);
     };
-    const auto dtype_of = [&](const TensorPart& part) {
-      return manifest_.tensors.at(source_.name_of(part.parameter)).shape.dtype;
-    };
-    const std::vector<TensorPart>& parts = o.tensor->parts;
+    const std::vector<TensorPart>& parts = t.parts;
     DType stored = dtype_of(parts[0]);
     for (const TensorPart& part : parts) {
       if (is_merged(part) || dtype_of(part) != stored) stored = DType::float64;
     }
     int64_t elements = 1;
-    for (const int64_t size : o.info.sizes) elements *= size;
+    for (const int64_t size : t.sizes) elements *= size;
     std::vector<std::byte> whole(static_cast<size_t>(elements * size_of(stored)));
     for (const TensorPart& part : parts) {
       const Slice place = place_of(part, map_.parameters.at(part.parameter), whole.data(), stored);
@@ -189,9 +225,9 @@ class Exporter {
         read_slice(shards, name, manifest_.tensors.at(name), place);
       }
     }
-    if (stored == o.info.dtype) return whole;
-    std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(o.info.dtype)));
-    convert_elements(whole.data(), stored, bytes.data(), o.info.dtype, nullptr, elements);
+    if (stored == dtype) return whole;
+    std::vector<std::byte> bytes(static_cast<size_t>(elements * size_of(dtype)));
+    convert_elements(whole.data(), stored, bytes.data(), dtype, nullptr, elements);
     return bytes;
   }
 

@@ -58,10 +58,10 @@ std::string BertNormalizer::normalize(std::string_view text, MatchSpace& space) 
   return small;
 }
 
-void BertSplitter::split(std::string_view text, bool, MatchSpace&, PieceSink& sink) const {
+void BertSplitter::split(std::string_view text, bool first, MatchSpace&, PieceSink& sink) const {
   size_t begin = 0;
   const auto give = [&](size_t end) {
-    if (end > begin) sink.take(text.substr(begin, end - begin));
+    if (end > begin) sink.take(text.substr(begin, end - begin), first && begin == 0);
     begin = end;
   };
   for (size_t at = 0, length; at < text.size(); at += length) {

@@ -1,8 +1,8 @@
 #include "tokenizer/pipeline.h"
 
-#include <utility>
 
 #include "tokenizer/piece_cache.h"
+#include "tokenizer/utf8.h"
 
 namespace tessera {
 
@@ -14,14 +14,12 @@ struct TokenPipeline::Workspace {
 /// The sink behind a splitter: the next splitter, or the model.
 class TokenPipeline::Stage : public PieceSink {
  public:
-  Stage(const PipelineStages& stages, size_t next, bool first, Workspace& space,
-        std::vector<int32_t>& ids)
-      : stages_(stages), next_(next), first_(first), space_(space), ids_(ids) {}
+  Stage(const PipelineStages& stages, size_t next, Workspace& space, std::vector<int32_t>& ids)
+      : stages_(stages), next_(next), space_(space), ids_(ids) {}
 
-  void take(std::string_view piece) override {
-    const bool first = std::exchange(first_, false);
+  void take(std::string_view piece, bool first) override {
     if (next_ < stages_.splitters.size()) {
-      Stage behind(stages_, next_ + 1, first, space_, ids_);
+      Stage behind(stages_, next_ + 1, space_, ids_);
       return stages_.splitters[next_]->split(piece, first, space_.match, behind);
     }
     if (piece.empty() || space_.cache.find(piece, ids_)) return;
@@ -33,7 +31,6 @@ class TokenPipeline::Stage : public PieceSink {
  private:
   const PipelineStages& stages_;
   size_t next_;
-  bool first_;
   Workspace& space_;
   std::vector<int32_t>& ids_;
 };
@@ -69,13 +66,16 @@ std::unique_ptr<TokenPipeline::Workspace> TokenPipeline::take_workspace() const 
 
 void TokenPipeline::encode_pieces(std::string_view text, bool first, Workspace& space,
                                   std::vector<int32_t>& ids) const {
-  Stage(stages_, 0, first, space, ids).take(text);
+  Stage(stages_, 0, space, ids).take(text, first);
 }
 
 void TokenPipeline::encode_text(std::string_view text, bool first, bool specials, Workspace& space,
                                 std::vector<int32_t>& ids) const {
   std::string normalized;
   for (const auto& normalizer : stages_.normalizers) {
+    // A text without its first character begins further on.
+    first = first && (text.empty() ||
+                      !normalizer->normalize(text.substr(0, utf8_length(text, 0)), space.match).empty());
     normalized = normalizer->normalize(text, space.match);
     text = normalized;
   }

@@ -60,9 +60,10 @@ void merge_equal(std::vector<Part>& parts) {
 
 }  // namespace
 
-void PatternSplitter::split(std::string_view text, bool, MatchSpace& space, PieceSink& sink) const {
+void PatternSplitter::split(std::string_view text, bool first, MatchSpace& space,
+                            PieceSink& sink) const {
   const auto give = [&](size_t begin, size_t end) {
-    if (end > begin) sink.take(text.substr(begin, end - begin));
+    if (end > begin) sink.take(text.substr(begin, end - begin), first && begin == 0);
   };
   if (behavior_ == SplitBehavior::isolated) {  // the usual case keeps no list
     size_t done = 0, from = 0;
@@ -89,23 +90,23 @@ void PatternSplitter::split(std::string_view text, bool, MatchSpace& space, Piec
   }
 }
 
-void PrefixSpace::split(std::string_view text, bool, MatchSpace&, PieceSink& sink) const {
-  if (text.starts_with(' ')) return sink.take(text);
-  sink.take(" " + std::string(text));
+void PrefixSpace::split(std::string_view text, bool first, MatchSpace&, PieceSink& sink) const {
+  if (text.starts_with(' ')) return sink.take(text, first);
+  sink.take(" " + std::string(text), first);
 }
 
 void Metaspace::split(std::string_view text, bool first, MatchSpace&, PieceSink& sink) const {
   std::string marked = replaced(text, " ", mark_);
   const bool prepends = prepend_ == Prepend::always || (prepend_ == Prepend::first && first);
   if (prepends && !marked.starts_with(mark_)) marked = mark_ + marked;
-  if (!split_) return sink.take(marked);
+  if (!split_) return sink.take(marked, first);
   const std::string_view all = marked;
   size_t begin = 0;
   for (size_t at = 0; (at = all.find(mark_, at)) != all.npos; at += mark_.size()) {
-    if (at > begin) sink.take(all.substr(begin, at - begin));
+    if (at > begin) sink.take(all.substr(begin, at - begin), first && begin == 0);
     begin = at;
   }
-  if (begin < all.size()) sink.take(all.substr(begin));
+  if (begin < all.size()) sink.take(all.substr(begin), first && begin == 0);
 }
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {

@@ -14,13 +14,14 @@ namespace tessera {
 class PieceSink {
  public:
   virtual ~PieceSink() = default;
-  virtual void take(std::string_view piece) = 0;
+  /// `first`: the piece begins where the whole input begins.
+  virtual void take(std::string_view piece, bool first) = 0;
 };
 
 class Splitter {
  public:
   virtual ~Splitter() = default;
-  /// `first`: the text begins where the whole input begins. Only the first piece inherits it.
+  /// `first`: the text begins where the whole input begins.
   virtual void split(std::string_view text, bool first, MatchSpace& space,
                      PieceSink& sink) const = 0;
 };

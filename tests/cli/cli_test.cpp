@@ -223,6 +223,20 @@ TEST_CASE("cli: the checkpoint of another model is refused", "[cli]") {
   expect_success(tuned);
   CHECK(tuned.out.find("train.lr was 0.001 and is 2e-3 from here on") != std::string::npos);
   CHECK(tuned.out.find("train.weight_decay was") == std::string::npos);
+  // The curve of a schedule depends on the number of steps; a constant rate does not.
+  const std::string rates = "--set warmup=1 floor=0.1 lr=1e-2 schedule=";
+  for (const char* kind : {"cosine", "constant"}) {
+    const std::string job = "--checkpoint " + std::string(kind) + " " + rates + kind;
+    expect_success(train(f, "--steps 4 " + job));
+    const CliResult more = train(f, "--steps 8 --resume " + job);
+    expect_success(more);
+    INFO(more.out);
+    const size_t at = more.out.find(
+        "warning: the curve of learning rates changes, as train.steps was 4 and is 8: step 5 had "
+        "0.001 and has 0.0066");
+    CHECK((at != std::string::npos) == (kind == std::string("cosine")));
+    CHECK(more.out.find("curve") == (at == std::string::npos ? at : at + 13));
+  }
   expect_failure(run_cli_in(f, "eval mlp --data . --checkpoint ck"), 1,
                  {"not written by the model 'mlp'"});
 }

@@ -318,7 +318,13 @@ TEST_CASE("pixels are normalized as preprocessor_config.json says", "[model_fold
   CHECK(refused(R"({"rescale_factor": 1})") ==
         start +
             "'rescale_factor' is 1; Tessera reads pixels as numbers from 0 to 1, which is 1 / 255");
-  CHECK(refused("[") == start + "it is not a JSON object");
+  CHECK(refused("[").find("preprocessor_config.json' is not JSON: line 1, column 2: ") !=
+        std::string::npos);
+  CHECK(refused("[]") == start + "it is not a JSON object");
+  CHECK(refused(R"({"do_flip": true})") ==
+        start + "'do_flip' is true; Tessera does not know this key, and it may change the model's "
+                "numbers; known: do_normalize, do_rescale, image_mean, image_std, rescale_factor; if "
+                "it does not, remove it");
 }
 
 TEST_CASE("a configuration without a key means what transformers takes for it", "[model_folder]") {

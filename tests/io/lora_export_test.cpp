@@ -14,12 +14,14 @@ using test::kModels;
 
 /// Trains a folder's model for two steps, saves it, and returns its logits.
 Array trained(const ModelFolder& folder, const nn::TransformerOptions& o, const std::string& to,
-              const char* mesh_text = "one:1", const char* rules = "", bool average = false) {
+              const char* mesh_text = "one:1", const char* rules = "", bool average = false,
+              const std::vector<std::string>& trainable = {}) {
   const SafetensorsReader expected(folder.path() + "/expected.st");
   Graph g;
   const nn::Model model = nn::transformer(g, o);
   MinimizeOptions options;
   options.trainable = {"*.lora_a", "*.lora_b"};
+  options.trainable.insert(options.trainable.end(), trainable.begin(), trainable.end());
   minimize(model.loss, 0.05, average ? with_average(adam(), 0.5) : adam(), options);
   const Mesh mesh = Mesh::parse(mesh_text);
   Cluster ranks = Cluster::threads(mesh.size());
@@ -154,6 +156,83 @@ TEST_CASE("an adapter has the matrices whose product is what merging adds",
   }
 }
 
+/// All tensors of a folder's files.
+std::map<std::string, Array> tensors_of(const std::string& path) {
+  std::map<std::string, Array> all;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const SafetensorsReader file(entry.path());
+    for (const TensorInfo& t : file.tensors()) all.emplace(t.name, file.read(t.name));
+  }
+  return all;
+}
+
+/// What PEFT makes of a weight: the adapter's own, or the base's with alpha / rank times b a.
+Array adapted(const Array& base, const std::string& name, const SafetensorsReader& adapter,
+              const nlohmann::json& config) {
+  const std::string front = "base_model.model.";
+  if (adapter.find(front + name)) return adapter.read(front + name);
+  const std::string module = name.substr(0, name.rfind('.'));
+  Array result(DType::float32, base.dims, base.sizes);
+  auto* const to = reinterpret_cast<float*>(result.bytes.data());
+  for (int64_t i = 0; i < base.elements(); ++i) to[i] = static_cast<float>(base.at(i));
+  if (!name.ends_with(".weight") || !adapter.find(front + module + ".lora_A.weight")) return result;
+  const Array a = adapter.read(front + module + ".lora_A.weight"),
+              b = adapter.read(front + module + ".lora_B.weight");
+  const int64_t rank = config["rank_pattern"].value(module, config["r"].get<int64_t>()),
+                in = a.sizes[1], out = b.sizes[0];
+  CHECK((a.sizes[0] == rank && b.sizes[1] == rank));
+  const double alpha = config["alpha_pattern"].value(module, config["lora_alpha"].get<double>());
+  for (int64_t i = 0; i < in; ++i) {
+    for (int64_t o = 0; o < out; ++o) {
+      double sum = 0;
+      for (int64_t r = 0; r < rank; ++r) sum += b.at(o * rank + r) * a.at(r * in + i);
+      const int64_t at = config["fan_in_fan_out"].get<bool>() ? i * out + o : o * in + i;
+      to[at] += static_cast<float>(alpha / static_cast<double>(rank) * sum);
+    }
+  }
+  return result;
+}
+
+TEST_CASE("base and adapter are the merged model, whatever was trained",
+          "[model_folder][fine_tuning]") {
+  struct Case {
+    const char* model;
+    std::vector<std::string> trainable;
+    size_t saved;  ///< modules
+  };
+  for (const Case& c :
+       {Case{"llama", {"*embedding*"}, 1}, Case{"llama", {"*norm*"}, 5}, Case{"llama-old", {}, 0},
+        Case{"gpt2", {}, 0}, Case{"gpt2", {"*norm1.bias", "*.embedding"}, 4},
+        Case{"gemma2", {"*embedding*"}, 2}, Case{"deepseek-v3", {"*latent_norm*"}, 6},
+        Case{"deepseek-v3-plain", {}, 0}, Case{"qwen3", {"*query_norm*", "*.head*"}, 3},
+        Case{"t5", {"*embedding*", "*relative*"}, 5}, Case{"bert", {"*head*"}, 1},
+        Case{"vit", {"*.head.*"}, 1}}) {
+    INFO(c.model << " " << c.saved);
+    const Folder f;
+    const ModelFolder folder(kModels + c.model);
+    const nn::TransformerOptions o = with_lora(folder, true);
+    trained(folder, o, f("run"), "one:1", "", false, c.trainable);
+    export_model(f("run"), folder, f("merged"), {.lora = o.lora});
+    export_model(f("run"), folder, f("adapter"), {.lora = o.lora, .adapter = true});
+    const auto config = nlohmann::json::parse(f.read("adapter/adapter_config.json"));
+    const SafetensorsReader adapter(f("adapter/adapter_model.safetensors"));
+    CHECK(config.value("modules_to_save", nlohmann::json::array()).size() == c.saved);
+    const auto base = tensors_of(folder.path()), merged = tensors_of(f("merged"));
+    for (const auto& [name, w] : merged) {
+      INFO(name);
+      const Array right = adapted(base.at(name), name, adapter, config);
+      double worst = 0, largest = 0;
+      for (int64_t i = 0; i < w.elements(); ++i) {
+        worst = std::max(worst, std::abs(w.at(i) - right.at(i)));
+        largest = std::max(largest, std::abs(w.at(i)));
+      }
+      // The merged weights are rounded to the dtype of the files.
+      CHECK(worst <= largest * (w.dtype == DType::float32 ? 1e-6 : 1.0 / 256));
+    }
+  }
+}
+
 TEST_CASE("averages are exported where there are some", "[model_folder][fine_tuning]") {
   const Folder f;
   const ModelFolder folder(kModels + "llama");
@@ -190,14 +269,32 @@ TEST_CASE("what an export of LoRA refuses", "[model_folder][fine_tuning][errors]
   CHECK(of({.average = true, .lora = o.lora}) ==
         "usage [checkpoint] 'DIR/run/step-00000002' has no moving averages of its parameters; "
         "train with train.ema=0.999, or take the parameters themselves");
-  const nn::TransformerOptions fused = with_lora(gpt2, true, {"query"});
-  trained(gpt2, fused, f("gpt2"));
-  CHECK(f.error([&] {
-           export_model(f("gpt2"), gpt2, f("out"), {.lora = fused.lora, .adapter = true});
-         })
-            .find("holds several layers ('gpt2.block.attention.query.w' is one), each with an "
-                  "adapter of its own, which PEFT cannot express; export the merged model") !=
+  const auto adapter_of = [&](const ModelFolder& folder, const char* targets, const char* more) {
+    const nn::TransformerOptions options = with_lora(folder, true, {targets});
+    trained(folder, options, f("more"), "one:1", "", false, {more});
+    const std::string error = f.error([&] {
+      export_model(f("more"), folder, f("out"), {.lora = options.lora, .adapter = true});
+    });
+    std::filesystem::remove_all(f("more"));
+    return error;
+  };
+  CHECK(adapter_of(llama, "query", "*query.w") ==
+        "usage [export] 'model.layers.0.self_attn.q_proj.weight' has matrices of LoRA, and "
+        "something of 'model.layers.0.self_attn.q_proj' was trained beside them, which PEFT cannot "
+        "express; export the merged model");
+  CHECK(adapter_of(gpt2, "query", "*value.b").find("'transformer.h.0.attn.c_attn' was trained") !=
         std::string::npos);
+  CHECK(adapter_of(ModelFolder(kModels + "vit"), "query", "*class_token") ==
+        "usage [export] 'vit.embeddings.cls_token' was trained, and PEFT saves whole modules only, "
+        "with weight and bias; export the merged model");
+  std::filesystem::create_directories(f("bare"));
+  std::filesystem::copy(llama.path() + "/config.json", f("bare/config.json"));
+  CHECK(f.error([&] {
+           export_model(f("run"), ModelFolder(f("bare")), f("out"),
+                        {.lora = o.lora, .adapter = true});
+         }) ==
+        "usage [export] 'DIR/bare' holds no weights, and an adapter is what differs from them; give "
+        "the folder with the weights that training began with");
   const nn::TransformerOptions plain = test::options_of(llama, true);
   {
     Graph g;

@@ -44,6 +44,27 @@ Tokenizer load_fixture(const std::string& name) {
   return Tokenizer::load(kFixtures + name, options_of(name));
 }
 
+// fixtures/combinations.json, made by benchmarks/peers/tokenizers/make_combinations.py.
+TEST_CASE("stages in combination cut as tokenizers cuts", "[tokenizer][fast]") {
+  if (lacks_any()) return;
+  const Folder f;
+  const auto file = nlohmann::json::parse(read_fixture("combinations.json"));
+  const std::vector<std::string> texts = file["texts"];
+  CHECK(file["rows"].size() == 160);
+  for (nlohmann::json row : file["rows"]) {
+    const auto expected_ids = row["ids"].get<std::vector<std::vector<int32_t>>>();
+    row.erase("ids");
+    INFO(row.dump());
+    row["model"] = file["model"];
+    f.write("tokenizer.json", row.dump());
+    const Tokenizer tokenizer = Tokenizer::load(f("tokenizer.json"));
+    for (size_t i = 0; i < texts.size(); ++i) {
+      INFO("'" << texts[i] << "'");
+      CHECK(tokenizer.encode(texts[i]) == expected_ids[i]);
+    }
+  }
+}
+
 TEST_CASE("ids are those of tokenizers, tiktoken and sentencepiece", "[tokenizer][fast]") {
   if (lacks_any()) return;
   const std::vector<std::string> texts = expected()["texts"];

@@ -6,7 +6,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions bert_options(ModelConfig& config) {
+nn::TransformerOptions bert_options(KeyedJson& config) {
   nn::TransformerOptions o;
   o.causal = false;
   o.weighted = true;
@@ -32,10 +32,6 @@ nn::TransformerOptions bert_options(ModelConfig& config) {
   config.require_value("position_embedding_type", "absolute");
   config.require_value("is_decoder", false);
   config.require_value("add_cross_attention", false);
-  config.ignore({"attention_probs_dropout_prob", "classifier_dropout", "directionality",
-                 "gradient_checkpointing", "hidden_dropout_prob", "pooler_fc_size",
-                 "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
-                 "pooler_type"});
   return o;
 }
 

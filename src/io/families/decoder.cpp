@@ -4,12 +4,12 @@
 
 namespace tessera {
 
-nn::Activation activation_of(ModelConfig& config, const std::string& key,
+nn::Activation activation_of(KeyedJson& config, const std::string& key,
                              const std::string& fallback) {
   return activation_named(config, key, config.text(key, fallback));
 }
 
-nn::Activation activation_named(const ModelConfig& config, const std::string& key,
+nn::Activation activation_named(const KeyedJson& config, const std::string& key,
                                 const std::string& name) {
   if (name == "silu" || name == "swish") return nn::Activation::silu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return nn::Activation::gelu_tanh;
@@ -22,9 +22,11 @@ double yarn_growth(double factor, double share) {
   return factor <= 1 ? 1 : 0.1 * share * std::log(factor) + 1;
 }
 
-nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_positions) {
+nn::RotaryOptions rotation_of(KeyedJson scaling, double base, int64_t max_positions) {
   using Kind = nn::RotaryScaling::Kind;
   nn::RotaryOptions r;
+  scaling.allow_null({"attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                      "original_max_position_embeddings"});
   r.base = scaling.number("rope_theta", base);
   const char* const type_key = scaling.has("rope_type") ? "rope_type" : "type";
   const std::string type = scaling.text(type_key, "default");
@@ -64,7 +66,7 @@ nn::RotaryOptions rotation_of(ModelConfig scaling, double base, int64_t max_posi
   return r;
 }
 
-nn::RotaryOptions rotation_of(ModelConfig& config, double default_base) {
+nn::RotaryOptions rotation_of(KeyedJson& config, double default_base) {
   const double base = config.number("rope_theta", default_base);
   const int64_t positions = config.whole("max_position_embeddings");
   const bool both = config.has("rope_parameters") && config.has("rope_scaling");
@@ -79,7 +81,7 @@ nn::RotaryOptions rotation_of(ModelConfig& config, double default_base) {
   return plain;
 }
 
-nn::TransformerOptions decoder_options(ModelConfig& config, int64_t key_heads) {
+nn::TransformerOptions decoder_options(KeyedJson& config, int64_t key_heads, double base) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("hidden_size");
@@ -91,28 +93,30 @@ nn::TransformerOptions decoder_options(ModelConfig& config, int64_t key_heads) {
   o.norm.kind = nn::NormOptions::Kind::rms;
   o.norm.eps = config.number("rms_norm_eps");
   o.heads.count = config.whole("num_attention_heads");
-  o.heads.key_heads =
-      config.whole("num_key_value_heads", key_heads == 0 ? o.heads.count : key_heads);
+  const bool as_many = key_heads == 0 || config.is_null("num_key_value_heads");
+  o.heads.key_heads = config.whole("num_key_value_heads", as_many ? o.heads.count : key_heads);
   if (o.heads.count % o.heads.key_heads != 0)
     config.refuse("num_key_value_heads",
                   fmt::format("it must divide num_attention_heads {}", o.heads.count));
   if (!config.has("head_dim") && o.d_model % o.heads.count != 0)
     config.refuse("num_attention_heads",
                   fmt::format("without head_dim it must divide hidden_size {}", o.d_model));
+  config.allow_null({"head_dim"});
   o.heads.d_head = config.whole("head_dim", o.d_model / o.heads.count);
   o.tied = config.flag("tie_word_embeddings", false);
   o.spans[0].rotary = true;
-  o.spans[0].rotation = rotation_of(config, 10000);
+  o.spans[0].rotation = rotation_of(config, base);
   config.require_value("rope_interleaved", false);
   config.require_value("use_mrope", false);
   return o;
 }
 
-int64_t window_of(ModelConfig& config, int64_t fallback) {
+int64_t window_of(KeyedJson& config, int64_t fallback) {
+  config.allow_null({"sliding_window"});
   return config.whole("sliding_window", config.is_null("sliding_window") ? 0 : fallback);
 }
 
-void set_windows(ModelConfig& config, nn::TransformerOptions& o, int64_t window, int64_t first) {
+void set_windows(KeyedJson& config, nn::TransformerOptions& o, int64_t window, int64_t first) {
   std::vector<std::string> types;
   if (config.has("layer_types")) {
     types = config.texts("layer_types");

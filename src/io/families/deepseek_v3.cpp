@@ -11,7 +11,7 @@ namespace {
 /// Kinds of layers.
 constexpr int kDense = 0, kExperts = 1;
 
-void read_heads(ModelConfig& config, nn::HeadOptions& h) {
+void read_heads(KeyedJson& config, nn::HeadOptions& h) {
   if (h.key_heads != h.count)
     config.refuse("num_key_value_heads",
                   fmt::format("latent attention has as many as num_attention_heads, {}", h.count));
@@ -28,10 +28,11 @@ void read_heads(ModelConfig& config, nn::HeadOptions& h) {
 }
 
 /// Logits grow with mscale_all_dim, squared, as both queries and keys do.
-void scale_logits(ModelConfig& config, nn::HeadOptions& h) {
+void scale_logits(KeyedJson& config, nn::HeadOptions& h) {
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!config.has(key)) continue;
-    ModelConfig scaling = config.object(key);
+    KeyedJson scaling = config.object(key);
+    scaling.allow_null({"mscale_all_dim"});
     const double share = scaling.number("mscale_all_dim", 0);
     if (share == 0) continue;
     const double growth = yarn_growth(scaling.number("factor"), share);
@@ -39,7 +40,7 @@ void scale_logits(ModelConfig& config, nn::HeadOptions& h) {
   }
 }
 
-void read_experts(ModelConfig& config, nn::MlpLayerOptions& m) {
+void read_experts(KeyedJson& config, nn::MlpLayerOptions& m) {
   m.ff = config.whole("moe_intermediate_size", 2048);
   m.experts = config.whole("n_routed_experts", 256, 1, kMostExperts);
   m.choices = config.whole("num_experts_per_tok", 8);
@@ -55,30 +56,30 @@ void read_experts(ModelConfig& config, nn::MlpLayerOptions& m) {
                                                      m.best_groups, m.groups, open));
   m.scores = nn::Scores::sigmoid;
   m.choice_bias = true;
-  m.renormalize = config.flag("norm_topk_prob", true);
+  m.renormalize = config.flag("norm_topk_prob", !config.is_null("norm_topk_prob"));
   m.scale = config.number("routed_scaling_factor", 2.5);
   m.shared_ff = m.ff * config.whole("n_shared_experts", 1);
   config.require_value("scoring_func", "sigmoid");
   config.require_value("topk_method", "noaux_tc");
   config.require_value("moe_layer_freq", 1);
   config.require_value("output_router_logits", false);
-  config.ignore({"aux_loss_alpha", "ep_size", "seq_aux"});
 }
 
 /// Numbers of 8 bits in the files change nothing of the model; load() refuses them.
-void read_quantization(ModelConfig& config) {
-  if (!config.has("quantization_config")) return config.ignore({"quantization_config"});
-  ModelConfig numbers = config.object("quantization_config");
+void read_quantization(KeyedJson& config) {
+  if (!config.has("quantization_config")) return;
+  KeyedJson numbers = config.object("quantization_config");
   numbers.require_value("quant_method", "fp8");
-  numbers.ignore({"activation_scheme", "fmt", "weight_block_size"});
   numbers.require_all_read();
 }
 
-nn::TransformerOptions deepseek_options(ModelConfig& config) {
+nn::TransformerOptions deepseek_options(KeyedJson& config) {
+  config.allow_null(
+      {"num_key_value_heads", "q_lora_rank", "norm_topk_prob", "rope_interleave"});
   nn::TransformerOptions o = decoder_options(config);
   read_heads(config, o.heads);
   scale_logits(config, o.heads);
-  o.spans[0].rotation.interleaved = config.flag("rope_interleave", true);
+  o.spans[0].rotation.interleaved = config.flag("rope_interleave", !config.is_null("rope_interleave"));
   o.spans.push_back(o.spans[0]);
   o.spans[kDense].mlp = o.mlp;
   read_experts(config, o.mlp);
@@ -87,8 +88,6 @@ nn::TransformerOptions deepseek_options(ModelConfig& config) {
   for (int64_t i = 0; i < o.layers; ++i) o.pattern.push_back(i < dense ? kDense : kExperts);
   read_quantization(config);
   config.require_value("pretraining_tp", 1);
-  // Layers that predict tokens further ahead, which transformers leaves out, too.
-  config.ignore({"num_mtp_layers", "num_nextn_predict_layers"});
   return o;
 }
 

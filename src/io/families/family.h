@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "io/families/model_config.h"
+#include "base/keyed_json.h"
 #include "tessera/nn_transformer.h"
 
 namespace tessera {
+
+inline constexpr int64_t kMostLayers = 10000, kMostExperts = 10000;
 
 /// A tensor of the files and the parameter that it is.
 struct WeightRule {
@@ -37,7 +39,7 @@ struct WeightRule {
 
 struct Family {
   std::string model_type;
-  std::function<nn::TransformerOptions(ModelConfig& config)> options;
+  std::function<nn::TransformerOptions(KeyedJson& config)> options;
   std::function<std::vector<WeightRule>(const nn::TransformerOptions& options)> weights;
   /// Tensors that carry nothing, as globs.
   std::vector<std::string> ignored = {};

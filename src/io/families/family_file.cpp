@@ -50,7 +50,7 @@ class FamilyFile {
     check_options(table_of(table_, "options"), "");
     check_config();
     family.weights = [rules = rules()](const nn::TransformerOptions&) { return rules; };
-    family.options = [self](ModelConfig& config) { return self->options(config); };
+    family.options = [self](KeyedJson& config) { return self->options(config); };
     return family;
   }
 
@@ -157,7 +157,7 @@ class FamilyFile {
     std::string key;         ///< of config.json; "" if the file itself has the value
   };
 
-  [[noreturn]] void refuse(const Value& value, const ModelConfig& config, const std::string& name,
+  [[noreturn]] void refuse(const Value& value, const KeyedJson& config, const std::string& name,
                            const std::string& why) const {
     if (value.key.empty())
       refuse(*value.node, fmt::format("option '{}' is {}; {}", name, value.json.dump(), why));
@@ -165,7 +165,7 @@ class FamilyFile {
                                          line_of(*value.node)));
   }
 
-  Value value_of(const toml::node& node, const std::string& name, ModelConfig& config,
+  Value value_of(const toml::node& node, const std::string& name, KeyedJson& config,
                  int steps) const {
     if (steps > kMostSteps)
       refuse(node, fmt::format("option '{}' refers to itself by other options", name));
@@ -206,7 +206,7 @@ class FamilyFile {
 
   /// What the table has for a value, or for each of a list.
   Json replaced(const Value& value, const toml::table& values, const std::string& name,
-                const ModelConfig& config) const {
+                const KeyedJson& config) const {
     if (value.json.is_array()) {
       Json all = Json::array();
       for (const Json& each : value.json)
@@ -227,7 +227,7 @@ class FamilyFile {
   }
 
   void set(const OptionName& option, NamedOptions& options, const Value& value,
-           ModelConfig& config) const {
+           KeyedJson& config) const {
     const OptionField field = option.field(options);
     const auto no = [&](const std::string& why) { refuse(value, config, option.name, why); };
     const auto whole = [&](int64_t most) {
@@ -278,7 +278,7 @@ class FamilyFile {
     }
   }
 
-  nn::TransformerOptions options(ModelConfig& config) const {
+  nn::TransformerOptions options(KeyedJson& config) const {
     read_config(config);
     NamedOptions options;
     options.model.heads.d_head = 0;
@@ -309,7 +309,7 @@ class FamilyFile {
     }
   }
 
-  void read_config(ModelConfig& config) const {
+  void read_config(KeyedJson& config) const {
     if (!table_.get("config")) return;
     const toml::table& table = table_of(table_, "config");
     for (const std::string& key : texts_of(table, "ignored")) config.ignore_key(key);

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-nn::TransformerOptions gemma_options(ModelConfig& config) {
+nn::TransformerOptions gemma_options(KeyedJson& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("hidden_size");
@@ -13,8 +13,6 @@ nn::TransformerOptions gemma_options(ModelConfig& config) {
   o.mlp.ff = config.whole("intermediate_size");
   o.mlp.gated = true;
   o.mlp.activation = activation_of(config, "hidden_activation", "gelu_pytorch_tanh");
-  // Gemma 2's files have hidden_act beside it, which counts for nothing.
-  config.ignore({"hidden_act"});
   o.norm.kind = nn::NormOptions::Kind::rms;
   o.norm.eps = config.number("rms_norm_eps", 1e-6);
   o.norm.one_plus = true;
@@ -37,7 +35,7 @@ nn::TransformerOptions gemma_options(ModelConfig& config) {
   return o;
 }
 
-void set_alternating_windows(ModelConfig& config, nn::TransformerOptions& o, int64_t each) {
+void set_alternating_windows(KeyedJson& config, nn::TransformerOptions& o, int64_t each) {
   set_windows(config, o, window_of(config, 4096), 0);
   if (config.has("layer_types")) return;
   for (int64_t i = 0; i < o.layers; ++i)
@@ -58,11 +56,12 @@ std::vector<WeightRule> gemma_weights(const nn::TransformerOptions& o) {
 }
 
 namespace {
-nn::TransformerOptions gemma2_options(ModelConfig& config) {
+nn::TransformerOptions gemma2_options(KeyedJson& config) {
   nn::TransformerOptions o = gemma_options(config);
   o.length = config.whole("max_position_embeddings", 8192);
   o.spans[0].rotation = rotation_of(config, 10000);
   set_alternating_windows(config, o, 2);
+  config.allow_null({"attn_logit_softcapping", "final_logit_softcapping"});
   const auto cap_of = [&](const char* key, double fallback) {
     const double cap = config.is_null(key) ? config.number(key, 0) : config.number(key, fallback);
     if (cap < 0) config.refuse(key, "a cap is positive, or null");

@@ -5,7 +5,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions gpt2_options(ModelConfig& config) {
+nn::TransformerOptions gpt2_options(KeyedJson& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("n_embd");
@@ -17,6 +17,7 @@ nn::TransformerOptions gpt2_options(ModelConfig& config) {
     config.refuse("n_head", fmt::format("it must divide n_embd {}", o.d_model));
   o.heads.d_head = o.d_model / o.heads.count;
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = true;
+  config.allow_null({"n_inner"});
   o.mlp.ff = config.whole("n_inner", 4 * o.d_model);
   o.mlp.bias = true;
   o.mlp.activation = activation_of(config, "activation_function", "gelu_new");
@@ -25,9 +26,6 @@ nn::TransformerOptions gpt2_options(ModelConfig& config) {
   if (!config.flag("scale_attn_weights", true)) o.heads.scale = 1;
   config.require_value("scale_attn_by_inverse_layer_idx", false);
   config.require_value("add_cross_attention", false);
-  config.ignore({"attn_pdrop", "embd_pdrop", "resid_pdrop", "n_ctx", "reorder_and_upcast_attn",
-                 "summary_activation", "summary_first_dropout", "summary_proj_to_labels",
-                 "summary_type", "summary_use_proj"});
   return o;
 }
 

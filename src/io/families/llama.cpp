@@ -4,7 +4,8 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions llama_options(ModelConfig& config) {
+nn::TransformerOptions llama_options(KeyedJson& config) {
+  config.allow_null({"num_key_value_heads"});
   nn::TransformerOptions o = decoder_options(config);
   const bool bias = config.flag("attention_bias", false);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = bias;

@@ -4,7 +4,7 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions mistral_options(ModelConfig& config) {
+nn::TransformerOptions mistral_options(KeyedJson& config) {
   nn::TransformerOptions o = decoder_options(config, 8);
   o.spans[0].window = window_of(config, 4096);
   return o;

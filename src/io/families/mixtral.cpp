@@ -5,15 +5,14 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions mixtral_options(ModelConfig& config) {
-  nn::TransformerOptions o = decoder_options(config, 8);
+nn::TransformerOptions mixtral_options(KeyedJson& config) {
+  nn::TransformerOptions o = decoder_options(config, 8, 1e6);
   o.spans[0].window = window_of(config, 0);
   o.mlp.experts = config.whole("num_local_experts", 8, 1, kMostExperts);
   o.mlp.choices = config.whole("num_experts_per_tok", 2);
   if (o.mlp.choices > o.mlp.experts)
     config.refuse("num_experts_per_tok", fmt::format("there are {} experts", o.mlp.experts));
   config.require_value("output_router_logits", false);
-  config.ignore({"router_aux_loss_coef", "router_jitter_noise"});
   return o;
 }
 

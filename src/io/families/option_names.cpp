@@ -1,7 +1,7 @@
 #include "io/families/option_names.h"
 
 #include "base/fail.h"
-#include "io/families/model_config.h"
+#include "base/keyed_json.h"
 
 namespace tessera {
 

@@ -5,7 +5,8 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions qwen2_options(ModelConfig& config) {
+nn::TransformerOptions qwen2_options(KeyedJson& config) {
+  config.allow_null({"num_key_value_heads"});
   nn::TransformerOptions o = decoder_options(config, 32);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = true;
   const bool is_sliding = config.flag("use_sliding_window", false);

@@ -4,8 +4,9 @@
 namespace tessera {
 
 namespace {
-nn::TransformerOptions qwen3_options(ModelConfig& config) {
+nn::TransformerOptions qwen3_options(KeyedJson& config) {
   if (!config.has("head_dim")) config.refuse("head_dim", "qwen3 does not derive it");
+  config.allow_null({"num_key_value_heads"});
   nn::TransformerOptions o = decoder_options(config, 32);
   const bool bias = config.flag("attention_bias", false);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = bias;

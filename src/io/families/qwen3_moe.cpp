@@ -5,7 +5,7 @@ namespace tessera {
 
 namespace {
 
-nn::TransformerOptions qwen3_moe_options(ModelConfig& config) {
+nn::TransformerOptions qwen3_moe_options(KeyedJson& config) {
   nn::TransformerOptions o = decoder_options(config, 4);
   const bool bias = config.flag("attention_bias", false);
   o.heads.query_bias = o.heads.key_bias = o.heads.value_bias = o.heads.out_bias = bias;
@@ -16,7 +16,7 @@ nn::TransformerOptions qwen3_moe_options(ModelConfig& config) {
   // transformers 5 writes the second name.
   const bool both = config.has("num_experts") && config.has("num_local_experts");
   if (both) config.refuse("num_local_experts", "'num_experts' says it too");
-  o.mlp.experts = config.whole(config.has("num_experts") ? "num_experts" : "num_local_experts", {},
+  o.mlp.experts = config.whole(config.has("num_experts") ? "num_experts" : "num_local_experts", 128,
                                1, kMostExperts);
   config.ignore({"num_experts", "num_local_experts"});
   o.mlp.choices = config.whole("num_experts_per_tok", 8);
@@ -26,7 +26,6 @@ nn::TransformerOptions qwen3_moe_options(ModelConfig& config) {
   config.require_value("decoder_sparse_step", 1);
   config.require_value("mlp_only_layers", nlohmann::json::array());
   config.require_value("output_router_logits", false);
-  config.ignore({"router_aux_loss_coef"});
   return o;
 }
 

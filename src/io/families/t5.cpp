@@ -10,22 +10,25 @@ namespace {
 
 /// feed_forward_proj: "relu", "gated-gelu", "gated-silu", ... Files of transformers 5 also have the
 /// two keys that it stands for.
-void read_mlp(ModelConfig& config, nn::MlpLayerOptions& mlp) {
+void read_mlp(KeyedJson& config, nn::MlpLayerOptions& mlp) {
   const std::string key = "feed_forward_proj", name = config.text(key, "relu");
   mlp.gated = name.starts_with("gated-");
   const std::string activation = mlp.gated ? name.substr(6) : name;
   // "gated-gelu" alone is gelu by tanh.
   const std::string meant = name == "gated-gelu" ? "gelu_new" : activation;
   mlp.activation = activation_named(config, key, meant);
+  if (config.is_null("is_gated_act") && mlp.gated)
+    config.refuse("is_gated_act", fmt::format("feed_forward_proj is {}", name));
   config.require_value("is_gated_act", mlp.gated);
   config.require_value("dense_act_fn", meant);
 }
 
-nn::TransformerOptions t5_options(ModelConfig& config) {
+nn::TransformerOptions t5_options(KeyedJson& config) {
   nn::TransformerOptions o;
   o.vocab = config.whole("vocab_size");
   o.d_model = config.whole("d_model");
   o.encoder_layers = config.whole("num_layers", {}, 1, kMostLayers);
+  config.allow_null({"num_decoder_layers", "scale_decoder_outputs", "tie_word_embeddings"});
   o.layers = config.whole("num_decoder_layers", o.encoder_layers, 1, kMostLayers);
   o.length = o.target_length = config.whole("n_positions", 512);
   o.heads.count = config.whole("num_heads");
@@ -43,14 +46,13 @@ nn::TransformerOptions t5_options(ModelConfig& config) {
     config.refuse("relative_attention_max_distance",
                   "it must be more than half of relative_attention_num_buckets");
   o.tied = config.flag("tie_word_embeddings", true);
-  if (config.flag("scale_decoder_outputs", o.tied))
+  if (config.flag("scale_decoder_outputs", o.tied && !config.is_null("scale_decoder_outputs")))
     o.logits_scale = 1 / std::sqrt(static_cast<double>(o.d_model));
   o.start_token = static_cast<int32_t>(
       config.whole("decoder_start_token_id", config.whole("pad_token_id", 0, 0), 0, o.vocab - 1));
   o.end_token = static_cast<int32_t>(config.whole("eos_token_id", 1, 0, o.vocab - 1));
   config.require_value("is_encoder_decoder", true);
   config.require_value("is_decoder", false);
-  config.ignore({"classifier_dropout", "dropout_rate", "initializer_factor", "output_past"});
   return o;
 }
 

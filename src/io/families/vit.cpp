@@ -6,14 +6,14 @@ namespace tessera {
 namespace {
 
 /// transformers has the number of classes in the names of classes, and 2 without them.
-int64_t classes_of(ModelConfig& config) {
+int64_t classes_of(KeyedJson& config) {
   const nlohmann::json names = config.value("id2label");
   if (names.is_null()) return config.whole("num_labels", 2);
   if (!names.is_object() || names.empty()) config.refuse("id2label", "it names the classes");
   return std::ssize(names);
 }
 
-nn::TransformerOptions vit_options(ModelConfig& config) {
+nn::TransformerOptions vit_options(KeyedJson& config) {
   nn::TransformerOptions o;
   o.causal = false;
   o.d_model = config.whole("hidden_size");
@@ -36,8 +36,6 @@ nn::TransformerOptions vit_options(ModelConfig& config) {
   image.channels = config.whole("num_channels", 3, 1, 1 << 16);
   image.classes = classes_of(config);
   o.length = image.tokens();
-  config.ignore({"attention_probs_dropout_prob", "encoder_stride", "hidden_dropout_prob",
-                 "num_labels", "pooler_act", "pooler_output_size"});
   return o;
 }
 
