@@ -20,7 +20,10 @@ std::string shown(const Json& value) {
 }  // namespace
 
 KeyedJson::KeyedJson(std::string file, Json values, std::string inside, const Topic& topic)
-    : file_(std::move(file)), inside_(std::move(inside)), topic_(topic), values_(std::move(values)) {
+    : file_(std::move(file)),
+      inside_(std::move(inside)),
+      topic_(topic),
+      values_(std::move(values)) {
   if (!values_.is_object())
     fail(ErrorKind::io, "[{}] '{}': {} is not a JSON object", topic_.name, file_,
          inside_.empty() ? "it" : "'" + inside_ + "'");
@@ -86,11 +89,13 @@ double KeyedJson::number(const std::string& key, std::optional<double> fallback)
 }
 
 bool KeyedJson::flag(const std::string& key, std::optional<bool> fallback) {
-  return get(key, fallback, [](const Json& value) { return value.is_boolean(); }, "true or false");
+  return get(
+      key, fallback, [](const Json& value) { return value.is_boolean(); }, "true or false");
 }
 
 std::string KeyedJson::text(const std::string& key, std::optional<std::string> fallback) {
-  return get(key, std::move(fallback), [](const Json& value) { return value.is_string(); }, "a text");
+  return get(
+      key, std::move(fallback), [](const Json& value) { return value.is_string(); }, "a text");
 }
 
 std::vector<std::string> KeyedJson::texts(const std::string& key) {
@@ -138,8 +143,7 @@ void KeyedJson::require_all_read() const {
   const std::string name = std::filesystem::path(file_).filename().string();
   const std::vector<std::string> known(read_.begin(), read_.end());
   for (const auto& [key, value] : values_.items()) {
-    if (read_.count(key) + ignored_.count(key) == 0 &&
-        !changes_nothing(named(key), name, kind_))
+    if (read_.count(key) + ignored_.count(key) == 0 && !changes_nothing(named(key), name, kind_))
       refuse(key, fmt::format("Tessera does not know this key, and it may change {}{}; if it does "
                               "not, remove it",
                               topic_.effect, suggestion(key, known)));

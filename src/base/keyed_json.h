@@ -20,8 +20,8 @@ class KeyedJson {
   struct Topic {
     const char *name, *effect;
   };
-  static constexpr Topic kModel = {"model", "the model's numbers"}, kTokenizer = {"tokenizer", "ids"},
-                         kGeneration = {"generate", "texts"};
+  static constexpr Topic kModel = {"model", "the model's numbers"},
+                         kTokenizer = {"tokenizer", "ids"}, kGeneration = {"generate", "texts"};
 
   /// `file` names it in messages, and its last part in the table of known keys. Throws an io error
   /// unless `values` is an object. `inside` is the key of an object within the file, or "".

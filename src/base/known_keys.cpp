@@ -56,12 +56,14 @@ constexpr KnownKeys kKnown[] = {
      " router_aux_loss_coef "},
     {"config.json", "t5", "rates of dropout, and what no version reads",
      " dropout_rate output_past "},
-    {"config.json", "vit", "rates of dropout", " attention_probs_dropout_prob hidden_dropout_prob "},
+    {"config.json", "vit", "rates of dropout",
+     " attention_probs_dropout_prob hidden_dropout_prob "},
     {"config.json", "vit", "parts beside the classifier",
      " encoder_stride num_labels pooler_act pooler_output_size "},
 
     {"preprocessor_config.json", "", "names of programs and classes",
-     " feature_extractor_type image_processor_type processor_class auto_map _valid_processor_keys "},
+     " feature_extractor_type image_processor_type processor_class auto_map "
+     "_valid_processor_keys "},
     {"preprocessor_config.json", "", "images come in the size of the model, or are refused",
      " crop_size crop_pct do_center_crop do_convert_rgb do_pad do_resize resample size "
      "default_to_square pad_size input_data_format data_format device disable_grouping "
@@ -97,9 +99,11 @@ constexpr KnownKeys kKnown[] = {
     {"tokenizer_config.json", "", "the chat template says it",
      " response_schema response_template use_default_system_prompt "},
     {"tokenizer_config.json", "tokenizer.json", "tokenizer.json has the stages that these chose",
-     " add_prefix_space byte_fallback do_basic_tokenize do_lower_case do_split "
+     " add_bos_token add_eos_token add_prefix_space byte_fallback do_basic_tokenize do_lower_case "
+     "do_split "
      "do_lowercase_and_remove_accent keep_accents legacy never_split remove_space sp_model_kwargs "
-     "strip_accents tokenize_chinese_chars tokenizer_class trim_offsets unk_id wordpieces_prefix "}};
+     "strip_accents tokenize_chinese_chars tokenizer_class trim_offsets unk_id "
+     "wordpieces_prefix "}};
 
 }  // namespace
 

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/json.h"
+#include "base/keyed_json.h"
 
 namespace tessera::cli {
 
@@ -20,22 +20,36 @@ TokenizerFlags with_tokenizer(TokenizerFlags args, const std::string& model, con
   return args;
 }
 
-/// A number, or a list of numbers.
+/// The tokens that end a text, by generation_config.json or, without that, by config.json: a number,
+/// or a list of numbers.
 std::vector<int32_t> ends_of_folder(const std::string& folder, int64_t vocabulary) {
-  const std::string path = (std::filesystem::path(folder) / "generation_config.json").string();
-  if (!is_there(path)) return {};
-  const nlohmann::json config = parse_json(read_text_file("generation config", path));
-  if (!config.is_object()) fail(ErrorKind::io, "'{}' is no JSON object; get the file again", path);
-  const nlohmann::json value = config.value("eos_token_id", nlohmann::json());
+  const auto in = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
+  const bool has_own = is_there(in("generation_config.json"));
+  KeyedJson config = KeyedJson::read(in(has_own ? "generation_config.json" : "config.json"),
+                                     KeyedJson::kGeneration);
+  const nlohmann::json value = config.value("eos_token_id");
   std::vector<int32_t> ends;
   for (const nlohmann::json& end : value.is_array()  ? value
                                    : value.is_null() ? nlohmann::json::array()
                                                      : nlohmann::json{value}) {
     if (!end.is_number_integer() || end < 0 || end >= vocabulary)
-      fail(ErrorKind::io, "'{}': eos_token_id has {}, which is no token of the {} of the model",
-           path, end.dump(), vocabulary);
+      config.refuse("eos_token_id",
+                    fmt::format("the tokens of the model are from 0 to {}", vocabulary - 1));
     ends.push_back(end.get<int32_t>());
   }
+  if (!has_own) return ends;
+  for (const char* key :
+       {"bad_words_ids", "begin_suppress_tokens", "constraints", "dola_layers",
+        "exponential_decay_length_penalty", "force_words_ids", "forced_bos_token_id",
+        "forced_decoder_ids", "forced_eos_token_id", "guidance_scale", "sequence_bias",
+        "stop_strings", "suppress_tokens", "watermarking_config"})
+    config.require_value(key, nullptr);
+  for (const char* key : {"no_repeat_ngram_size", "encoder_no_repeat_ngram_size"})
+    config.require_value(key, 0);
+  for (const char* key : {"remove_invalid_values", "renormalize_logits"})
+    config.require_value(key, false);
+  config.require_value("encoder_repetition_penalty", 1.0);
+  config.require_all_read();
   return ends;
 }
 

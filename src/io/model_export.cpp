@@ -125,10 +125,11 @@ class Exporter {
   }
 
   int64_t write_adapter(const std::string& folder) {
-    TESSERA_REQUIRE(WeightFiles::exist(like_.path),
-                    "[export] '{}' holds no weights, and an adapter is what differs from them; give "
-                    "the folder with the weights that training began with",
-                    like_.path);
+    TESSERA_REQUIRE(
+        WeightFiles::exist(like_.path),
+        "[export] '{}' holds no weights, and an adapter is what differs from them; give "
+        "the folder with the weights that training began with",
+        like_.path);
     const WeightFiles base(like_.path);
     require_match(like_, base, map_);
     OpenShards shards(source_.path(), manifest_);

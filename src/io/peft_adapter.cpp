@@ -115,10 +115,11 @@ std::set<std::string> modules_to_save(const TrainedTensors& trained,
   });
   for (const AdaptedTensor& t : adapted) {
     for (const std::string& module : modules)
-      TESSERA_REQUIRE(!t.tensor->name.starts_with(module + "."),
-                      "[export] '{}' has matrices of LoRA, and something of '{}' was trained beside "
-                      "them, which PEFT cannot express; export the merged model",
-                      t.tensor->name, module);
+      TESSERA_REQUIRE(
+          !t.tensor->name.starts_with(module + "."),
+          "[export] '{}' has matrices of LoRA, and something of '{}' was trained beside "
+          "them, which PEFT cannot express; export the merged model",
+          t.tensor->name, module);
   }
   return modules;
 }
@@ -187,7 +188,8 @@ int64_t write_peft_adapter(const std::string& folder, const ExportSource& source
       }
     }
     const std::string module = module_of(t.tensor->name);
-    infos.push_back(tensor_info(fmt::format("base_model.model.{}.lora_A.weight", module), {all, in}));
+    infos.push_back(
+        tensor_info(fmt::format("base_model.model.{}.lora_A.weight", module), {all, in}));
     infos.push_back(
         tensor_info(fmt::format("base_model.model.{}.lora_B.weight", module), {out, all}));
     values.push_back(std::move(a));

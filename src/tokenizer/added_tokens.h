@@ -13,9 +13,11 @@ namespace tessera {
 
 struct AddedToken {
   std::string text;
-  int32_t id = 0;
+  int32_t id = -1;  ///< -1: not known yet
   bool special = false;
   bool strips_left = false, strips_right = false;  ///< white space beside it belongs to it
+  bool normalized = false;                         ///< found behind the normalizers
+  std::string where = {};                          ///< "'PATH': KEY" that it is from
 };
 
 class AddedTokens {
@@ -28,6 +30,19 @@ class AddedTokens {
   /// none. `range` is where it lies, at or after `from`. Without `specials` a special token is
   /// text.
   const AddedToken* find(std::string_view text, size_t from, bool specials, TextRange& range) const;
+  /// Appends the ids of all that find() finds, and calls between(begin, end) for what lies between
+  /// them.
+  template <class Between>
+  void cut(std::string_view text, bool specials, std::vector<int32_t>& ids, Between between) const {
+    size_t done = 0;
+    TextRange range;
+    while (const AddedToken* token = find(text, done, specials, range)) {
+      if (range.begin > done) between(done, range.begin);
+      ids.push_back(token->id);
+      done = range.end;
+    }
+    if (done < text.size()) between(done, text.size());
+  }
 
  private:
   std::vector<AddedToken> tokens_;                 // the longest first

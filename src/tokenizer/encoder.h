@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/tokenizer.h"
+#include "tokenizer/settings.h"
 
 namespace tessera {
 
@@ -47,11 +48,13 @@ struct LoadedTokenizer {
 
 inline constexpr int32_t kMostTokens = 1 << 22;  ///< of a vocabulary
 
-LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::json& json);
+LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::json& json,
+                                    const TokenizerSettings& settings);
 LoadedTokenizer load_tekken(const std::string& path, const nlohmann::json& file);
 LoadedTokenizer load_tiktoken(const std::string& path, const std::string& text,
                               const TokenizerOptions& options);
-LoadedTokenizer load_sentencepiece(const std::string& path, const std::string& bytes);
+LoadedTokenizer load_sentencepiece(const std::string& path, const std::string& bytes,
+                                   const TokenizerSettings& settings);
 
 /// Whether this build has SentencePiece.
 bool have_sentencepiece();

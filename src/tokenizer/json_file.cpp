@@ -141,16 +141,18 @@ std::unique_ptr<TokenModel> read_unigram(const JsonPart& model, TokenIds& ids) {
   return std::make_unique<Unigram>(tokens, unknown, model.flag("byte_fallback", false));
 }
 
-/// Added tokens by whether they are looked for behind the normalizers.
-struct Added {
-  std::vector<AddedToken> raw, normalized;
-};
-
-Added read_added(const JsonPart& file, PipelineStages& stages) {
-  Added added;
-  if (!file.has("added_tokens")) return added;
-  MatchSpace space;
-  for (const JsonPart& part : file.list("added_tokens")) {
+/// Those of the file, and of the files beside it.
+std::vector<AddedToken> added_tokens(const JsonPart& file, const TokenIds& ids,
+                                     const TokenizerSettings& settings) {
+  std::vector<AddedToken> added;
+  const auto add = [&](AddedToken token) {
+    add_token(std::move(token), added, file.path(), std::ssize(ids), [&](const std::string& text) {
+      const auto it = ids.find(text);
+      return it == ids.end() ? std::nullopt : std::optional(it->second);
+    });
+  };
+  for (const JsonPart& part :
+       file.has("added_tokens") ? file.list("added_tokens") : std::vector<JsonPart>()) {
     part.require_keys(
         {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
     AddedToken token;
@@ -161,13 +163,11 @@ Added read_added(const JsonPart& file, PipelineStages& stages) {
     token.strips_right = part.flag("rstrip", false);
     if (part.flag("single_word", false))
       part.fail_unknown(fmt::format("the added token '{}' with single_word", token.text));
-    const bool normalized = part.flag("normalized", !token.special);
-    if (normalized) {
-      for (const auto& normalizer : stages.normalizers)
-        token.text = normalizer->normalize(token.text, space);
-    }
-    (normalized ? added.normalized : added.raw).push_back(token);
+    token.normalized = part.flag("normalized", !token.special);
+    token.where = fmt::format("'{}': added_tokens", file.path());
+    add(std::move(token));
   }
+  for (const AddedToken& token : settings.added) add(token);
   return added;
 }
 
@@ -198,7 +198,8 @@ std::string decoded(const std::string& token, const DecodingRules& rules) {
 
 }  // namespace
 
-LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::json& json) {
+LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::json& json,
+                                    const TokenizerSettings& settings) {
   const JsonPart file(path, "the file", json);
   file.require_keys({"version", "truncation", "padding", "added_tokens", "normalizer",
                      "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -234,20 +235,22 @@ LoadedTokenizer load_tokenizer_json(const std::string& path, const nlohmann::jso
     model.fail_unknown(fmt::format("the type '{}' (known: BPE, Unigram, WordPiece)", type));
   }
   for (const auto& [token, id] : ids) loaded.set(id, decoded(token, rules));
-  Added added = read_added(file, stages);
-  for (const auto& list : {added.raw, added.normalized}) {
-    for (const AddedToken& token : list) {
-      const std::string bytes = rules.bytes_visible ? token.text : decoded(token.text, rules);
-      token.special ? loaded.set_special(token.id, bytes, token.text) : loaded.set(token.id, bytes);
-    }
+  MatchSpace space;
+  std::vector<AddedToken> raw, normalized;
+  for (AddedToken& token : added_tokens(file, ids, settings)) {
+    const std::string bytes = rules.bytes_visible ? token.text : decoded(token.text, rules);
+    token.special ? loaded.set_special(token.id, bytes, token.text) : loaded.set(token.id, bytes);
+    for (const auto& normalizer : stages.normalizers)
+      if (token.normalized) token.text = normalizer->normalize(token.text, space);
+    (token.normalized ? normalized : raw).push_back(std::move(token));
   }
   Surroundings around;
   if (file.has("post_processor")) add_post_processor(file.part("post_processor"), around);
   loaded.before = std::move(around.before);
   loaded.after = std::move(around.after);
   loaded.drops_first_space = rules.drops_first_space;
-  stages.added = AddedTokens(std::move(added.raw));
-  stages.added_normalized = AddedTokens(std::move(added.normalized));
+  stages.added = AddedTokens(std::move(raw));
+  stages.added_normalized = AddedTokens(std::move(normalized));
   loaded.encoder = std::make_unique<TokenPipeline>(std::move(stages));
   return loaded;
 }

@@ -1,6 +1,5 @@
 #include "tokenizer/pipeline.h"
 
-
 #include "tokenizer/piece_cache.h"
 #include "tokenizer/utf8.h"
 
@@ -35,24 +34,6 @@ class TokenPipeline::Stage : public PieceSink {
   std::vector<int32_t>& ids_;
 };
 
-namespace {
-
-/// Calls text(begin, end) for what lies between the added tokens, and appends their ids.
-template <class Text>
-void cut(const AddedTokens& added, std::string_view text, bool specials, std::vector<int32_t>& ids,
-         Text between) {
-  size_t done = 0;
-  TextRange range;
-  while (const AddedToken* token = added.find(text, done, specials, range)) {
-    if (range.begin > done) between(done, range.begin);
-    ids.push_back(token->id);
-    done = range.end;
-  }
-  if (done < text.size()) between(done, text.size());
-}
-
-}  // namespace
-
 TokenPipeline::TokenPipeline(PipelineStages stages) : stages_(std::move(stages)) {}
 TokenPipeline::~TokenPipeline() = default;
 
@@ -74,12 +55,13 @@ void TokenPipeline::encode_text(std::string_view text, bool first, bool specials
   std::string normalized;
   for (const auto& normalizer : stages_.normalizers) {
     // A text without its first character begins further on.
-    first = first && (text.empty() ||
-                      !normalizer->normalize(text.substr(0, utf8_length(text, 0)), space.match).empty());
+    first = first &&
+            (text.empty() ||
+             !normalizer->normalize(text.substr(0, utf8_length(text, 0)), space.match).empty());
     normalized = normalizer->normalize(text, space.match);
     text = normalized;
   }
-  cut(stages_.added_normalized, text, specials, ids, [&](size_t begin, size_t end) {
+  stages_.added_normalized.cut(text, specials, ids, [&](size_t begin, size_t end) {
     encode_pieces(text.substr(begin, end - begin), first && begin == 0, space, ids);
   });
 }
@@ -87,7 +69,7 @@ void TokenPipeline::encode_text(std::string_view text, bool first, bool specials
 void TokenPipeline::encode(std::string_view text, bool special_in_text,
                            std::vector<int32_t>& ids) const {
   std::unique_ptr<Workspace> space = take_workspace();
-  cut(stages_.added, text, special_in_text, ids, [&](size_t begin, size_t end) {
+  stages_.added.cut(text, special_in_text, ids, [&](size_t begin, size_t end) {
     encode_text(text.substr(begin, end - begin), begin == 0, special_in_text, *space, ids);
   });
   const std::lock_guard lock(mutex_);

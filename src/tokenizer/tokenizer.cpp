@@ -52,14 +52,15 @@ bool is_tiktoken(const std::string& text) {
          line.find_first_not_of("0123456789", space + 1) == line.npos;
 }
 
-LoadedTokenizer load_json(const std::string& path, const std::string& text) {
+LoadedTokenizer load_json(const std::string& path, const std::string& text,
+                          const TokenizerSettings& settings) {
   const nlohmann::json file = parse_json(text);
   if (!file.is_object())
     fail(ErrorKind::io,
          "[tokenizer] '{}' begins as JSON, but is none (or nests too deeply); it may be truncated "
          "at {} bytes",
          path, text.size());
-  if (file.contains("model")) return load_tokenizer_json(path, file);
+  if (file.contains("model")) return load_tokenizer_json(path, file, settings);
   if (file.contains("config") && file["config"].is_object() && file.contains("vocab"))
     return load_tekken(path, file);
   fail(ErrorKind::unsupported,
@@ -70,7 +71,7 @@ LoadedTokenizer load_json(const std::string& path, const std::string& text) {
 }
 
 LoadedTokenizer load_file(const std::string& path, const std::string& text,
-                          const TokenizerOptions& options) {
+                          const TokenizerOptions& options, const TokenizerSettings& settings) {
   if (text.empty()) fail(ErrorKind::io, "[tokenizer] '{}' is empty", path);
   if (is_tiktoken(text)) return load_tiktoken(path, text, options);
   std::vector<std::string> given = options.special;
@@ -81,18 +82,8 @@ LoadedTokenizer load_file(const std::string& path, const std::string& text,
       "'{}' out",
       path, fmt::join(given, "', '"));
   const size_t first = text.find_first_not_of(" \t\r\n");
-  if (first != text.npos && text[first] == '{') return load_json(path, text);
-  return load_sentencepiece(path, text);
-}
-
-/// The token that a key of tokenizer_config.json names; "" for none.
-std::string token_named(const nlohmann::json& config, const char* key) {
-  const auto it = config.find(key);
-  if (it == config.end()) return "";
-  if (it->is_string()) return *it;
-  if (it->is_object() && it->contains("content") && (*it)["content"].is_string())
-    return (*it)["content"];
-  return "";
+  if (first != text.npos && text[first] == '{') return load_json(path, text, settings);
+  return load_sentencepiece(path, text, settings);
 }
 
 }  // namespace
@@ -106,7 +97,8 @@ Tokenizer Tokenizer::load(const std::string& path, const TokenizerOptions& optio
   const std::string file = file_of(path);
   const std::string text = read_text_file("tokenizer", file);
   auto parts = std::make_unique<Parts>();
-  static_cast<LoadedTokenizer&>(*parts) = load_file(file, text, options);
+  const TokenizerSettings settings = read_settings(file);
+  static_cast<LoadedTokenizer&>(*parts) = load_file(file, text, options, settings);
   parts->checksum = crc32c(text.data(), text.size());
   for (const std::string& more : options.special)
     parts->checksum = crc32c(more.data(), more.size(), parts->checksum);
@@ -118,25 +110,10 @@ Tokenizer Tokenizer::load(const std::string& path, const TokenizerOptions& optio
              file, id, parts->tokens.size());
     }
   }
-  const fs::path config_path = fs::path(file).parent_path() / "tokenizer_config.json";
-  nlohmann::json config = nlohmann::json::object();
-  if (fs::path(file).filename() == "tokenizer.json" && is_there(config_path)) {
-    config = parse_json(read_text_file("tokenizer", config_path.string()));
-    if (!config.is_object())
-      fail(ErrorKind::io, "[tokenizer] '{}' is no JSON object; get the file again",
-           config_path.string());
-  }
   const auto choose = [&](std::optional<int32_t>& id, const char* key,
                           std::initializer_list<const char*> usual) {
-    if (const std::string name = token_named(config, key); !name.empty()) {
-      if (const auto it = parts->specials.find(name); it != parts->specials.end()) {
-        id = it->second;
-        return;
-      }
-      fail(ErrorKind::io,
-           "[tokenizer] '{}': {} is '{}', which is no special token of '{}'; add it there",
-           config_path.string(), key, name, file);
-    }
+    if (const auto named = settings.named.find(key); named != settings.named.end())
+      id = parts->specials.find(named->second)->second;
     for (const char* name : usual) {
       if (id) return;
       if (const auto it = parts->specials.find(name); it != parts->specials.end()) id = it->second;
@@ -145,6 +122,11 @@ Tokenizer Tokenizer::load(const std::string& path, const TokenizerOptions& optio
   choose(parts->bos, "bos_token", {"<|begin_of_text|>", "<s>", "<bos>"});
   choose(parts->eos, "eos_token", {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"});
   choose(parts->pad, "pad_token", {"<pad>"});
+  const auto around = [](bool adds, const std::optional<int32_t>& id) {
+    return adds && id ? std::vector{*id} : std::vector<int32_t>();
+  };
+  if (settings.adds_bos) parts->before = around(*settings.adds_bos, parts->bos);
+  if (settings.adds_eos) parts->after = around(*settings.adds_eos, parts->eos);
   return Tokenizer(std::move(parts));
 }
 

@@ -362,6 +362,46 @@ TEST_CASE("a model with an encoder is tuned on prompts and completions, and writ
       1, {"has 21 tokens, and the model's length is 20"});
 }
 
+TEST_CASE("a text ends where generation_config.json, or else config.json, says", "[cli]") {
+  const Folder f;
+  fs::copy(TESSERA_SOURCE_DIR "/tests/models/llama", f("model"));
+  std::string vocabulary, ends;
+  for (int i = 0; i < 96; ++i) {
+    vocabulary += fmt::format("{}\"{}\": {}", i == 0 ? "" : ", ", i == 0 ? "a" : fmt::format("a{}", i), i);
+    ends += fmt::format("{}{}", i == 0 ? "" : ", ", i);
+  }
+  f.write("model/tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab": {)" +
+                                      vocabulary + "}}}");
+  const auto generate = [&] {
+    return run_cli_in(f, "generate model --tokenizer model --prompt a --tokens 6 --temperature 0");
+  };
+  const auto continued = [&] {
+    const CliResult r = generate();
+    expect_success(r);
+    return r.out;
+  };
+  const std::string whole = continued();
+  f.write("model/generation_config.json", "{\"eos_token_id\": [" + ends + "], \"top_k\": 3}");
+  const std::string none = continued();
+  CHECK(none.size() < whole.size());
+  fs::remove(f("model/generation_config.json"));
+  nlohmann::json config = json_of(f, "model/config.json");
+  config["eos_token_id"] = nlohmann::json::parse("[" + ends + "]");
+  f.write("model/config.json", config.dump());
+  CHECK(continued() == none);
+  f.write("model/generation_config.json", "{}");
+  CHECK(continued() == whole);
+  for (const auto& [text, error] : {
+           std::pair{R"({"eos_token_id": 96})", "'eos_token_id' is 96; the tokens of the model are from 0 to 95"},
+           std::pair{R"({"suppress_tokens": [1]})", "'suppress_tokens' is [1]; Tessera knows only null here"},
+           std::pair{R"({"no_repeat_ngram_size": 3})", "is 3; Tessera knows only 0 here"},
+           std::pair{R"({"new_key": 1})", "'new_key' is 1; Tessera does not know this key, and it may change texts"},
+           std::pair{"[]", "[generate] 'model/generation_config.json': it is not a JSON object"}}) {
+    f.write("model/generation_config.json", text);
+    expect_failure(generate(), 1, {error});
+  }
+}
+
 TEST_CASE("a folder names special tokens in vocab.txt, or in a tokenizer.json of other rules",
           "[cli]") {
   const Folder f;

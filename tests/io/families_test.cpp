@@ -322,9 +322,10 @@ TEST_CASE("pixels are normalized as preprocessor_config.json says", "[model_fold
         std::string::npos);
   CHECK(refused("[]") == start + "it is not a JSON object");
   CHECK(refused(R"({"do_flip": true})") ==
-        start + "'do_flip' is true; Tessera does not know this key, and it may change the model's "
-                "numbers; known: do_normalize, do_rescale, image_mean, image_std, rescale_factor; if "
-                "it does not, remove it");
+        start +
+            "'do_flip' is true; Tessera does not know this key, and it may change the model's "
+            "numbers; known: do_normalize, do_rescale, image_mean, image_std, rescale_factor; if "
+            "it does not, remove it");
 }
 
 TEST_CASE("a configuration without a key means what transformers takes for it", "[model_folder]") {

@@ -289,12 +289,12 @@ TEST_CASE("what an export of LoRA refuses", "[model_folder][fine_tuning][errors]
         "with weight and bias; export the merged model");
   std::filesystem::create_directories(f("bare"));
   std::filesystem::copy(llama.path() + "/config.json", f("bare/config.json"));
-  CHECK(f.error([&] {
-           export_model(f("run"), ModelFolder(f("bare")), f("out"),
-                        {.lora = o.lora, .adapter = true});
-         }) ==
-        "usage [export] 'DIR/bare' holds no weights, and an adapter is what differs from them; give "
-        "the folder with the weights that training began with");
+  CHECK(
+      f.error([&] {
+        export_model(f("run"), ModelFolder(f("bare")), f("out"), {.lora = o.lora, .adapter = true});
+      }) ==
+      "usage [export] 'DIR/bare' holds no weights, and an adapter is what differs from them; give "
+      "the folder with the weights that training began with");
   const nn::TransformerOptions plain = test::options_of(llama, true);
   {
     Graph g;

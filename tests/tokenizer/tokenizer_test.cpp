@@ -65,6 +65,33 @@ TEST_CASE("stages in combination cut as tokenizers cuts", "[tokenizer][fast]") {
   }
 }
 
+// fixtures/side_files.json, made by benchmarks/peers/tokenizers/make_side_files.py.
+TEST_CASE("files beside a tokenizer change it as transformers says", "[tokenizer][fast]") {
+  if (lacks_any()) return;
+  const auto file = nlohmann::json::parse(read_fixture("side_files.json"));
+  const std::vector<std::string> texts = file["texts"];
+  for (const nlohmann::json& row : file["rows"]) {
+    const Folder f;
+    INFO(row["base"] << " " << row["files"].dump());
+    const bool is_model = row["base"] == "sentencepiece.model";
+    f.write(is_model ? "tokenizer.model" : "tokenizer.json", read_fixture(row["base"]));
+    for (const auto& [name, content] : row["files"].items()) f.write(name, content.dump());
+    const Tokenizer tokenizer = Tokenizer::load(f.dir);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      INFO("'" << texts[i] << "'");
+      CHECK(tokenizer.encode(texts[i]) == row["ids"][i].get<std::vector<int32_t>>());
+    }
+    CHECK(tokenizer.encode(texts[0], {.add_special = true}) ==
+          row["whole"].get<std::vector<int32_t>>());
+    for (const auto& [key, id] :
+         {std::pair{"bos", tokenizer.bos()}, std::pair{"eos", tokenizer.eos()},
+          std::pair{"pad", tokenizer.pad()}}) {
+      INFO(key);
+      CHECK((row[key].is_null() || row[key] == id.value_or(-1)));
+    }
+  }
+}
+
 TEST_CASE("ids are those of tokenizers, tiktoken and sentencepiece", "[tokenizer][fast]") {
   if (lacks_any()) return;
   const std::vector<std::string> texts = expected()["texts"];
@@ -179,8 +206,8 @@ TEST_CASE("the config beside tokenizer.json names the special tokens", "[tokeniz
   CHECK(t.fingerprint() == load_fixture("byte_level.json").fingerprint());
   f.write("tokenizer_config.json", R"({"pad_token": "<nope>"})");
   CHECK(f.error([&] { Tokenizer::load(f.dir); }) ==
-        "io [tokenizer] 'DIR/tokenizer_config.json': pad_token is '<nope>', which is no special "
-        "token of 'DIR/tokenizer.json'; add it there");
+        "io [tokenizer] 'DIR/tokenizer_config.json': pad_token is '<nope>', which is no token of "
+        "'DIR/tokenizer.json'; add it there");
 }
 
 TEST_CASE("bytes that are no UTF-8 are read as U+FFFD", "[tokenizer][fast]") {

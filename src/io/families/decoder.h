@@ -23,8 +23,8 @@ nn::RotaryOptions rotation_of(KeyedJson scaling, double base, int64_t max_positi
 nn::RotaryOptions rotation_of(KeyedJson& config, double default_base);
 
 /// Sizes, norms, activation, positions and tied output of a Llama, all layers alike. Reads no key
-/// of biases and windows. Without num_key_value_heads, `key_heads` counts; 0: as many as heads, which
-/// null means. Without rope_theta, `base` counts.
+/// of biases and windows. Without num_key_value_heads, `key_heads` counts; 0: as many as heads,
+/// which null means. Without rope_theta, `base` counts.
 nn::TransformerOptions decoder_options(KeyedJson& config, int64_t key_heads = 0,
                                        double base = 10000);
 
@@ -32,8 +32,7 @@ nn::TransformerOptions decoder_options(KeyedJson& config, int64_t key_heads = 0,
 int64_t window_of(KeyedJson& config, int64_t fallback);
 /// Spans and pattern of a model whose layers from `first` on have windows, or that lists them in
 /// layer_types.
-void set_windows(KeyedJson& config, nn::TransformerOptions& options, int64_t window,
-                 int64_t first);
+void set_windows(KeyedJson& config, nn::TransformerOptions& options, int64_t window, int64_t first);
 
 /// The tensors of experts instead of those of one feed-forward layer. `scope` is what stands behind
 /// the number of the layer, the other names are those of an expert's matrices.

@@ -74,12 +74,12 @@ void read_quantization(KeyedJson& config) {
 }
 
 nn::TransformerOptions deepseek_options(KeyedJson& config) {
-  config.allow_null(
-      {"num_key_value_heads", "q_lora_rank", "norm_topk_prob", "rope_interleave"});
+  config.allow_null({"num_key_value_heads", "q_lora_rank", "norm_topk_prob", "rope_interleave"});
   nn::TransformerOptions o = decoder_options(config);
   read_heads(config, o.heads);
   scale_logits(config, o.heads);
-  o.spans[0].rotation.interleaved = config.flag("rope_interleave", !config.is_null("rope_interleave"));
+  o.spans[0].rotation.interleaved =
+      config.flag("rope_interleave", !config.is_null("rope_interleave"));
   o.spans.push_back(o.spans[0]);
   o.spans[kDense].mlp = o.mlp;
   read_experts(config, o.mlp);
