@@ -20,8 +20,8 @@ TokenizerFlags with_tokenizer(TokenizerFlags args, const std::string& model, con
   return args;
 }
 
-/// The tokens that end a text, by generation_config.json or, without that, by config.json: a number,
-/// or a list of numbers.
+/// The tokens that end a text, by generation_config.json or, without that, by config.json: a
+/// number, or a list of numbers.
 std::vector<int32_t> ends_of_folder(const std::string& folder, int64_t vocabulary) {
   const auto in = [&](const char* name) { return (std::filesystem::path(folder) / name).string(); };
   const bool has_own = is_there(in("generation_config.json"));

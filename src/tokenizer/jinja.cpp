@@ -3,6 +3,7 @@
 #include "tokenizer/jinja.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/fail.h"
 #include "tokenizer/jinja_expression.h"
@@ -63,6 +64,7 @@ class Cutter {
     if ((after || keeps_after) && !inner.empty()) inner.pop_back();
     if (before || (mark != '{' && !keeps_before && begins_line(open))) strip_before(before);
     const int lines = static_cast<int>(std::count(inner.begin(), inner.end(), '\n'));
+    if (mark == '%' && Words(inner, line_).is("raw")) return cut_raw(end + 2, after);
     if (mark != '#')
       pieces_.push_back(
           {mark == '{' ? Piece::Kind::expression : Piece::Kind::statement, inner, line_});
@@ -70,6 +72,24 @@ class Cutter {
     strip_ = after;
     drop_newline_ = !after && !keeps_after && mark != '{';
     return end + 2;
+  }
+  /// Text as it is, up to {% endraw %}.
+  size_t cut_raw(size_t begin, bool strips) {
+    for (size_t open = begin; (open = text_.find("{%", open)) != std::string::npos; ++open) {
+      const size_t end = close_of(open + 2, "%}", true);
+      if (end == std::string::npos) break;
+      std::string inner = text_.substr(open + 2, end - open - 2);
+      const bool before = inner.starts_with('-'), after = inner.ends_with('-');
+      if (before) inner.erase(0, 1);
+      if (after && !inner.empty()) inner.pop_back();
+      if (!Words(inner, line_).is("endraw")) continue;
+      strip_ = strips, drop_newline_ = !strips;
+      add_text(text_.substr(begin, open - begin));
+      if (before || begins_line(open)) strip_before(before);
+      strip_ = after, drop_newline_ = !after;
+      return end + 2;
+    }
+    fail(ErrorKind::io, "[chat template] line {}: 'endraw' is missing", line_);
   }
   size_t close_of(size_t from, const std::string& close, bool has_strings) const {
     char quote = 0;
@@ -149,8 +169,17 @@ class Parser {
       fail(ErrorKind::io, "[chat template] line {}: '{}' is missing", line, ends.back());
     --depth_;
     return [all](State& s) {
-      for (const Statement& one : all) one(s);
+      for (size_t i = 0; i < all.size() && s.flow == State::Flow::next; ++i) {
+        s.count();
+        all[i](s);
+      }
     };
+  }
+  /// The statements up to `end`, which is taken.
+  Statement body(const char* end) {
+    Statement all = block({end});
+    ++at_;
+    return all;
   }
 
   Statement statement(const Piece& piece, const std::string& word) {
@@ -162,22 +191,144 @@ class Parser {
     if (word == "for") return parse_for(words);
     if (word == "if") return parse_if(words);
     if (word == "set") return parse_set(words);
-    if (word == "generation") {  // marks an answer, which SftData finds by itself
-      Statement body = block({"endgeneration"});
-      ++at_;
-      return body;
+    if (word == "macro") return parse_macro(words);
+    if (word == "call") return parse_call_block(words);
+    if (word == "filter") return parse_filter(words);
+    if (word == "with") return parse_with(words);
+    if (word == "generation") return body("endgeneration");  // SftData finds answers by itself
+    if (word == "break" || word == "continue") {
+      const State::Flow flow = word == "break" ? State::Flow::breaks : State::Flow::continues;
+      if (loops_ == 0)
+        fail(ErrorKind::io, "[chat template] line {}: '{}' outside of a loop", piece.line, word);
+      return [flow](State& s) { s.flow = flow; };
     }
     refuse("the statement '" + word + "'");
   }
 
+  static std::vector<std::string> names(Words& words) {
+    const bool grouped = words.accept("(");
+    std::vector<std::string> all = {words.name()};
+    while (words.accept(",")) {
+      if (words.is("in") || words.is("=") || words.is(")")) break;
+      all.push_back(words.name());
+    }
+    if (grouped) words.expect(")");
+    return all;
+  }
+  /// Sets one name, or each to an element.
+  static void assign(State& s, const std::vector<std::string>& names, const Value& value) {
+    if (names.size() == 1) return s.set(names[0], value);
+    const std::vector<Value> parts = items_of(value, "several names for");
+    TESSERA_REQUIRE(parts.size() == names.size(), "[chat template] {} names for {} values",
+                    names.size(), parts.size());
+    for (size_t i = 0; i < names.size(); ++i) s.set(names[i], parts[i]);
+  }
+
+  /// Filters behind "|", of a text.
+  static Expression filters(Words& words, Expression text) {
+    bool first = true;
+    while (std::exchange(first, false) || words.accept("|")) {
+      const std::string name = words.name();
+      const CallArguments args = words.accept("(") ? parse_call(words) : CallArguments();
+      text = [=](State& s) { return filtered(name, text(s), args.in(s)); };
+    }
+    if (!words.at_end()) words.wrong("the statement should end");
+    return text;
+  }
+  static Expression text_of_block(const Statement& all) {
+    return [all](State& s) { return Value(s.captured([&] { all(s); }, false)); };
+  }
+
   Statement parse_set(Words& words) {
-    const std::string name = words.name();
-    const std::string attribute = words.accept(".") ? words.name() : "";
-    if (words.at_end()) refuse("a block of {% set %}");
+    const std::vector<std::string> to = names(words);
+    if (to.size() == 1 && words.accept(".")) {
+      const std::string attribute = words.name();
+      words.expect("=");
+      return [name = to[0], attribute, value = whole(words)](State& s) {
+        s.set_attribute(name, attribute, value(s));
+      };
+    }
+    if (words.at_end() || words.is("|")) {
+      const Expression text = text_of_block(body("endset"));
+      const Expression value = words.accept("|") ? filters(words, text) : text;
+      return [to, value](State& s) { assign(s, to, value(s)); };
+    }
     words.expect("=");
-    Expression value = whole(words);
-    if (attribute.empty()) return [=](State& s) { s.set(name, value(s)); };
-    return [=](State& s) { s.set_attribute(name, attribute, value(s)); };
+    return [to, value = whole(words)](State& s) { assign(s, to, value(s)); };
+  }
+
+  Statement parse_filter(Words& words) {
+    const Expression value = filters(words, text_of_block(body("endfilter")));
+    return [value](State& s) { s.write(text_of(value(s))); };
+  }
+
+  Statement parse_with(Words& words) {
+    std::vector<std::pair<std::string, Expression>> values;
+    while (!words.at_end()) {
+      if (!values.empty()) words.expect(",");
+      const std::string name = words.name();
+      words.expect("=");
+      values.emplace_back(name, parse_single_expression(words));
+    }
+    return [values, all = body("endwith")](State& s) {
+      s.push();
+      for (const auto& [name, value] : values) s.set(name, value(s));
+      all(s);
+      s.pop();
+    };
+  }
+
+  struct Parameter {
+    std::string name;
+    Expression otherwise;  ///< empty: none
+  };
+  static std::vector<Parameter> parameters(Words& words) {
+    std::vector<Parameter> all;
+    while (!words.accept(")")) {
+      if (!all.empty()) words.expect(",");
+      all.push_back({words.name(), {}});
+      if (words.accept("=")) all.back().otherwise = parse_single_expression(words);
+    }
+    return all;
+  }
+  static Macro macro_of(const std::string& name, const std::vector<Parameter>& parameters,
+                        const Statement& all, bool apart) {
+    return [=](State& s, const Arguments& args) {
+      std::vector<const char*> names;
+      for (const Parameter& p : parameters) names.push_back(p.name.c_str());
+      const Bound bound(name + "()", args, names);
+      return Value(s.captured(
+          [&] {
+            for (size_t i = 0; i < parameters.size(); ++i) {
+              const Parameter& p = parameters[i];
+              s.set(p.name, bound.has(i) || !p.otherwise ? bound[i] : p.otherwise(s));
+            }
+            all(s);
+          },
+          apart));
+    };
+  }
+  Statement parse_macro(Words& words) {
+    const std::string name = words.name();
+    words.expect("(");
+    const std::vector<Parameter> with = parameters(words);
+    const int loops = std::exchange(loops_, 0);
+    const Macro macro = macro_of(name, with, body("endmacro"), true);
+    loops_ = loops;
+    return [name, macro](State& s) { s.define(name, macro); };
+  }
+  /// {% call(x) f(y) %}: the block is the macro "caller" of f.
+  Statement parse_call_block(Words& words) {
+    const std::vector<Parameter> with =
+        words.accept("(") ? parameters(words) : std::vector<Parameter>();
+    const Expression call = whole(words);
+    const Macro caller = macro_of("caller", with, body("endcall"), false);
+    return [call, caller](State& s) {
+      s.push();
+      s.define("caller", caller);
+      s.write(text_of(call(s)));
+      s.pop();
+    };
   }
 
   Statement parse_if(Words& words) {
@@ -191,57 +342,110 @@ class Parser {
       otherwise = parse_if(next);
       --depth_;
     } else if (word == "else") {
-      otherwise = block({"endif"});
-      ++at_;
+      otherwise = body("endif");
     }
     return [=](State& s) { (truth(condition(s)) ? then : otherwise)(s); };
   }
 
   Statement parse_for(Words& words) {
-    const std::string name = words.name();
-    if (words.is(",")) refuse("a loop over several names");
+    const std::vector<std::string> each = names(words);
     words.expect("in");
-    Expression list = parse_plain_expression(words);
-    if (!words.at_end()) refuse("a loop with a condition");
-    Statement body = block({"endfor"});
-    ++at_;
+    const Expression list = parse_plain_expression(words);
+    const Expression condition = words.accept("if") ? parse_plain_expression(words) : Expression();
+    if (words.is("recursive")) refuse("a recursive loop");
+    if (!words.at_end()) words.wrong("the statement should end");
+    ++loops_;
+    Statement repeated = block({"else", "endfor"}), otherwise = [](State&) {};
+    --loops_;
+    if (first_word(pieces_[at_++]) == "else") otherwise = body("endfor");
     return [=](State& s) {
-      const Value all = list(s);
-      TESSERA_REQUIRE(all.is_array(), "[chat template] a loop over {}", kind_of(all));
+      std::vector<Value> all = items_of(list(s), "a loop over");
+      s.push();
+      if (condition)
+        std::erase_if(all, [&](const Value& item) {
+          assign(s, each, item);
+          return !truth(condition(s));
+        });
       const auto n = std::ssize(all);
-      for (int64_t i = 0; i < n; ++i) {
+      for (int64_t i = 0; i < n && s.flow != State::Flow::breaks; ++i) {
+        s.pop();
         s.push();
-        s.set(name, all[static_cast<size_t>(i)]);
+        assign(s, each, all[static_cast<size_t>(i)]);
         Value loop = {{"first", i == 0},       {"last", i + 1 == n}, {"index", i + 1},
                       {"index0", i},           {"length", n},        {"revindex", n - i},
                       {"revindex0", n - i - 1}};
         if (i > 0) loop["previtem"] = all[static_cast<size_t>(i - 1)];
         if (i + 1 < n) loop["nextitem"] = all[static_cast<size_t>(i + 1)];
         s.set("loop", std::move(loop));
-        body(s);
-        s.pop();
+        repeated(s);
+        if (s.flow == State::Flow::continues) s.flow = State::Flow::next;
       }
+      s.flow = State::Flow::next;
+      s.pop();
+      if (n == 0) otherwise(s);
     };
   }
 
   std::vector<Piece> pieces_;
   size_t at_ = 0;
-  int depth_ = 0;
+  int depth_ = 0, loops_ = 0;
 };
 
 }  // namespace
 
+State::State(std::map<std::string, Value> globals) : scopes_(1) {
+  scopes_[0].values = std::move(globals);
+}
+
 Value State::find(const std::string& name) const {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    if (const auto it = scope->find(name); it != scope->end()) return it->second;
+    if (const auto it = scope->values.find(name); it != scope->values.end()) return it->second;
   }
-  return undefined();
+  return find_macro(name) || is_function(name) ? Value(true) : undefined();
+}
+
+const Macro* State::find_macro(const std::string& name) const {
+  for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
+    if (const auto it = scope->macros.find(name); it != scope->macros.end()) return &it->second;
+  }
+  return nullptr;
+}
+
+void State::define(const std::string& name, Macro macro) {
+  scopes_.back().macros[name] = std::move(macro);
+}
+
+std::string State::captured(const std::function<void()>& body, bool apart) {
+  if (++depth_ > kDeepest) refuse(fmt::format("nesting of more than {} levels", kDeepest));
+  std::string before = std::exchange(text_, "");
+  std::vector<Scope> around;
+  if (apart) {
+    const Macro* const caller = find_macro("caller");
+    Scope inner;
+    if (caller != nullptr) inner.macros["caller"] = *caller;
+    around = std::exchange(scopes_, {scopes_[0], std::move(inner)});
+  }
+  push();
+  body();
+  pop();
+  if (apart) {
+    around[0] = std::move(scopes_[0]);
+    scopes_ = std::move(around);
+  }
+  --depth_;
+  return std::exchange(text_, std::move(before));
+}
+
+void State::count() {
+  constexpr int64_t kMost = 10'000'000;
+  TESSERA_REQUIRE(++statements_ <= kMost, "[chat template] it runs {} statements, and does not end",
+                  kMost);
 }
 
 void State::set_attribute(const std::string& name, const std::string& attribute, Value value) {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-    const auto it = scope->find(name);
-    if (it == scope->end() || !it->second.is_object()) continue;
+    const auto it = scope->values.find(name);
+    if (it == scope->values.end() || !it->second.is_object()) continue;
     it->second[attribute] = std::move(value);
     return;
   }

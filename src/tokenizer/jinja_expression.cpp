@@ -2,16 +2,19 @@
 // variables, made of the functions of its operands.
 #include "tokenizer/jinja_expression.h"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <map>
 
 #include "base/fail.h"
+#include "tokenizer/utf8.h"
 
 namespace tessera::jinja {
 
-bool Words::is(const std::string& value) const {
-  return next().kind != Word::Kind::text && next().kind != Word::Kind::end && next().value == value;
+bool Words::is_at(size_t at, const std::string& value) const {
+  if (at >= words_.size()) return false;
+  const Word& word = words_[at];
+  return word.kind != Word::Kind::text && word.kind != Word::Kind::end && word.value == value;
 }
 bool Words::accept(const std::string& value) {
   if (!is(value)) return false;
@@ -30,19 +33,28 @@ void Words::wrong(const std::string& what) const {
 }
 
 void Words::cut(const std::string& text) {
-  static const char* const pairs[] = {"==", "!=", "<=", ">=", "//"};
+  static const char* const pairs[] = {"==", "!=", "<=", ">=", "//", "**"};
+  const auto is = [&](size_t i, int (*kind)(int)) {
+    return i < text.size() && kind(static_cast<unsigned char>(text[i])) != 0;
+  };
   for (size_t i = 0; i < text.size();) {
     const char c = text[i];
-    if (std::isspace(static_cast<unsigned char>(c))) {
+    if (is(i, std::isspace)) {
       ++i;
     } else if (c == '\'' || c == '"') {
       i = cut_string(text, i);
-    } else if (std::isalnum(static_cast<unsigned char>(c)) || c == '_') {
+    } else if (is(i, std::isalnum) || c == '_') {
       const size_t begin = i;
-      while (i < text.size() &&
-             (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_'))
-        ++i;
-      const bool digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+      const bool digit = is(i, std::isdigit);
+      const auto goes_on = [&] {
+        if (is(i, std::isalnum) || (i < text.size() && text[i] == '_')) return true;
+        // Of a number: a point before a digit, and the sign of an exponent.
+        const bool is_point = i < text.size() && text[i] == '.' && is(i + 1, std::isdigit);
+        const bool is_sign = i < text.size() && (text[i] == '-' || text[i] == '+') &&
+                             (text[i - 1] == 'e' || text[i - 1] == 'E') && is(i + 1, std::isdigit);
+        return digit && (is_point || is_sign);
+      };
+      while (goes_on()) ++i;
       words_.push_back(
           {digit ? Word::Kind::number : Word::Kind::name, text.substr(begin, i - begin)});
     } else {
@@ -58,6 +70,7 @@ void Words::cut(const std::string& text) {
 }
 
 size_t Words::cut_string(const std::string& text, size_t i) {
+  static constexpr std::string_view kEscapes = "n\nt\tr\rb\bf\fv\va\a0\0\\\\''\"\"";
   const char quote = text[i++];
   std::string value;
   for (; i < text.size() && text[i] != quote; ++i) {
@@ -66,20 +79,34 @@ size_t Words::cut_string(const std::string& text, size_t i) {
       continue;
     }
     const char c = text[++i];
-    if (c == 'n')
-      value += '\n';
-    else if (c == 't')
-      value += '\t';
-    else if (c == 'r')
-      value += '\r';
-    else if (c == '\\' || c == '\'' || c == '"')
-      value += c;
-    else
+    const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    size_t at = 0;
+    while (at < kEscapes.size() && kEscapes[at] != c) at += 2;
+    if (digits > 0) {
+      uint32_t point = 0;
+      const char *begin = text.data() + i + 1, *end = begin + std::min(digits, text.size() - i - 1);
+      const auto [stop, error] = std::from_chars(begin, end, point, 16);
+      if (error != std::errc() || stop != begin + digits || point > 0x10FFFF ||
+          (point >= 0xD800 && point < 0xE000))
+        refuse(fmt::format("the escape '\\{}' with '{}'", c, std::string(begin, end)));
+      append_utf8(point, value);
+      i += digits;
+    } else if (at < kEscapes.size()) {
+      value += kEscapes[at + 1];
+    } else {
       refuse(fmt::format("the escape '\\{}'", c));
+    }
   }
   if (i >= text.size()) fail(ErrorKind::io, "[chat template] line {}: a text does not end", line_);
   words_.push_back({Word::Kind::text, value});
   return i + 1;
+}
+
+Arguments CallArguments::in(State& s) const {
+  Arguments result;
+  for (const Expression& e : values) result.values.push_back(e(s));
+  for (const auto& [name, e] : named) result.named.emplace_back(name, e(s));
+  return result;
 }
 
 namespace {
@@ -95,10 +122,43 @@ class ExpressionParser {
   Expression parse() {
     const Depth depth(*this);
     Expression value = parse_or();
-    if (!w_.accept("if")) return value;
-    Expression condition = parse_or(), other = [](State&) { return undefined(); };
-    if (w_.accept("else")) other = parse();
-    return [=](State& s) { return truth(condition(s)) ? value(s) : other(s); };
+    while (w_.accept("if")) {
+      count();
+      Expression condition = parse_or(), other = [](State&) { return undefined(); };
+      if (w_.accept("else")) other = parse();
+      value = [=](State& s) { return truth(condition(s)) ? value(s) : other(s); };
+    }
+    return value;
+  }
+  /// With commas: a list.
+  Expression parse_tuple() {
+    Expression first = parse();
+    if (!w_.is(",")) return first;
+    std::vector<Expression> items = {first};
+    while (w_.accept(",")) {
+      if (w_.at_end() || w_.is(")")) break;
+      items.push_back(parse());
+    }
+    return list_of(std::move(items));
+  }
+  CallArguments parse_arguments() {
+    CallArguments args;
+    bool first = true;
+    while (!w_.accept(")")) {
+      if (!std::exchange(first, false)) {
+        w_.expect(",");
+        if (w_.accept(")")) break;
+      }
+      if (w_.is("*") || w_.is("**")) refuse("arguments from a list or an object");
+      if (w_.next().kind == Word::Kind::name && w_.follows("=")) {
+        const std::string name = w_.name();
+        w_.expect("=");
+        args.named.emplace_back(name, parse());
+      } else {
+        args.values.push_back(parse());
+      }
+    }
+    return args;
   }
 
  private:
@@ -113,6 +173,13 @@ class ExpressionParser {
   void count() {
     if (++operators_ > kMostOperators)
       refuse(fmt::format("an expression of more than {} operators", kMostOperators));
+  }
+  static Expression list_of(std::vector<Expression> items) {
+    return [items = std::move(items)](State& s) {
+      Value list = Value::array();
+      for (const Expression& item : items) list.push_back(item(s));
+      return list;
+    };
   }
 
   Expression parse_or() {
@@ -145,33 +212,41 @@ class ExpressionParser {
     Expression a = parse_not();
     return [a](State& s) { return Value(!truth(a(s))); };
   }
+  /// "a < b < c" is "a < b and b < c".
   Expression parse_comparison() {
-    Expression a = parse_sum();
+    const Expression first = parse_sum();
+    std::vector<std::pair<std::string, Expression>> rest;
     for (;;) {
       count();
-      if (w_.accept("is")) {
-        const bool inverse = w_.accept("not");
-        const std::string name = w_.name();
-        a = [=](State& s) { return Value(test(name, a(s)) != inverse); };
-        continue;
-      }
       std::string op;
       for (const char* known : {"==", "!=", "<=", ">=", "<", ">", "in"}) {
         if (op.empty() && w_.accept(known)) op = known;
       }
-      if (op.empty() && w_.accept("not")) {
+      if (op.empty() && w_.is("not") && w_.follows("in")) {
+        w_.expect("not");
         w_.expect("in");
         op = "not in";
       }
-      if (op.empty()) return a;
-      Expression b = parse_sum();
-      a = [=](State& s) { return Value(compares(op, a(s), b(s))); };
+      if (op.empty()) break;
+      rest.emplace_back(op, parse_sum());
     }
+    if (rest.empty()) return first;
+    return [first, rest](State& s) {
+      Value a = first(s);
+      for (const auto& [op, e] : rest) {
+        Value b = e(s);
+        if (!compares(op, a, b)) return Value(false);
+        a = std::move(b);
+      }
+      return Value(true);
+    };
   }
-  Expression parse_sum() { return parse_chain({"+", "-", "~"}, &ExpressionParser::parse_product); }
+  Expression parse_sum() { return parse_chain({"+", "-"}, &ExpressionParser::parse_join); }
+  Expression parse_join() { return parse_chain({"~"}, &ExpressionParser::parse_product); }
   Expression parse_product() {
-    return parse_chain({"*", "//", "%"}, &ExpressionParser::parse_sign);
+    return parse_chain({"*", "//", "/", "%"}, &ExpressionParser::parse_power);
   }
+  Expression parse_power() { return parse_chain({"**"}, &ExpressionParser::parse_filtered); }
   Expression parse_chain(const std::vector<std::string>& signs,
                          Expression (ExpressionParser::*part)()) {
     Expression a = (this->*part)();
@@ -186,8 +261,40 @@ class ExpressionParser {
       a = [=](State& s) { return arithmetic(op, a(s), b(s)); };
     }
   }
+
+  /// An operand with its filters and tests.
+  Expression parse_filtered() {
+    Expression a = parse_sign();
+    for (;;) {
+      count();
+      if (w_.accept("|")) {
+        const std::string name = w_.name();
+        const CallArguments args = w_.accept("(") ? parse_arguments() : CallArguments();
+        a = [=](State& s) { return filtered(name, a(s), args.in(s)); };
+      } else if (w_.accept("is")) {
+        a = parse_test(a);
+      } else {
+        return a;
+      }
+    }
+  }
+  Expression parse_test(const Expression& a) {
+    const bool inverse = w_.accept("not");
+    const std::string name = w_.at_end() ? w_.name() : w_.take().value;
+    CallArguments args;
+    static const char* const ends[] = {"and", "else", "if", "in", "is", "not", "or"};
+    const bool is_word =
+        w_.next().kind != Word::Kind::sign && w_.next().kind != Word::Kind::end &&
+        std::none_of(std::begin(ends), std::end(ends), [&](const char* end) { return w_.is(end); });
+    if (w_.accept("("))
+      args = parse_arguments();
+    else if (is_word || w_.is("["))
+      args.values.push_back(parse_sign());
+    return [=](State& s) { return Value(test(name, a(s), args.in(s)) != inverse); };
+  }
   Expression parse_sign() {
     const Depth depth(*this);
+    if (w_.accept("+")) return parse_sign();
     if (!w_.accept("-")) return parse_postfix();
     Expression a = parse_sign();
     return [a](State& s) { return arithmetic("-", 0, a(s)); };
@@ -201,21 +308,18 @@ class ExpressionParser {
         a = parse_attribute(a);
       } else if (w_.accept("[")) {
         a = parse_index(a);
-      } else if (w_.accept("|")) {
-        const std::string name = w_.name();
-        std::vector<Expression> args;
-        if (w_.accept("(")) args = parse_arguments();
-        a = [=](State& s) { return filtered(name, a(s), values(args, s)); };
       } else {
         return a;
       }
     }
   }
   Expression parse_attribute(const Expression& of) {
+    if (w_.next().kind == Word::Kind::number)
+      return [of, at = parse_primary()](State& s) { return element(of(s), at(s)); };
     const std::string name = w_.name();
     if (!w_.accept("(")) return [=](State& s) { return element(of(s), name); };
-    const std::vector<Expression> args = parse_arguments();
-    return [=](State& s) { return method(name, of(s), values(args, s)); };
+    const CallArguments args = parse_arguments();
+    return [=](State& s) { return method(name, of(s), args.in(s)); };
   }
   Expression parse_index(const Expression& of) {
     std::vector<Expression> parts;
@@ -235,86 +339,79 @@ class ExpressionParser {
     while (parts.size() < 3) parts.emplace_back([](State&) { return Value(nullptr); });
     return [=](State& s) { return slice(of(s), parts[0](s), parts[1](s), parts[2](s)); };
   }
-  /// A named argument counts as two, which nothing that is known takes.
-  std::vector<Expression> parse_arguments() {
-    std::vector<Expression> args;
-    while (!w_.accept(")")) {
-      if (!args.empty()) w_.expect(",");
-      args.push_back(parse());
-      if (w_.accept("=")) args.push_back(parse());
-    }
-    return args;
-  }
-  static std::vector<Value> values(const std::vector<Expression>& args, State& s) {
-    std::vector<Value> result;
-    for (const Expression& e : args) result.push_back(e(s));
-    return result;
-  }
 
   Expression parse_primary() {
     const Word word = w_.take();
-    if (word.kind == Word::Kind::text) return [v = word.value](State&) { return Value(v); };
+    if (word.kind == Word::Kind::text) {
+      std::string text = word.value;
+      while (w_.next().kind == Word::Kind::text) text += w_.take().value;
+      return [text](State&) { return Value(text); };
+    }
     if (word.kind == Word::Kind::number) return parse_number(word.value);
     if (word.kind == Word::Kind::name) return parse_name(word.value);
     if (word.value == "(") {
-      Expression inner = parse();
+      if (w_.accept(")")) return list_of({});
+      Expression inner = parse_tuple();
       w_.expect(")");
       return inner;
     }
     if (word.value == "[") return parse_list();
+    if (word.value == "{") return parse_object();
     w_.wrong("an expression is missing before '" + word.value + "'");
   }
-  Expression parse_number(const std::string& digits) {
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc() || *end != 0) refuse("the number '" + digits + "'");
-    return [value](State&) { return Value(value); };
+  static Expression parse_number(std::string digits) {
+    std::erase(digits, '_');
+    const char *begin = digits.data(), *end = begin + digits.size();
+    int64_t whole = 0;
+    double real = 0;
+    if (const auto read = std::from_chars(begin, end, whole);
+        read.ec == std::errc() && read.ptr == end)
+      return [whole](State&) { return Value(whole); };
+    const auto read = std::from_chars(begin, end, real);
+    const bool is_whole = digits.find_first_not_of("0123456789") == digits.npos;
+    if (is_whole || read.ec != std::errc() || read.ptr != end)
+      refuse("the number '" + digits + "'");
+    return [real](State&) { return Value(real); };
   }
   Expression parse_list() {
     std::vector<Expression> items;
     while (!w_.accept("]")) {
-      if (!items.empty()) w_.expect(",");
+      if (!items.empty()) {
+        w_.expect(",");
+        if (w_.accept("]")) break;
+      }
       items.push_back(parse());
     }
-    return [items](State& s) { return Value(values(items, s)); };
+    return list_of(std::move(items));
+  }
+  Expression parse_object() {
+    std::vector<std::pair<Expression, Expression>> items;
+    while (!w_.accept("}")) {
+      if (!items.empty()) {
+        w_.expect(",");
+        if (w_.accept("}")) break;
+      }
+      Expression key = parse();
+      w_.expect(":");
+      items.emplace_back(std::move(key), parse());
+    }
+    return [items](State& s) {
+      Value object = Value::object();
+      for (const auto& [key, value] : items) object[text_of(key(s))] = value(s);
+      return object;
+    };
   }
   Expression parse_name(const std::string& name) {
     if (name == "true" || name == "True") return [](State&) { return Value(true); };
     if (name == "false" || name == "False") return [](State&) { return Value(false); };
     if (name == "none" || name == "None") return [](State&) { return Value(nullptr); };
     if (!w_.accept("(")) return [name](State& s) { return s.find(name); };
-    if (name == "namespace") return parse_namespace();
-    const std::vector<Expression> args = parse_arguments();
-    if (name == "range") return [args](State& s) { return range(values(args, s)); };
+    const CallArguments args = parse_arguments();
     return [=](State& s) -> Value {
-      if (name != "raise_exception" || args.size() != 1) refuse("the function '" + name + "'");
-      fail(ErrorKind::usage, "[chat template] {}", text_of(args[0](s)));
-    };
-  }
-  static Value range(const std::vector<Value>& args) {
-    constexpr int64_t kMost = 100'000;
-    for (const Value& v : args)
-      TESSERA_REQUIRE(v.is_number_integer(), "[chat template] range() of {}", kind_of(v));
-    if (args.empty() || args.size() > 2) refuse("range() with a step");
-    const int64_t begin = args.size() == 2 ? args[0].get<int64_t>() : 0;
-    const int64_t end = args.back().get<int64_t>();
-    TESSERA_REQUIRE(end < kMost && begin > -kMost, "[chat template] range({}, {})", begin, end);
-    Value all = Value::array();
-    for (int64_t i = begin; i < end; ++i) all.push_back(i);
-    return all;
-  }
-  Expression parse_namespace() {
-    std::map<std::string, Expression> first;
-    while (!w_.accept(")")) {
-      if (!first.empty()) w_.expect(",");
-      const std::string name = w_.name();
-      w_.expect("=");
-      first[name] = parse();
-    }
-    return [first](State& s) {
-      Value result = Value::object();
-      for (const auto& [name, value] : first) result[name] = value(s);
-      return result;
+      if (const Macro* macro = s.find_macro(name)) return Macro(*macro)(s, args.in(s));
+      std::optional<Value> value = function(name, args.in(s));
+      if (!value) refuse("the function '" + name + "'");
+      return *value;
     };
   }
 
@@ -324,7 +421,9 @@ class ExpressionParser {
 
 }  // namespace
 
-Expression parse_expression(Words& words) { return ExpressionParser(words).parse(); }
+Expression parse_expression(Words& words) { return ExpressionParser(words).parse_tuple(); }
+Expression parse_single_expression(Words& words) { return ExpressionParser(words).parse(); }
 Expression parse_plain_expression(Words& words) { return ExpressionParser(words).parse_plain(); }
+CallArguments parse_call(Words& words) { return ExpressionParser(words).parse_arguments(); }
 
 }  // namespace tessera::jinja

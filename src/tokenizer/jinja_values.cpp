@@ -1,7 +1,8 @@
+// Values are those of Python: what is written, how numbers are rounded, what an index means.
 #include "tokenizer/jinja_values.h"
 
 #include <algorithm>
-#include <cctype>
+#include <cmath>
 
 #include "base/fail.h"
 
@@ -9,24 +10,96 @@ namespace tessera::jinja {
 
 namespace {
 
-const std::string& string_of(const Value& v, const char* what) {
-  TESSERA_REQUIRE(v.is_string(), "[chat template] {} of {}, which is no text", what, kind_of(v));
-  return v.get_ref<const std::string&>();
+/// Whole numbers that Python has: truth values count as 0 and 1.
+std::optional<int64_t> whole_of(const Value& v) {
+  if (v.is_boolean()) return v.get<bool>() ? 1 : 0;
+  return v.is_number_integer() ? std::optional(v.get<int64_t>()) : std::nullopt;
 }
 
-std::string trimmed(const std::string& text) {
-  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  auto begin = std::find_if_not(text.begin(), text.end(), is_space);
-  auto end = std::find_if_not(text.rbegin(), std::make_reverse_iterator(begin), is_space).base();
-  return {begin, end};
+bool is_numeric(const Value& v) { return v.is_number() || v.is_boolean(); }
+
+double real_of(const Value& v) {
+  return v.is_boolean() ? (v.get<bool>() ? 1 : 0) : v.get<double>();
+}
+
+std::string repr_of_real(double x) {
+  if (std::isnan(x)) return "nan";
+  if (std::isinf(x)) return x < 0 ? "-inf" : "inf";
+  std::string text = fmt::format("{}", x);
+  if (text.find_first_of(".e") == text.npos) text += ".0";
+  return text;
+}
+
+std::string repr_of_text(const std::string& text) {
+  const bool doubles = text.find('\'') != text.npos && text.find('"') == text.npos;
+  const char quote = doubles ? '"' : '\'';
+  std::string result(1, quote);
+  for (const char c : text) {
+    if (c == quote || c == '\\')
+      (result += '\\') += c;
+    else if (c == '\n' || c == '\r' || c == '\t')
+      (result += '\\') += c == '\n' ? 'n' : c == '\r' ? 'r' : 't';
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F)
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    else
+      result += c;
+  }
+  return result + quote;
 }
 
 bool is_in(const Value& a, const Value& b) {
-  if (b.is_string())
-    return b.get_ref<const std::string&>().find(string_of(a, "the search")) != std::string::npos;
+  if (is_undefined(b)) return false;
+  if (b.is_string()) {
+    TESSERA_REQUIRE(a.is_string(), "[chat template] the search of {} in a text", kind_of(a));
+    return b.get_ref<const std::string&>().find(a.get_ref<const std::string&>()) !=
+           std::string::npos;
+  }
   if (b.is_object()) return a.is_string() && b.contains(a.get_ref<const std::string&>());
   TESSERA_REQUIRE(b.is_array(), "[chat template] 'in' {}", kind_of(b));
-  return std::find(b.begin(), b.end(), a) != b.end();
+  return std::any_of(b.begin(), b.end(), [&](const Value& v) { return equal(a, v); });
+}
+
+std::string repeated(const std::string& text, int64_t times) {
+  const size_t n = static_cast<size_t>(std::max<int64_t>(times, 0));
+  TESSERA_REQUIRE(text.empty() || n <= kMostText / text.size(),
+                  "[chat template] a text has more than {} bytes", kMostText);
+  std::string result;
+  for (size_t i = 0; i < n; ++i) result += text;
+  return result;
+}
+
+Value whole_arithmetic(const std::string& op, int64_t x, int64_t y) {
+  int64_t result = 0;
+  bool overflow = false;
+  if (op == "+") overflow = __builtin_add_overflow(x, y, &result);
+  if (op == "-") overflow = __builtin_sub_overflow(x, y, &result);
+  if (op == "*") overflow = __builtin_mul_overflow(x, y, &result);
+  if (op == "//" || op == "%") {
+    TESSERA_REQUIRE(y > 0, "[chat template] {} {} {}", x, op, y);
+    // C++ rounds a quotient to 0, Python down; neither sum below leaves int64_t.
+    const bool below = x % y < 0;
+    result = op == "%" ? x % y + (below ? y : 0) : x / y - (below ? 1 : 0);
+  }
+  if (op == "**") {
+    TESSERA_REQUIRE(y >= 0 && y < 64, "[chat template] {} ** {}", x, y);
+    result = 1;
+    for (int64_t i = 0; i < y; ++i)
+      overflow = __builtin_mul_overflow(result, x, &result) || overflow;
+  }
+  TESSERA_REQUIRE(!overflow, "[chat template] {} {} {} is too large", x, op, y);
+  return result;
+}
+
+Value real_arithmetic(const std::string& op, double x, double y) {
+  TESSERA_REQUIRE(y != 0 || (op != "/" && op != "//" && op != "%"), "[chat template] {} {} 0", x,
+                  op);
+  if (op == "+") return x + y;
+  if (op == "-") return x - y;
+  if (op == "*") return x * y;
+  if (op == "/") return x / y;
+  if (op == "//") return std::floor(x / y);
+  if (op == "**") return std::pow(x, y);
+  return x - y * std::floor(x / y);
 }
 
 }  // namespace
@@ -46,13 +119,27 @@ bool truth(const Value& v) {
   return !v.empty();
 }
 
+std::string repr_of(const Value& v) {
+  if (v.is_string()) return repr_of_text(v.get_ref<const std::string&>());
+  if (!v.is_structured()) return text_of(v);
+  std::string all;
+  for (const auto& [key, item] : v.items()) {
+    if (!all.empty()) all += ", ";
+    if (v.is_object()) all += repr_of_text(key) + ": ";
+    all += repr_of(item);
+    TESSERA_REQUIRE(all.size() <= kMostText, "[chat template] a text has more than {} bytes",
+                    kMostText);
+  }
+  return v.is_object() ? "{" + all + "}" : "[" + all + "]";
+}
+
 std::string text_of(const Value& v) {
   if (is_undefined(v)) return "";
   if (v.is_null()) return "None";
   if (v.is_boolean()) return v.get<bool>() ? "True" : "False";
   if (v.is_string()) return v.get<std::string>();
-  TESSERA_REQUIRE(v.is_number_integer(), "[chat template] a {} is written as text", kind_of(v));
-  return fmt::format("{}", v.get<int64_t>());
+  if (v.is_number_integer()) return fmt::format("{}", v.get<int64_t>());
+  return v.is_number() ? repr_of_real(v.get<double>()) : repr_of(v);
 }
 
 [[noreturn]] void refuse(const std::string& what) {
@@ -62,10 +149,30 @@ std::string text_of(const Value& v) {
        what);
 }
 
+std::vector<std::string> characters(const std::string& text) {
+  std::vector<std::string> all;
+  for (const char c : text) {
+    if (all.empty() || (static_cast<unsigned char>(c) & 0xC0) != 0x80) all.emplace_back();
+    all.back() += c;
+  }
+  return all;
+}
+
+std::vector<Value> items_of(const Value& v, const char* what) {
+  std::vector<Value> all;
+  if (is_undefined(v)) return all;
+  TESSERA_REQUIRE(v.is_structured() || v.is_string(), "[chat template] {} {}", what, kind_of(v));
+  if (v.is_string())
+    for (std::string& c : characters(v.get_ref<const std::string&>()))
+      all.emplace_back(std::move(c));
+  else
+    for (const auto& [key, item] : v.items()) all.push_back(v.is_object() ? Value(key) : item);
+  return all;
+}
+
 Value arithmetic(const std::string& op, const Value& a, const Value& b) {
-  if (op == "~") return text_of(a) + text_of(b);
-  if (op == "+" && a.is_string() && b.is_string()) {
-    const auto &x = a.get_ref<const std::string&>(), &y = b.get_ref<const std::string&>();
+  if (op == "~" || (op == "+" && a.is_string() && b.is_string())) {
+    std::string x = text_of(a), y = text_of(b);
     TESSERA_REQUIRE(x.size() + y.size() <= kMostText,
                     "[chat template] a text has more than {} bytes", kMostText);
     return x + y;
@@ -77,61 +184,54 @@ Value arithmetic(const std::string& op, const Value& a, const Value& b) {
     for (const Value& v : b) all.push_back(v);
     return all;
   }
-  TESSERA_REQUIRE(a.is_number_integer() && b.is_number_integer(), "[chat template] {} {} {}",
-                  kind_of(a), op, kind_of(b));
-  const auto x = a.get<int64_t>(), y = b.get<int64_t>();
-  int64_t result = 0;
-  bool overflow = false;
-  if (op == "+") overflow = __builtin_add_overflow(x, y, &result);
-  if (op == "-") overflow = __builtin_sub_overflow(x, y, &result);
-  if (op == "*") overflow = __builtin_mul_overflow(x, y, &result);
-  if (op == "//" || op == "%") {
-    TESSERA_REQUIRE(y > 0, "[chat template] {} {} {}", x, op, y);
-    // C++ rounds a quotient to 0, Python down; neither sum below leaves int64_t.
-    const bool below = x % y < 0;
-    result = op == "%" ? x % y + (below ? y : 0) : x / y - (below ? 1 : 0);
+  if (op == "*" && a.is_string() && whole_of(b))
+    return repeated(a.get_ref<const std::string&>(), *whole_of(b));
+  if (op == "%" && a.is_string()) {
+    Arguments args;
+    args.values = b.is_array() ? b.get<std::vector<Value>>() : std::vector<Value>{b};
+    return filtered("format", a, args);
   }
-  TESSERA_REQUIRE(!overflow, "[chat template] {} {} {} is too large", x, op, y);
-  return result;
+  const std::optional<int64_t> x = whole_of(a), y = whole_of(b);
+  if (x && y && op != "/") return whole_arithmetic(op, *x, *y);
+  TESSERA_REQUIRE(is_numeric(a) && is_numeric(b), "[chat template] {} {} {}", kind_of(a), op,
+                  kind_of(b));
+  return real_arithmetic(op, real_of(a), real_of(b));
+}
+
+bool equal(const Value& a, const Value& b) {
+  if (is_undefined(a) || is_undefined(b)) return is_undefined(a) == is_undefined(b);
+  if (is_numeric(a) && is_numeric(b)) return real_of(a) == real_of(b);
+  if (!a.is_structured() || !b.is_structured() || a.size() != b.size() || a.type() != b.type())
+    return a == b;
+  const auto same = [&](const auto& item) {
+    if (a.is_array()) return equal(item.value(), b[std::stoul(item.key())]);
+    return b.contains(item.key()) && equal(item.value(), b.at(item.key()));
+  };
+  const auto all = a.items();
+  return std::all_of(all.begin(), all.end(), same);
 }
 
 bool compares(const std::string& op, const Value& a, const Value& b) {
   if (op == "in") return is_in(a, b);
   if (op == "not in") return !is_in(a, b);
-  if (op == "==" || op == "!=") {
-    const bool known = !is_undefined(a) && !is_undefined(b);
-    const bool equal = known ? a == b : is_undefined(a) == is_undefined(b);
-    return equal == (op == "==");
+  if (op == "==" || op == "!=") return equal(a, b) == (op == "==");
+  if (op == ">") return compares("<", b, a);
+  if (op == ">=") return compares("<=", b, a);
+  if (is_numeric(a) && is_numeric(b))
+    return op == "<" ? real_of(a) < real_of(b) : real_of(a) <= real_of(b);
+  if (a.is_array() && b.is_array()) {
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+      if (!equal(a[i], b[i])) return compares("<", a[i], b[i]);
+    return op == "<" ? a.size() < b.size() : a.size() <= b.size();
   }
-  TESSERA_REQUIRE((a.is_number() && b.is_number()) || (a.is_string() && b.is_string()),
-                  "[chat template] {} {} {}", kind_of(a), op, kind_of(b));
-  if (op == "<") return a < b;
-  if (op == "<=") return a <= b;
-  return op == ">" ? a > b : a >= b;
-}
-
-bool test(const std::string& name, const Value& v) {
-  if (name == "defined") return !is_undefined(v);
-  if (name == "undefined") return is_undefined(v);
-  if (name == "none") return v.is_null() && !is_undefined(v);
-  if (name == "string") return v.is_string();
-  if (name == "mapping") return v.is_object();
-  if (name == "iterable") return v.is_array() || v.is_string() || v.is_object();
-  refuse("the test '" + name + "'");
-}
-
-/// The characters of a text in UTF-8, which are what Python counts.
-std::vector<std::string> characters(const Value& text) {
-  std::vector<std::string> all;
-  for (const char c : text.get_ref<const std::string&>()) {
-    if (all.empty() || (static_cast<unsigned char>(c) & 0xC0) != 0x80) all.emplace_back();
-    all.back() += c;
-  }
-  return all;
+  TESSERA_REQUIRE(a.is_string() && b.is_string(), "[chat template] {} {} {}", kind_of(a), op,
+                  kind_of(b));
+  return op == "<" ? a < b : a <= b;
 }
 
 Value element(const Value& of, const Value& at) {
-  if (of.is_string() && at.is_number_integer()) return element(characters(of), at);
+  if (of.is_string() && at.is_number_integer())
+    return element(Value(characters(of.get_ref<const std::string&>())), at);
   if (of.is_object() && at.is_string()) {
     const auto it = of.find(at.get_ref<const std::string&>());
     return it == of.end() ? undefined() : *it;
@@ -149,127 +249,58 @@ Value slice(const Value& of, const Value& from, const Value& to, const Value& st
   TESSERA_REQUIRE(of.is_array() || of.is_string(), "[chat template] a slice of {}", kind_of(of));
   if (of.is_string()) {
     std::string text;
-    for (const Value& c : slice(characters(of), from, to, step)) text += c.get<std::string>();
+    for (const Value& c :
+         slice(Value(characters(of.get_ref<const std::string&>())), from, to, step))
+      text += c.get<std::string>();
     return text;
   }
-  const int64_t n = std::ssize(of);
-  const int64_t by = step.is_number_integer() ? step.get<int64_t>() : 1;
-  if (by != 1 && !(by == -1 && from.is_null() && to.is_null()))
-    refuse(fmt::format("a slice with step {}", by));
+  const int64_t n = std::ssize(of), by = step.is_number_integer() ? step.get<int64_t>() : 1;
+  TESSERA_REQUIRE(by != 0, "[chat template] a slice with step 0");
+  const int64_t least = by < 0 ? -1 : 0, most = by < 0 ? n - 1 : n;
   const auto bound = [&](const Value& v, int64_t otherwise) {
     if (!v.is_number_integer()) return otherwise;
     const int64_t i = v.get<int64_t>();
-    return std::clamp<int64_t>(i < 0 ? std::max<int64_t>(i, -n) + n : i, 0, n);
+    return std::clamp<int64_t>(i < 0 ? std::max<int64_t>(i, -n - 1) + n : i, least, most);
   };
-  const int64_t begin = bound(from, 0), end = std::max(begin, bound(to, n));
+  const int64_t begin = bound(from, by < 0 ? most : least), end = bound(to, by < 0 ? least : most);
   Value result = Value::array();
-  for (int64_t i = begin; i < end; ++i) result.push_back(of[static_cast<size_t>(i)]);
-  if (by == -1) std::reverse(result.begin(), result.end());
+  const int64_t stride = std::clamp<int64_t>(by, -n - 1, n + 1);
+  for (int64_t i = begin; by < 0 ? i > end : i < end; i += stride)
+    result.push_back(of[static_cast<size_t>(i)]);
   return result;
 }
 
-namespace {
-
-/// As Python's json.dumps writes it, ensure_ascii=False. The keys of an object have an order there.
-std::string json_of(const Value& v) {
-  if (v.is_object() || is_undefined(v))
-    refuse(fmt::format("the filter 'tojson' of {}", kind_of(v)));
-  if (!v.is_array()) return v.dump(-1, ' ', false, Value::error_handler_t::replace);
-  std::string all;
-  for (const Value& item : v) all += (all.empty() ? "" : ", ") + json_of(item);
-  return "[" + all + "]";
-}
-
-std::string replaced(const std::string& text, const std::string& old, const std::string& now) {
-  TESSERA_REQUIRE(!old.empty(), "[chat template] replace of an empty text");
-  std::string result;
-  size_t from = 0;
-  for (size_t at; (at = text.find(old, from)) != text.npos; from = at + old.size())
-    result.append(text, from, at - from).append(now);
-  return result.append(text, from);
-}
-
-Value split(const std::string& text, const std::string& at, int64_t most) {
-  TESSERA_REQUIRE(!at.empty(), "[chat template] split at an empty text");
-  Value parts = Value::array();
-  size_t from = 0;
-  for (size_t end;
-       (most < 0 || std::ssize(parts) < most) && (end = text.find(at, from)) != text.npos;
-       from = end + at.size())
-    parts.push_back(text.substr(from, end - from));
-  parts.push_back(text.substr(from));
-  return parts;
-}
-
-/// `text` without characters of `set` at its ends.
-std::string stripped(const std::string& text, const std::string& set, bool begin, bool end) {
-  for (const char c : set)
-    if (static_cast<unsigned char>(c) >= 0x80) refuse("strip of characters beyond ASCII");
-  const size_t first = begin ? text.find_first_not_of(set) : 0;
-  if (first == text.npos) return "";
-  const size_t last = end ? text.find_last_not_of(set) : text.size() - 1;
-  return last == text.npos ? "" : text.substr(first, last + 1 - first);
-}
-
-bool are_texts(const std::vector<Value>& args, size_t count) {
-  return args.size() == count &&
-         std::all_of(args.begin(), args.end(), [](const Value& v) { return v.is_string(); });
-}
-
-}  // namespace
-
-Value filtered(const std::string& name, const Value& v, const std::vector<Value>& args) {
-  if (name == "trim" && args.empty()) return trimmed(string_of(v, "the filter trim"));
-  if (name == "length" && args.empty()) {
-    TESSERA_REQUIRE(v.is_string() || v.is_array() || v.is_object(),
-                    "[chat template] the length of {}", kind_of(v));
-    return static_cast<int64_t>(v.is_string() ? characters(v).size() : v.size());
+Bound::Bound(const std::string& what, const Arguments& args, std::vector<const char*> names)
+    : what_(what), names_(std::move(names)), values_(names_.size(), undefined()) {
+  TESSERA_REQUIRE(args.values.size() <= names_.size(),
+                  "[chat template] {} has {} arguments, not {}", what, names_.size(),
+                  args.values.size());
+  std::copy(args.values.begin(), args.values.end(), values_.begin());
+  for (const auto& [name, value] : args.named) {
+    const auto it = std::find(names_.begin(), names_.end(), name);
+    TESSERA_REQUIRE(it != names_.end(), "[chat template] {} has no argument '{}'", what, name);
+    values_[static_cast<size_t>(it - names_.begin())] = value;
   }
-  if (name == "default" && args.size() == 1) return is_undefined(v) ? args[0] : v;
-  if ((name == "upper" || name == "lower") && args.empty()) {
-    std::string text = string_of(v, "the filter");
-    for (char& c : text) {
-      if (name == "upper" && c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-      if (name == "lower" && c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-    }
-    return text;
-  }
-  if (name == "tojson" && args.empty()) return json_of(v);
-  if (name == "string" && args.empty()) return text_of(v);
-  if (name == "replace" && are_texts(args, 2))
-    return replaced(string_of(v, "the filter replace"), args[0].get<std::string>(),
-                    args[1].get<std::string>());
-  if ((name == "first" || name == "last") && args.empty() && (v.is_array() || v.is_string()))
-    return element(v, name == "first" ? 0 : -1);
-  if (name == "join" && v.is_array() && (args.empty() || are_texts(args, 1))) {
-    std::string all;
-    for (size_t i = 0; i < v.size(); ++i)
-      all += (i > 0 && !args.empty() ? args[0].get<std::string>() : "") + text_of(v[i]);
-    return all;
-  }
-  refuse("the filter '" + name + "'");
 }
 
-Value method(const std::string& name, const Value& v, const std::vector<Value>& args) {
-  if (v.is_string()) {
-    const auto& text = v.get_ref<const std::string&>();
-    if (name == "strip" && args.empty()) return trimmed(text);
-    if ((name == "strip" || name == "lstrip" || name == "rstrip") &&
-        (args.empty() || are_texts(args, 1)))
-      return stripped(text, args.empty() ? " \t\n\r\f\v" : args[0].get<std::string>(),
-                      name != "rstrip", name != "lstrip");
-    if (name == "replace" && are_texts(args, 2))
-      return replaced(text, args[0].get<std::string>(), args[1].get<std::string>());
-    if (name == "split" && are_texts(args, 1)) return split(text, args[0].get<std::string>(), -1);
-    if (name == "split" && args.size() == 2 && args[0].is_string() && args[1].is_number_integer())
-      return split(text, args[0].get<std::string>(), args[1].get<int64_t>());
-    if (args.size() == 1 && args[0].is_string()) {
-      const auto& other = args[0].get_ref<const std::string&>();
-      if (name == "startswith") return text.starts_with(other);
-      if (name == "endswith") return text.ends_with(other);
-    }
-  }
-  refuse("the method '" + name + "' of " + kind_of(v));
+void Bound::wrong(size_t i, const char* wanted) const {
+  fail(ErrorKind::usage, "[chat template] {}: '{}' is {}, not {}", what_, names_[i],
+       kind_of(values_[i]), wanted);
+}
+
+const std::string& Bound::text(size_t i) const {
+  if (!values_[i].is_string()) wrong(i, "a text");
+  return values_[i].get_ref<const std::string&>();
+}
+
+std::string Bound::text(size_t i, const char* otherwise) const {
+  return has(i) ? text(i) : otherwise;
+}
+
+int64_t Bound::whole(size_t i, std::optional<int64_t> otherwise) const {
+  if (!has(i) && otherwise) return *otherwise;
+  if (!values_[i].is_number_integer()) wrong(i, "a whole number");
+  return values_[i].get<int64_t>();
 }
 
 }  // namespace tessera::jinja

@@ -232,8 +232,9 @@ TEST_CASE("cli: the checkpoint of another model is refused", "[cli]") {
     expect_success(more);
     INFO(more.out);
     const bool is_said =
-        more.out.find("warning: the curve of learning rates changes, as train.steps was 4 and is "
-                      "8: step 5 had 0.001 and has 0.006501") != std::string::npos;
+        more.out.find(
+            "warning: the curve of learning rates changes, as train.steps was 4 and is "
+            "8: step 5 had 0.001 and has 0.006501") != std::string::npos;
     CHECK(is_said == (kind == std::string("cosine")));
     CHECK(is_said == (more.out.find("curve") != std::string::npos));
   }

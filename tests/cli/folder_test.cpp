@@ -367,11 +367,12 @@ TEST_CASE("a text ends where generation_config.json, or else config.json, says",
   fs::copy(TESSERA_SOURCE_DIR "/tests/models/llama", f("model"));
   std::string vocabulary, ends;
   for (int i = 0; i < 96; ++i) {
-    vocabulary += fmt::format("{}\"{}\": {}", i == 0 ? "" : ", ", i == 0 ? "a" : fmt::format("a{}", i), i);
+    vocabulary +=
+        fmt::format("{}\"{}\": {}", i == 0 ? "" : ", ", i == 0 ? "a" : fmt::format("a{}", i), i);
     ends += fmt::format("{}{}", i == 0 ? "" : ", ", i);
   }
-  f.write("model/tokenizer.json", R"({"model": {"type": "BPE", "merges": [], "vocab": {)" +
-                                      vocabulary + "}}}");
+  f.write("model/tokenizer.json",
+          R"({"model": {"type": "BPE", "merges": [], "vocab": {)" + vocabulary + "}}}");
   const auto generate = [&] {
     return run_cli_in(f, "generate model --tokenizer model --prompt a --tokens 6 --temperature 0");
   };
@@ -391,12 +392,15 @@ TEST_CASE("a text ends where generation_config.json, or else config.json, says",
   CHECK(continued() == none);
   f.write("model/generation_config.json", "{}");
   CHECK(continued() == whole);
-  for (const auto& [text, error] : {
-           std::pair{R"({"eos_token_id": 96})", "'eos_token_id' is 96; the tokens of the model are from 0 to 95"},
-           std::pair{R"({"suppress_tokens": [1]})", "'suppress_tokens' is [1]; Tessera knows only null here"},
-           std::pair{R"({"no_repeat_ngram_size": 3})", "is 3; Tessera knows only 0 here"},
-           std::pair{R"({"new_key": 1})", "'new_key' is 1; Tessera does not know this key, and it may change texts"},
-           std::pair{"[]", "[generate] 'model/generation_config.json': it is not a JSON object"}}) {
+  for (const auto& [text, error] :
+       {std::pair{R"({"eos_token_id": 96})",
+                  "'eos_token_id' is 96; the tokens of the model are from 0 to 95"},
+        std::pair{R"({"suppress_tokens": [1]})",
+                  "'suppress_tokens' is [1]; Tessera knows only null here"},
+        std::pair{R"({"no_repeat_ngram_size": 3})", "is 3; Tessera knows only 0 here"},
+        std::pair{R"({"new_key": 1})",
+                  "'new_key' is 1; Tessera does not know this key, and it may change texts"},
+        std::pair{"[]", "[generate] 'model/generation_config.json': it is not a JSON object"}}) {
     f.write("model/generation_config.json", text);
     expect_failure(generate(), 1, {error});
   }
