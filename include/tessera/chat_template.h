@@ -7,18 +7,21 @@
 
 namespace tessera {
 
-/// The chat template of a tokenizer: how messages become text. A template is a program in Jinja, of
-/// which this part is understood:
-/// - text, {{ }}, {% for x in LIST %} with loop.first, last, index, index0, revindex, revindex0,
-///   length, previtem and nextitem, {% if %}, {% elif %}, {% else %}, {% set %}, {% generation %},
-///   {# #}, and - at the ends of all of them;
-/// - strings, numbers, lists, true, false, none; indices, attributes, slices; + - * // % ~, == != <
-///   <= > >=, in, and, or, not, A if B else C; the tests defined, undefined, none, string, mapping;
-/// - the filters trim, length, upper, lower, default, first, last, join, replace, string, tojson
-///   (not of objects); the methods strip, lstrip, rstrip, startswith, endswith, replace, split;
-///   namespace(), range() and raise_exception().
-/// Line breaks behind and blanks before a statement are left out, as transformers does it. What is
-/// not understood is refused by name where it is needed: a template may have parts for tools.
+/// The chat template of a tokenizer: how messages become text. A template is a program in Jinja,
+/// and gives what it gives in transformers. Understood are:
+/// - {{ }}, {% for %} with conditions, {% else %} and loop (but not recursive ones), {% break %},
+///   {% continue %}, {% if %}, {% set %}, {% macro %}, {% call %}, {% filter %}, {% with %},
+///   {% raw %}, {% generation %}, {# #};
+/// - all operators and literals (a tuple is a list);
+/// - the filters abs, batch, capitalize, center, count, default, dictsort, escape, first, float,
+///   format, indent, int, items, join, last, length, list, lower, map, max, min, reject,
+///   rejectattr, replace, reverse, round, safe, select, selectattr, sort, string, sum, title,
+///   tojson, trim, truncate, unique, upper, wordcount; all tests but callable, filter, test and
+///   escaped;
+/// - Python's methods of texts, lists and objects that change none; dict(), namespace(), range(),
+///   raise_exception() and strftime_now(). Letters beyond ASCII have no upper and lower case.
+/// The variables are messages, add_generation_prompt, the special tokens by their names, and tools
+/// and documents, which are none. What is not understood is refused by name where it is needed.
 class ChatTemplate {
  public:
   struct Message {

@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 struct ChatTemplate::Parts {
   jinja::Statement statement;
-  std::string bos, eos;
+  std::map<std::string, std::string> tokens;  ///< "eos_token": "</s>"
 };
 
 ChatTemplate::ChatTemplate(const std::string& text, const std::string& bos, const std::string& eos,
@@ -24,7 +24,7 @@ ChatTemplate::ChatTemplate(const std::string& text, const std::string& bos, cons
     fail(ErrorKind::unsupported, "'{}': a chat template of {} bytes; it has at most {}", name,
          text.size(), kMost);
   try {
-    *parts_ = {jinja::parse(text), bos, eos};
+    *parts_ = {jinja::parse(text), {{"bos_token", bos}, {"eos_token", eos}}};
   } catch (const Error& e) {
     throw Error(e.kind(), fmt::format("'{}': {}", name, e.what()));
   }
@@ -47,21 +47,20 @@ ChatTemplate ChatTemplate::load(const std::string& folder) {
          "[chat template] '{}' has none: neither chat_template.jinja nor a chat_template in "
          "tokenizer_config.json; write the conversations as prompt and completion",
          folder);
-  const auto token = [&](const char* key) {
-    const auto it = settings.named.find(key);
-    return it == settings.named.end() ? "" : it->second;
-  };
-  return ChatTemplate(text, token("bos_token"), token("eos_token"),
-                      has_file ? file.string() : settings.path);
+  ChatTemplate result(text, "", "", has_file ? file.string() : settings.path);
+  for (const auto& [key, token] : settings.named) result.parts_->tokens[key] = token;
+  return result;
 }
 
 std::string ChatTemplate::render(const std::vector<Message>& messages, bool prompt) const {
   jinja::Value all = jinja::Value::array();
   for (const Message& m : messages) all.push_back({{"role", m.role}, {"content", m.content}});
-  jinja::State state({{"messages", std::move(all)},
-                      {"add_generation_prompt", prompt},
-                      {"bos_token", parts_->bos},
-                      {"eos_token", parts_->eos}});
+  std::map<std::string, jinja::Value> variables = {{"messages", std::move(all)},
+                                                   {"add_generation_prompt", prompt},
+                                                   {"tools", nullptr},
+                                                   {"documents", nullptr}};
+  for (const auto& [key, token] : parts_->tokens) variables[key] = token;
+  jinja::State state(std::move(variables));
   parts_->statement(state);
   return state.text();
 }

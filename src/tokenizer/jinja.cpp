@@ -93,6 +93,7 @@ class Cutter {
   }
   size_t close_of(size_t from, const std::string& close, bool has_strings) const {
     char quote = 0;
+    int open = 0;  // brackets
     for (size_t i = from; i < text_.size(); ++i) {
       const char c = text_[i];
       if (quote != 0) {
@@ -102,8 +103,12 @@ class Cutter {
           quote = 0;
       } else if (has_strings && (c == '\'' || c == '"')) {
         quote = c;
-      } else if (text_.compare(i, 2, close) == 0) {
+      } else if (open <= 0 && text_.compare(i, 2, close) == 0) {
         return i;
+      } else if (has_strings && (c == '(' || c == '[' || c == '{')) {
+        ++open;
+      } else if (has_strings && (c == ')' || c == ']' || c == '}')) {
+        --open;
       }
     }
     return std::string::npos;

@@ -70,7 +70,7 @@ void Words::cut(const std::string& text) {
 }
 
 size_t Words::cut_string(const std::string& text, size_t i) {
-  static constexpr std::string_view kEscapes = "n\nt\tr\rb\bf\fv\va\a0\0\\\\''\"\"";
+  static constexpr std::string_view kEscapes = "n\nt\tr\rb\bf\fv\va\a\\\\''\"\"";
   const char quote = text[i++];
   std::string value;
   for (; i < text.size() && text[i] != quote; ++i) {

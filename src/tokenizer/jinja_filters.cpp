@@ -311,7 +311,6 @@ const std::map<std::string, FilterRow>& filters() {
   static const FilterRow escape = {{}, [](V v, B, N) { return escaped(text_of(v)); }};
   static const std::map<std::string, FilterRow> all = {
       {"abs", {{}, [](V v, B, N) { return compares("<", v, 0) ? arithmetic("-", 0, v) : v; }}},
-      {"attr", {{"name"}, [](V v, B b, N) { return element(v, b[0]); }}},
       {"batch", {{"linecount", "fill_with"}, [](V v, B b, N) { return batches_of(v, b); }}},
       {"capitalize", change},
       {"center",

@@ -35,8 +35,6 @@ Value split_at_blanks(const std::string& text, int64_t most, bool from_end) {
     size_t end = at;
     const bool rest = most >= 0 && std::ssize(parts) >= most;
     while (end < all.size() && (rest || !is_blank(all[end]))) ++end;
-    for (; rest && is_blank(all[end - 1]); --end) {
-    }
     std::vector<std::string> part(all.begin() + static_cast<long>(at),
                                   all.begin() + static_cast<long>(end));
     if (from_end) std::reverse(part.begin(), part.end());

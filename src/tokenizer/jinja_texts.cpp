@@ -79,6 +79,8 @@ std::string formatted(const std::string& text, const Arguments& args) {
       at = end;
       const bool is_number =
           !field.empty() && field.size() < 4 && field.find_first_not_of("0123456789") == field.npos;
+      TESSERA_REQUIRE(!is_number || next == 0, "[chat template] format(): '{}' behind '{{}}'",
+                      field);
       if (field.find_first_of(":!.[") != field.npos) refuse("format() with '" + field + "'");
       const auto named = std::find_if(args.named.begin(), args.named.end(),
                                       [&](const auto& a) { return a.first == field; });
