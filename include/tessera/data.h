@@ -47,6 +47,8 @@ class DataSource {
   virtual void read(int64_t example, int field, const DataBox& box) const = 0;
   /// Says which data these are, wherever they lie: ranks of a job compare it, and --resume does.
   /// By default the number of examples and a checksum of at most 4,096 of them.
+  /// What a user should know of the data before training on it; "" if there is nothing.
+  virtual std::string warning() const { return ""; }
   virtual std::string fingerprint() const;
 };
 
@@ -135,6 +137,7 @@ class BlendData : public DataSource {
   int64_t examples() const override { return begins_.back(); }
   void read(int64_t example, int field, const DataBox& box) const override;
   std::string fingerprint() const override;  ///< those of the parts, with weights
+  std::string warning() const override;      ///< of the first part that has one
 
  private:
   std::vector<BlendPart> parts_;

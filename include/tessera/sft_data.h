@@ -30,10 +30,11 @@ struct SftOptions {
 /// - {"messages": [{"role": ROLE, "content": TEXT}, ...]}: the text that the chat template of the
 ///   tokenizer makes of it; every message of the assistant is an answer, with what the template
 ///   ends it with.
-/// Other keys of a line are ignored. Samples are packed into examples in their order: fields
-/// inputs, targets, segments and positions (int32) and weights (float32), all [length], as of
-/// TextData. The weight of a target is 1 if it belongs to an answer, else 0. What is left of an
-/// example is segment 0. So what an example holds depends on file, tokenizer and options only.
+/// Other keys of a line are errors, but those that say where it comes from. Samples are packed into
+/// examples in their order: fields inputs, targets, segments and positions (int32) and weights
+/// (float32), all [length], as of TextData. The weight of a target is 1 if it belongs to an answer,
+/// else 0. What is left of an example is segment 0. So what an example holds depends on file,
+/// tokenizer and options only.
 class SftData : public DataSource {
  public:
   /// `tokenizer`: a tokenizer's file, or a folder with one and with its tokenizer_config.json.
@@ -47,6 +48,8 @@ class SftData : public DataSource {
   int64_t examples() const override { return std::ssize(examples_); }
   void read(int64_t example, int field, const DataBox& box) const override;
   std::string fingerprint() const override;  ///< of all tokens, with the options
+  /// That no answer ends with a special token, so that a model does not learn where to end.
+  std::string warning() const override { return warning_; }
 
   int64_t samples() const { return std::ssize(samples_); }  ///< in use
   int64_t left_out() const { return left_out_; }            ///< that were too long
@@ -70,7 +73,7 @@ class SftData : public DataSource {
   };
   std::vector<Example> examples_;
   int64_t left_out_ = 0;
-  std::string fingerprint_;
+  std::string fingerprint_, warning_;
 };
 
 struct PairOptions {

@@ -208,6 +208,8 @@ class Training {
           return all;
         });
     progress_->inform(banner(run_, *saver_));
+    if (const std::string text = data_->source->warning(); !text.empty())
+      progress_->note("warning: " + text);
     if (const std::string idle = idle_axes_note(run_.job); !idle.empty()) progress_->note(idle);
   }
 

@@ -88,4 +88,10 @@ std::string BlendData::fingerprint() const {
   return text;
 }
 
+std::string BlendData::warning() const {
+  for (const auto& part : parts_)
+    if (std::string text = part.source->warning(); !text.empty()) return text;
+  return "";
+}
+
 }  // namespace tessera

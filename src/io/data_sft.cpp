@@ -74,7 +74,8 @@ class SampleReader {
     return folder.empty() ? "." : folder;
   }
 
-  /// An answer is what the conversation up to it adds to the prompt before it.
+  /// An answer is what the conversation up to it adds to the prompt before it. Where the template
+  /// writes that prompt otherwise within a conversation, it is what begins with the content.
   std::vector<Span> cut(const std::vector<ChatTemplate::Message>& messages,
                         const std::string& where) const {
     std::vector<Span> spans;
@@ -85,7 +86,14 @@ class SampleReader {
       const std::vector<ChatTemplate::Message> before(messages.begin(),
                                                       messages.begin() + static_cast<long>(i)),
           with(messages.begin(), messages.begin() + static_cast<long>(i) + 1);
-      const std::string prompt = chat_->render(before, true), answered = chat_->render(with);
+      const std::string answered = chat_->render(with), &content = messages[i].content;
+      std::string prompt = chat_->render(before, true);
+      if (!answered.starts_with(prompt)) {
+        const size_t asked = std::max(done, chat_->render(before).size()),
+                     at = answered.find(content, asked);
+        if (at != answered.npos && answered.find(content, at + 1) == answered.npos)
+          prompt = answered.substr(0, at);
+      }
       if (!answered.starts_with(prompt) || !whole.starts_with(answered))
         fail(ErrorKind::unsupported,
              "the chat template writes message {} in another way when more follow, so that its "
@@ -120,6 +128,11 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
   const Tokenizer tokenizer = load_fitting_tokenizer(tokenizer_path, options.vocabulary);
   SampleReader reader(path, tokenizer_path);
   const std::optional<int32_t> bos = first_token(tokenizer);
+  const auto is_special = [&](int32_t id) {
+    return id == tokenizer.eos() ||
+           tokenizer.decode(std::vector{id}, true) != tokenizer.decode(std::vector{id});
+  };
+  int64_t answers = 0, ends = 0;
   for_each_sample(path, [&](const Json& json, const std::string& where) {
     Sample sample;
     const auto append = [&](const std::string& part, bool counts) {
@@ -127,12 +140,22 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
       sample.counts.resize(sample.tokens.size(), counts ? 1 : 0);
     };
     if (reader.is_conversation(json)) {
-      for (const Span& span : reader.spans_of(json, where)) append(span.text, span.counts);
+      for (const Span& span : reader.spans_of(json, where)) {
+        const auto begin = std::ssize(sample.tokens);
+        append(span.text, span.counts);
+        answers += span.counts ? 1 : 0;
+        ends += span.counts &&
+                        std::any_of(sample.tokens.begin() + begin, sample.tokens.end(), is_special)
+                    ? 1
+                    : 0;
+      }
     } else {
       if (bos) sample.tokens.push_back(*bos);
       append(sample_text(json, "prompt", where), false);
       append(sample_text(json, "completion", where), true);
       require_keys(json, {"prompt", "completion"}, "the sample", where);
+      ++answers;
+      ends += tokenizer.eos() ? 1 : 0;
       if (tokenizer.eos()) {
         sample.tokens.push_back(*tokenizer.eos());
         sample.counts.push_back(1);
@@ -140,6 +163,12 @@ SftData::SftData(const std::string& path, const std::string& tokenizer_path,
     }
     add(std::move(sample), where);
   });
+  if (ends == 0)
+    warning_ = fmt::format(
+        "'{}': none of its {} answers ends with a special token, so the model does not learn where "
+        "an answer ends; let the chat template write eos_token behind it, or name eos_token in "
+        "tokenizer_config.json",
+        path, answers);
   const auto [first, last] =
       part_of_samples(path, std::ssize(samples_), left_out_, options.first, options.last);
   samples_ = {std::make_move_iterator(samples_.begin() + first),

@@ -258,6 +258,37 @@ TEST_CASE("answers of jsonl are learnt, alike on other ranks and after a kill", 
   expect_success(run_cli_in(f, train + "--steps 2 --set data.path=0.5:a.jsonl,0.5:corpus.idx"));
 }
 
+TEST_CASE("answers without an end are told of", "[cli]") {
+  const Folder f;
+  fs::create_directory(f("t"));
+  fs::copy_file(kTokenizer, f("t/tokenizer.json"));
+  std::string talks;
+  for (int i = 0; i < 20; ++i)
+    talks += R"({"messages": [{"role": "user", "content": "ship?"}, )"
+             R"({"role": "assistant", "content": " a whale"}]})"
+             "\n";
+  f.write("a.jsonl", talks);
+  const auto train = [&](const std::string& end, const std::string& data) {
+    f.write(
+        "t/tokenizer_config.json",
+        R"({"eos_token": "<|end_of_text|>", "chat_template": "{% for m in messages %}{{ m.role )"
+        R"(~ ':' ~ m.content }}{% if m.role == 'assistant' %}{{ )" +
+            end +
+            R"( }}{% endif %}{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"})");
+    const CliResult r = run_cli_in(f, "train gpt --set data.path=" + data +
+                                          " layers=1 d_model=16 heads=2 ff=32 length=32 "
+                                          "vocab=600 batch=2 data.tokenizer=t --steps 1");
+    expect_success(r);
+    return r.out;
+  };
+  const std::string warning =
+      "warning: 'a.jsonl': none of its 20 answers ends with a special token, so the model does not "
+      "learn where an answer ends";
+  CHECK(train("''", "a.jsonl").find(warning) != std::string::npos);
+  CHECK(train("''", "1:a.jsonl,1:a.jsonl").find(warning) != std::string::npos);
+  CHECK(train("eos_token", "a.jsonl").find("warning") == std::string::npos);
+}
+
 TEST_CASE("documents of a corpus are packed", "[cli]") {
   const Folder f;
   std::string text;

@@ -1,6 +1,9 @@
 // What config.json may say: damaged configurations are refused, or change the logits by more
 // than five times the 1e-4 that parity allows. None is read as something else in silence.
+#include <fmt/format.h>
+
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "support/io_folder.h"
@@ -326,6 +329,64 @@ TEST_CASE("pixels are normalized as preprocessor_config.json says", "[model_fold
             "'do_flip' is true; Tessera does not know this key, and it may change the model's "
             "numbers; known: do_normalize, do_rescale, image_mean, image_std, rescale_factor; if "
             "it does not, remove it");
+}
+
+/// A hash of the model of a config.json; "refused" for one that is not read.
+std::string graph_of(const Folder& f, const Json& config) {
+  fs::create_directories(f("m"));
+  f.write("m/config.json", config.dump());
+  try {
+    const ModelFolder folder(f("m"));
+    nn::TransformerOptions o = folder.options();
+    o.batch = 1;
+    if (o.image.classes == 0) o.length = o.target_length = 8;
+    if (o.encoder_layers == 0) o.target_length = 0;
+    Graph g;
+    nn::transformer(g, o);
+    return fmt::format("{:x}", std::hash<std::string>()(g.to_string()));
+  } catch (const Error& e) {
+    CHECK(e.kind() != ErrorKind::internal);
+    return "refused";
+  }
+}
+
+// fixtures/config_defaults.json, made by benchmarks/peers/hugging_face/defaults.py.
+TEST_CASE("keys that are missing or null mean what transformers says", "[model_folder]") {
+  const Folder f;
+  std::ifstream in(TESSERA_SOURCE_DIR "/tests/io/fixtures/config_defaults.json");
+  const Json file = Json::parse(in);
+  CHECK(file.size() >= 16);
+  int same = 0;
+  for (const auto& [model, keys] : file.items()) {
+    std::ifstream config_file(kModels + model + "/config.json");
+    const Json config = Json::parse(config_file);
+    for (const auto& [key, row] : keys.items()) {
+      INFO(model << " " << key << " " << row.dump());
+      const auto with = [&, &k = key](const Json& value) {
+        Json changed = config;
+        if (k == "rope_parameters")  // in one form, not in two
+          for (const char* old : {"rope_scaling", "rope_theta", "rope_local_base_freq"})
+            changed.erase(old);
+        if (k == "num_local_experts") changed.erase("num_experts");
+        if (value == "missing")
+          changed.erase(k);
+        else
+          changed[k] = value;
+        return graph_of(f, changed);
+      };
+      const auto check = [&](const std::string& ours, const Json& right) {
+        if (right == "absent" || ours == "refused") return;
+        // Of what transformers refuses, keys that change nothing may be null.
+        CHECK(ours == with(right == "refused" ? Json("missing") : right));
+        ++same;
+      };
+      check(with("missing"), row["missing"]);
+      // None is false where a truth value is meant, and nothing where a number is.
+      const bool is_flag = row["missing"].is_boolean() && row["null"].is_null();
+      check(with(nullptr), is_flag ? Json(false) : row["null"]);
+    }
+  }
+  CHECK(same > 200);
 }
 
 TEST_CASE("a configuration without a key means what transformers takes for it", "[model_folder]") {

@@ -119,6 +119,14 @@ TEST_CASE("every message of the assistant is an answer, as the chat template wri
   const std::vector<int32_t> inputs = tokens(data, 0, 0);
   CHECK(inputs[0] == 0);
   CHECK(answers(data, 0, tokenizer) == "down<|end_of_text|>\nwhale<|end_of_text|>\n");
+  // A prompt that reads otherwise when an answer follows: the answer is its content and its end.
+  f.write("chat_template.jinja",
+          "{% for m in messages %}{{ '|' if loop.previtem is defined }}{{ m.role ~ ':' ~ m.content "
+          "}}{{ eos_token if m.role == 'assistant' }}{% endfor %}{{ 'assistant:' if "
+          "add_generation_prompt }}");
+  CHECK(answers(SftData(f("a.jsonl"), f.dir, of_length(60)), 0, tokenizer) ==
+        "down<|end_of_text|>whale<|end_of_text|>");
+  fs::remove(f("chat_template.jinja"));
   // The tokenizer's file beside its configuration means the same.
   const SftData same(f("a.jsonl"), f("tokenizer.json"), of_length(60));
   CHECK(same.fingerprint() == data.fingerprint());

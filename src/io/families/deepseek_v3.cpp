@@ -75,7 +75,7 @@ void read_quantization(KeyedJson& config) {
 
 nn::TransformerOptions deepseek_options(KeyedJson& config) {
   config.allow_null({"num_key_value_heads", "q_lora_rank", "norm_topk_prob", "rope_interleave"});
-  nn::TransformerOptions o = decoder_options(config);
+  nn::TransformerOptions o = decoder_options(config, 128);
   read_heads(config, o.heads);
   scale_logits(config, o.heads);
   o.spans[0].rotation.interleaved =
