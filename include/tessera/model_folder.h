@@ -28,7 +28,8 @@ class ModelFolder {
   static bool is_one(const std::string& path);
 
   /// Reads config.json, not the weights. Local. Throws io errors that name file, key and value: a
-  /// family, key or value that is not known, or no JSON.
+  /// family, key or value that is not known, or no JSON; an unsupported error for an adapter of
+  /// PEFT in the same folder.
   explicit ModelFolder(const std::string& path);
   ~ModelFolder();
   ModelFolder(ModelFolder&&) noexcept;

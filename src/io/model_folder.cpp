@@ -164,6 +164,12 @@ ModelFolder::ModelFolder(const std::string& path)
     : model_(std::make_unique<ModelDescription>(describe_model(
           path, config_path(path), read_text_file("model", config_path(path)), own_family(path)))) {
   if (!model_->family->file.empty()) require_complete(*model_);
+  if (const fs::path adapter = fs::path(path) / "adapter_config.json"; is_there(adapter))
+    fail(
+        ErrorKind::unsupported,
+        "[model] '{}': transformers would apply this adapter to the model, and Tessera reads whole "
+        "models; merge it with PEFT's merge_and_unload(), or move it to a folder of its own",
+        adapter.string());
   if (nn::ImageOptions& image = model_->options.image; image.classes > 0)
     read_image_processor(path, image);
 }

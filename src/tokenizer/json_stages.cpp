@@ -18,6 +18,7 @@ std::string expression_of(const JsonPart& part, bool& literal) {
   const char* key = literal ? "String" : "Regex";
   if (!pattern.is_object() || !pattern.contains(key) || !pattern[key].is_string())
     part.fail_damaged("'pattern' is neither a Regex nor a String");
+  part.part("pattern").require_keys({key});
   return pattern[key].get<std::string>();
 }
 
@@ -161,13 +162,16 @@ void add_decoder(JsonPart part, DecodingRules& rules) {
     rules.inner = part.text("prefix", "##");
     rules.cleans_up = part.flag("cleanup", true);
   } else if (type == "ByteFallback") {
+    part.require_keys({});
     rules.byte_tokens = true;
   } else if (type == "Strip") {
     part.require_keys({"content", "start", "stop"});
     if (part.text("content") != " " || part.integer("start") > 1 || part.integer("stop") != 0)
       part.fail_unknown("more to strip than one space at the beginning");
     rules.drops_first_space = part.integer("start") == 1;
-  } else if (type != "Fuse") {
+  } else if (type == "Fuse") {
+    part.require_keys({});
+  } else {
     part.fail_unknown(fmt::format("the type '{}'", type));
   }
 }
@@ -189,6 +193,9 @@ void add_template(const JsonPart& part, Surroundings& around) {
   part.require_keys({"single", "pair", "special_tokens"});
   bool behind = false;
   for (const JsonPart& item : part.list("single")) {
+    item.require_keys({"Sequence", "SpecialToken"});
+    for (const char* kind : {"Sequence", "SpecialToken"})
+      if (item.has(kind)) item.part(kind).require_keys({"id", "type_id"});
     if (item.has("Sequence")) {
       if (std::exchange(behind, true)) item.fail_unknown("a template with the text twice");
     } else if (item.has("SpecialToken")) {
@@ -221,7 +228,9 @@ void add_post_processor(JsonPart part, Surroundings& around) {
     part.require_keys({"sep", "cls", "trim_offsets", "add_prefix_space"});
     around.before.push_back(pair_id(part, "cls"));
     around.after.push_back(pair_id(part, "sep"));
-  } else if (type != "ByteLevel") {
+  } else if (type == "ByteLevel") {
+    part.require_keys({"add_prefix_space", "trim_offsets", "use_regex"});
+  } else {
     part.fail_unknown(fmt::format("the type '{}'", type));
   }
 }

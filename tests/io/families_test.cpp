@@ -350,6 +350,16 @@ std::string graph_of(const Folder& f, const Json& config) {
   }
 }
 
+TEST_CASE("an adapter beside a model is not passed over", "[model_folder][errors]") {
+  const Folder f;
+  fs::copy(kModels + "llama", f("m"));
+  f.write("m/adapter_config.json", "{}");
+  CHECK(f.error([&] { ModelFolder(f("m")); }) ==
+        "unsupported [model] 'DIR/m/adapter_config.json': transformers would apply this adapter to "
+        "the model, and Tessera reads whole models; merge it with PEFT's merge_and_unload(), or "
+        "move it to a folder of its own");
+}
+
 // fixtures/config_defaults.json, made by benchmarks/peers/hugging_face/defaults.py.
 TEST_CASE("keys that are missing or null mean what transformers says", "[model_folder]") {
   const Folder f;

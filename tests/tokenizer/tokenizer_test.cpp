@@ -2,6 +2,8 @@
 // decoding, and what is refused. Every message is checked as a whole; DIR stands for the folder.
 #include "tessera/tokenizer.h"
 
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -13,6 +15,7 @@ namespace tessera {
 namespace TESSERA_FILE {
 
 using test::Folder;
+namespace fs = std::filesystem;
 
 const std::string kFixtures = TESSERA_SOURCE_DIR "/tests/tokenizer/fixtures/";
 
@@ -191,6 +194,75 @@ TEST_CASE("WordPiece gives text back with spaces between words", "[tokenizer][fa
       std::string::npos);
   CHECK(with("/normalizer/fold", true).find("'fold'") != std::string::npos);
   CHECK(with("/pre_tokenizer/type", "Whitespace").find("has the type 'Whitespace'") !=
+        std::string::npos);
+}
+
+/// Calls visit(pointer) for each object of a file that has keys of its own, not tokens.
+void visit_objects(const nlohmann::json& value, const std::string& at,
+                   const std::function<void(const std::string&)>& visit) {
+  if (at == "/truncation" || at == "/padding" || at.ends_with("/vocab") || at.ends_with("/pair") ||
+      at.find("/special_tokens") != at.npos)
+    return;
+  if (value.is_object()) visit(at);
+  if (!value.is_structured() || at.ends_with("/merges")) return;
+  for (const auto& [key, item] : value.items()) visit_objects(item, at + "/" + key, visit);
+}
+
+TEST_CASE("a key that is not known is refused in every part of tokenizer.json",
+          "[tokenizer][errors]") {
+  if (lacks_any()) return;
+  const Folder f;
+  const auto refused = [&](const nlohmann::json& file, const std::string& at) {
+    nlohmann::json changed = file;
+    changed[nlohmann::json::json_pointer(at + "/new_key")] = 1;
+    f.write("tokenizer.json", changed.dump());
+    INFO(at);
+    CHECK(f.error([&] { Tokenizer::load(f.dir); }).find("'new_key'") != std::string::npos);
+  };
+  for (const char* name : {"byte_level.json", "prefix_space.json", "byte_fallback.json",
+                           "unigram.json", "word_piece.json"}) {
+    INFO(name);
+    const nlohmann::json file = nlohmann::json::parse(read_fixture(name));
+    visit_objects(file, "", [&](const std::string& at) { refused(file, at); });
+  }
+  f.write("tokenizer.json", read_fixture("byte_level.json"));
+  for (const char* config :
+       {R"({"new_key": 1})", R"({"eos_token": {"content": "<|end_of_text|>", "new_key": 1}})",
+        R"({"added_tokens_decoder": {"0": {"content": "<|begin_of_text|>", "new_key": 1}}})"}) {
+    f.write("tokenizer_config.json", config);
+    CHECK(f.error([&] { Tokenizer::load(f.dir); })
+              .find("Tessera does not know this key, and it "
+                    "may change ids") != std::string::npos);
+  }
+  f.write("tokenizer_config.json", "{}");
+  f.write("special_tokens_map.json", R"({"new_key": 1})");
+  CHECK(f.error([&] { Tokenizer::load(f.dir); }).find("'new_key' is 1") != std::string::npos);
+  fs::remove(f("special_tokens_map.json"));
+  const std::vector<std::pair<const char*, const char*>> wrong = {
+      {R"({"split_special_tokens": true})", "'split_special_tokens' is true; Tessera knows only"},
+      {R"({"additional_special_tokens": "a"})", "it is a list of tokens"},
+      {R"({"additional_special_tokens": ["<none>"]})",
+       "additional_special_tokens is '<none>', which is no token of"},
+      {R"({"added_tokens_decoder": {"700": {"content": "<x>"}}})",
+       "added_tokens_decoder.700: the token '<x>' has the id 700, but"},
+      {R"({"added_tokens_decoder": {"x": {"content": "<x>"}}})", "its key is an id"},
+      {R"({"chat_template": 1})", "it is a text, or a list of templates"}};
+  for (const auto& [config, message] : wrong) {
+    f.write("tokenizer_config.json", config);
+    INFO(config);
+    CHECK(f.error([&] { Tokenizer::load(f.dir); }).find(message) != std::string::npos);
+  }
+  f.write("tokenizer_config.json", "{}");
+  f.write("added_tokens.json", R"({"<x>": 3})");
+  CHECK(f.error([&] { Tokenizer::load(f.dir); }) ==
+        "io [tokenizer] 'DIR/added_tokens.json': the token '<x>' has the id 3, but "
+        "'DIR/tokenizer.json' and the tokens before it make it 600, as transformers numbers them; "
+        "give it that id");
+  const Folder model;
+  model.write("tokenizer.model", read_fixture("sentencepiece.model"));
+  model.write("tokenizer_config.json", R"({"tokenizer_class": "T5Tokenizer"})");
+  CHECK(model.error([&] { Tokenizer::load(model.dir); })
+            .find("'tokenizer_class' is \"T5Tokenizer\"; of a tokenizer.model Tessera knows") !=
         std::string::npos);
 }
 
