@@ -91,6 +91,14 @@ endfunction()
 tessera_tokenizer_library(PCRE2 pcre2.h pcre2-8 libpcre2-dev)
 tessera_tokenizer_library(UTF8PROC utf8proc.h utf8proc libutf8proc-dev)
 tessera_tokenizer_library(SENTENCEPIECE sentencepiece_processor.h sentencepiece libsentencepiece-dev)
+set(TESSERA_SENTENCEPIECE_VERSION "of an unknown version")  # its headers do not say
+if(TESSERA_HAVE_SENTENCEPIECE)
+  get_filename_component(folder ${TESSERA_SENTENCEPIECE_LIBRARY} DIRECTORY)
+  if(EXISTS ${folder}/pkgconfig/sentencepiece.pc)
+    file(STRINGS ${folder}/pkgconfig/sentencepiece.pc version REGEX "^Version:")
+    string(REGEX REPLACE "^Version: *" "" TESSERA_SENTENCEPIECE_VERSION "${version}")
+  endif()
+endif()
 
 # serve answers over HTTP.
 set(TESSERA_HAVE_MICROHTTPD OFF)

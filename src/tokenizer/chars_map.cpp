@@ -56,15 +56,12 @@ const char* CharsMap::find(std::string_view text) const {
 
 std::string CharsMap::normalize(std::string_view text, MatchSpace& space) const {
   std::string result;
-  TextRange grapheme;
-  for (size_t at = 0; at < text.size(); at = grapheme.end) {
-    if (!graphemes_.find(text, at, space, grapheme) || grapheme.end <= at)
-      grapheme = {at, at + std::max<size_t>(1, utf8_length(text, at))};
-    const std::string_view whole = text.substr(at, grapheme.end - at);
+  graphemes_.for_each(text, space, [&](const TextRange& grapheme) {
+    const std::string_view whole = text.substr(grapheme.begin, grapheme.end - grapheme.begin);
     if (whole.size() < 6) {
       if (const char* found = find(whole)) {
         result += found;
-        continue;
+        return;
       }
     }
     for (size_t i = 0, length; i < whole.size(); i += length) {
@@ -72,7 +69,7 @@ std::string CharsMap::normalize(std::string_view text, MatchSpace& space) const 
       const char* found = find(whole.substr(i, length));
       found ? result += found : result += whole.substr(i, length);
     }
-  }
+  });
   return result;
 }
 

@@ -56,9 +56,10 @@ LoadedTokenizer load_tiktoken(const std::string& path, const std::string& text,
 LoadedTokenizer load_sentencepiece(const std::string& path, const std::string& bytes,
                                    const TokenizerSettings& settings);
 
-/// Whether this build has SentencePiece.
-bool have_sentencepiece();
-/// "PCRE2 10.42, utf8proc 2.8.0, SentencePiece", or which package brings what lacks.
+/// "0.1.97"; "" if this build has no SentencePiece.
+std::string sentencepiece_version();
+/// "PCRE2 10.42, utf8proc 2.8.0, SentencePiece 0.1.97, Unicode 16", or which package brings what
+/// lacks.
 std::string tokenizer_libraries();
 
 /// The bytes of base64 text; nullopt if it is none.

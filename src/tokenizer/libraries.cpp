@@ -10,10 +10,10 @@ std::string tokenizer_libraries() {
     return version.empty() ? fmt::format("no {} (Debian: {})", name, package)
                            : fmt::format("{} {}", name, version);
   };
-  return fmt::format(
-      "{}, {}, {}", text("PCRE2", Pattern::library(), "libpcre2-dev"),
-      text("utf8proc", UnicodeNormalizer::library(), "libutf8proc-dev"),
-      have_sentencepiece() ? "SentencePiece" : "no SentencePiece (Debian: libsentencepiece-dev)");
+  return fmt::format("{}, {}, {}, Unicode {}", text("PCRE2", Pattern::library(), "libpcre2-dev"),
+                     text("utf8proc", UnicodeNormalizer::library(), "libutf8proc-dev"),
+                     text("SentencePiece", sentencepiece_version(), "libsentencepiece-dev"),
+                     kUnicodeVersion);
 }
 
 }  // namespace tessera

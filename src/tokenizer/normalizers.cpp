@@ -125,13 +125,11 @@ std::string PrependNormalizer::normalize(std::string_view text, MatchSpace&) con
 
 std::string ReplaceNormalizer::normalize(std::string_view text, MatchSpace& space) const {
   std::string result;
-  size_t done = 0, from = 0;
-  for (TextRange match; from <= text.size() && pattern_.find(text, from, space, match);) {
+  size_t done = 0;
+  pattern_.for_each(text, space, [&](const TextRange& match) {
     (result += text.substr(done, match.begin - done)) += content_;
     done = match.end;
-    from = match.end > match.begin ? match.end
-                                   : match.end + std::max<size_t>(1, utf8_length(text, match.end));
-  }
+  });
   return result += text.substr(done);
 }
 

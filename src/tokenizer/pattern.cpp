@@ -15,19 +15,54 @@ namespace tessera {
 
 namespace {
 
-/// The expression with \s and \S as White_Space and its complement: PCRE2's own \s has U+180E too.
-std::string with_white_space(const std::string& expression) {
+/// The name behind \p at `at`: "Han" of "{Han}"; "" if there is none.
+std::string property_at(const std::string& expression, size_t at) {
+  const size_t end = expression.find('}', at);
+  if (at >= expression.size() || expression[at] != '{' || end == expression.npos) return "";
+  return expression.substr(at + 1, end - at - 1);
+}
+
+bool compiles(const std::string& text) {
+  int error = 0;
+  size_t at = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                   PCRE2_UTF | PCRE2_UCP, &error, &at, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
+
+/// The expression with Unicode's own properties for \s and \w, which PCRE2 takes otherwise, and not
+/// alike in all of its versions; and with \p{Han} for the script alone, without the characters that
+/// scripts share.
+std::string with_properties(const std::string& what, const std::string& expression) {
+  static const std::string kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
   std::string result;
+  bool in_class = false;
   for (size_t i = 0; i < expression.size(); ++i) {
-    if (expression[i] != '\\' || i + 1 == expression.size()) {
-      result += expression[i];
+    const char c = expression[i];
+    if (c != '\\' || i + 1 == expression.size()) {
+      in_class = c == '[' || (in_class && c != ']');
+      result += c;
       continue;
     }
     const char next = expression[++i];
-    if (next == 's')
-      result += "\\p{White_Space}";
-    else if (next == 'S')
-      result += "\\P{White_Space}";
+    const std::string name = next == 'p' || next == 'P' ? property_at(expression, i + 1) : "";
+    if (name.size() > 2 && compiles("\\p{sc:" + name + "}")) {
+      result += fmt::format("\\{}{{sc:{}}}", next, name);
+      i += name.size() + 2;
+      continue;
+    }
+    if (next == 's' || next == 'S')
+      result += next == 's' ? "\\p{White_Space}" : "\\P{White_Space}";
+    else if (next == 'w')
+      result += in_class ? kWord : "[" + kWord + "]";
+    else if (next == 'W' && !in_class)
+      result += "[^" + kWord + "]";
+    else if (next == 'W' || (next == 'b' && !in_class) || next == 'B')
+      fail(ErrorKind::unsupported,
+           "[tokenizer] {}: the pattern '{}' has \\{}, which versions of PCRE2 take in different "
+           "ways; write it with classes such as \\p{{L}}",
+           what, expression, next);
     else
       (result += '\\') += next;
   }
@@ -64,7 +99,7 @@ struct Pattern::Code {
 
 Pattern::Pattern(const std::string& what, const std::string& expression, Dialect dialect)
     : what_(what), code_(std::make_unique<Code>()) {
-  const std::string text = with_white_space(expression);
+  const std::string text = with_properties(what, expression);
   int error = 0;
   size_t at = 0;
   code_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),

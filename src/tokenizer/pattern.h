@@ -1,12 +1,14 @@
 // Regular expressions over Unicode text, by PCRE2.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
 
 namespace tessera {
 
@@ -43,14 +45,28 @@ class Pattern {
   ~Pattern();
   Pattern(const Pattern&) = delete;
 
-  /// The first match in text[from, text.size()); false if there is none. `text` is valid UTF-8. A
-  /// match may be empty.
-  bool find(std::string_view text, size_t from, MatchSpace& space, TextRange& match) const;
+  /// Calls visit(range) for each match in `text`, which is valid UTF-8, one after the other. A
+  /// match may be empty. Characters have the categories of kUnicodeVersion.
+  template <class Visit>
+  void for_each(std::string_view text, MatchSpace& space, Visit visit) const {
+    std::string room;
+    const std::string_view seen = with_old_characters(text, room);
+    size_t from = 0;
+    for (TextRange match; from <= seen.size() && find(seen, from, space, match);) {
+      visit(match);
+      from = match.end > match.begin
+                 ? match.end
+                 : match.end + std::max<size_t>(1, utf8_length(seen, match.end));
+    }
+  }
 
   /// The version of PCRE2; "" if this build has none.
   static std::string library();
 
  private:
+  /// The first match in text[from, text.size()); false if there is none.
+  bool find(std::string_view text, size_t from, MatchSpace& space, TextRange& match) const;
+
   struct Code;
   std::string what_;
   std::unique_ptr<Code> code_;

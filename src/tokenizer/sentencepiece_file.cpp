@@ -113,7 +113,7 @@ LoadedTokenizer load_sentencepiece(const std::string& path, const std::string& b
   return loaded;
 }
 
-bool have_sentencepiece() { return true; }
+std::string sentencepiece_version() { return TESSERA_SENTENCEPIECE_VERSION; }
 
 #else
 
@@ -126,7 +126,7 @@ LoadedTokenizer load_sentencepiece(const std::string& path, const std::string& b
        path, bytes.size());
 }
 
-bool have_sentencepiece() { return false; }
+std::string sentencepiece_version() { return ""; }
 
 #endif
 

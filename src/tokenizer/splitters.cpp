@@ -17,14 +17,12 @@ struct Part {
 
 std::vector<Part> parts_of(std::string_view text, const Pattern& pattern, MatchSpace& space) {
   std::vector<Part> parts;
-  size_t done = 0, from = 0;
-  for (TextRange match; from <= text.size() && pattern.find(text, from, space, match);) {
+  size_t done = 0;
+  pattern.for_each(text, space, [&](const TextRange& match) {
     if (match.begin > done) parts.push_back({{done, match.begin}, false});
     parts.push_back({match, true});
     done = match.end;
-    from = match.end > match.begin ? match.end
-                                   : match.end + std::max<size_t>(1, utf8_length(text, match.end));
-  }
+  });
   if (done < text.size()) parts.push_back({{done, text.size()}, false});
   return parts;
 }
@@ -66,15 +64,12 @@ void PatternSplitter::split(std::string_view text, bool first, MatchSpace& space
     if (end > begin) sink.take(text.substr(begin, end - begin), first && begin == 0);
   };
   if (behavior_ == SplitBehavior::isolated) {  // the usual case keeps no list
-    size_t done = 0, from = 0;
-    for (TextRange match; from < text.size() && pattern_.find(text, from, space, match);) {
+    size_t done = 0;
+    pattern_.for_each(text, space, [&](const TextRange& match) {
       give(done, match.begin);
       give(match.begin, match.end);
       done = match.end;
-      from = match.end > match.begin
-                 ? match.end
-                 : match.end + std::max<size_t>(1, utf8_length(text, match.end));
-    }
+    });
     give(done, text.size());
     return;
   }

@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/io_folder.h"
 #include "tessera/build_info.h"
+#include "tokenizer/utf8.h"
 
 namespace tessera {
 namespace TESSERA_FILE {
@@ -65,6 +66,24 @@ TEST_CASE("stages in combination cut as tokenizers cuts", "[tokenizer][fast]") {
       INFO("'" << texts[i] << "'");
       CHECK(tokenizer.encode(texts[i]) == expected_ids[i]);
     }
+  }
+}
+
+// fixtures/unicode.json, made by benchmarks/peers/tokenizers/make_unicode.py: every character at an
+// end of what is not the same in all versions of Unicode from 14 on.
+TEST_CASE("patterns see the categories of Unicode 16", "[tokenizer][fast]") {
+  if (lacks_any()) return;
+  CHECK(build_info().tokenizers.ends_with(", Unicode 16"));
+  const auto file = nlohmann::json::parse(read_fixture("unicode.json"));
+  const Folder f;
+  f.write("tokenizer.json", file["tokenizer"].dump());
+  const Tokenizer tokenizer = Tokenizer::load(f.dir);
+  CHECK(file["points"].size() > 400);
+  for (size_t i = 0; i < file["points"].size(); ++i) {
+    std::string text;
+    append_utf8(file["points"][i].get<char32_t>(), text);
+    INFO(std::hex << file["points"][i].get<int>());
+    CHECK(tokenizer.encode(text) == file["ids"][i].get<std::vector<int32_t>>());
   }
 }
 
@@ -403,6 +422,9 @@ TEST_CASE("errors of tokenizers: tiktoken files", "[tokenizer][errors]") {
         "usage [tokenizer] 'DIR/t': the pattern 'a(b' is no regular expression of PCRE2 " +
             build_info().tokenizers.substr(6, build_info().tokenizers.find(',') - 6) +
             ": missing closing parenthesis at byte 3");
+  CHECK(load(ranks, "a\\b") ==
+        "unsupported [tokenizer] 'DIR/t': the pattern 'a\\b' has \\b, which versions of PCRE2 take "
+        "in different ways; write it with classes such as \\p{L}");
   CHECK(load(ranks.substr(0, 1000), ".+").starts_with("io [tokenizer] "));
   CHECK(load("IQ== 0\nIg== 0\n", ".+") ==
         "io [tokenizer] line 2 of 'DIR/t' has rank 0, which an earlier line has");
