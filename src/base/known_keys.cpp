@@ -108,6 +108,7 @@ constexpr KnownKeys kKnown[] = {
 }  // namespace
 
 bool changes_nothing(std::string_view key, std::string_view file, std::string_view kind) {
+  if (key.empty() || key.find(' ') != key.npos) return false;
   for (const KnownKeys& known : kKnown) {
     if (known.file != file || !(known.kind.empty() || known.kind == kind)) continue;
     for (size_t at = 0; (at = known.keys.find(key, at)) != known.keys.npos; at += key.size()) {

@@ -428,7 +428,9 @@ std::string State::captured(const std::function<void()>& body, bool apart) {
     const Macro* const caller = find_macro("caller");
     Scope inner;
     if (caller != nullptr) inner.macros["caller"] = *caller;
-    around = std::exchange(scopes_, {scopes_[0], std::move(inner)});
+    around = std::exchange(scopes_, {});
+    scopes_.push_back(std::move(around[0]));
+    scopes_.push_back(std::move(inner));
   }
   push();
   body();

@@ -408,7 +408,7 @@ class ExpressionParser {
     if (!w_.accept("(")) return [name](State& s) { return s.find(name); };
     const CallArguments args = parse_arguments();
     return [=](State& s) -> Value {
-      if (const Macro* macro = s.find_macro(name)) return Macro(*macro)(s, args.in(s));
+      if (const Macro* macro = s.find_macro(name)) return (*macro)(s, args.in(s));
       std::optional<Value> value = function(name, args.in(s));
       if (!value) refuse("the function '" + name + "'");
       return *value;

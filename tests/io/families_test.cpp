@@ -72,6 +72,8 @@ TEST_CASE("a damaged configuration is refused or changes the logits", "[model_fo
       {"llama",
        {{"/rope_scaling", R"({"type": "linear", "factor": 2.0})"}},
        "'rope_scaling' is {\"factor\":2.0,\"type\":\"linear\"}; 'rope_parameters' says it too"},
+      {"llama", {{"/top_k top_p", "1"}}, "'top_k top_p' is 1; Tessera does not know"},
+      {"llama", {{"/", "1"}}, "'' is 1; Tessera does not know"},
       {"llama", {{"/rope_interleave", "true"}}, "'rope_interleave' is true; Tessera does not know"},
       {"llama", {{"/attention_bias", "true"}}, "missing: model.layers.0.self_attn.q_proj.bias"},
       {"llama", {{"/tie_word_embeddings", "true"}}, "a copy of 'model.embed_tokens.weight'"},
