@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/printable.h"
@@ -7,6 +9,7 @@
 #include "cli/watchdog.h"
 #include "cli/writing.h"
 #include "tessera/checkpoint.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 
@@ -24,6 +27,17 @@ struct EvalFlags : ModelFlags, JsonFlag {
     JsonFlag::declare(table);
   }
 };
+
+/// The first parameter with a NaN or an infinity. Collective.
+std::string why_not_finite(Session& session) {
+  for (const std::string& name : session.program().stored_names()) {
+    if (const int64_t bad = summarize(session.fetch(name)).non_finite; bad > 0)
+      return fmt::format("'{}' has {} values that are not finite; take an earlier checkpoint", name,
+                         bad);
+  }
+  return "the parameters are finite, and what is computed from them is not; a wider --set dtype "
+         "may help";
+}
 
 int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
@@ -62,6 +76,9 @@ int run_eval(const EvalFlags& args, const std::vector<ModelSpec>& models) {
     }
     write_report(args.json, report);
   }
+  if (!std::isfinite(e.loss))
+    fail(ErrorKind::usage, "the loss of '{}' is {}: {}", loaded.path,
+         std::isnan(e.loss) ? "NaN" : "infinite", why_not_finite(evaluator.session()));
   return 0;
 }
 

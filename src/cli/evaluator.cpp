@@ -1,5 +1,6 @@
 // The loss, metrics and accuracy of held-out data.
 #include <algorithm>
+#include <cmath>
 
 #include "base/fail.h"
 #include "cli/build_model.h"
@@ -69,16 +70,20 @@ Evaluation Evaluator::run(Session& trained) {
 }
 
 /// Number of rows of the last batch whose largest logit is at their label.
+/// A row with a NaN is no hit.
 int64_t Evaluator::count_hits(int64_t rows) {
   const Array logits = session_->fetch(model_.logits.name()), labels = session_->fetch("labels");
   const int64_t classes = logits.sizes.back();
   int64_t hits = 0;
   for (int64_t r = 0; r < rows; ++r) {
     int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c) {
-      if (logits.at(r * classes + c) > logits.at(r * classes + best)) best = c;
+    bool is_nan = false;
+    for (int64_t c = 0; c < classes; ++c) {
+      const double logit = logits.at(r * classes + c);
+      is_nan |= std::isnan(logit);
+      if (logit > logits.at(r * classes + best)) best = c;
     }
-    hits += best == static_cast<int64_t>(labels.at(r));
+    hits += !is_nan && best == static_cast<int64_t>(labels.at(r));
   }
   return hits;
 }

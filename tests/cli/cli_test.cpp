@@ -305,6 +305,18 @@ TEST_CASE("cli: eval and generate from a checkpoint", "[cli]") {
   CHECK(text.out.find("line") != std::string::npos);
 }
 
+TEST_CASE("cli: an evaluation that is not finite is an error", "[cli]") {
+  const TextFolder f;
+  const std::string eval = "eval gpt --data text.txt --set batch=4 --json eval.json --checkpoint ";
+  expect_success(train(f, "--steps 1 --mesh data:1 --set lr=1e38 --checkpoint large"));
+  expect_failure(run_cli_in(f, eval + "large"), 1,
+                 {"the loss of", "is NaN", "the parameters are finite"});
+  CHECK(json_of(f, "eval.json")["eval_loss"].is_null());
+  expect_success(train(f, "--steps 1 --mesh data:1 --set lr=1e39 --checkpoint endless"));
+  expect_failure(run_cli_in(f, eval + "endless --mesh data:2"), 1,
+                 {"is NaN", "' has ", " values that are not finite; take an earlier checkpoint"});
+}
+
 TEST_CASE("cli: reports parse as JSON", "[cli]") {
   const Folder f;
   expect_success(run_cli_in(f, "explain gpt --mesh \"data:4;model:8\" --json explain.json"));
