@@ -163,6 +163,8 @@ void add_outputs(const std::vector<Metric>& metrics, FunctionSpec& function);
 void store_parameters(const Config& config, Graph& graph);
 /// The last word of a key: "scan" of "model.scan".
 std::string short_name(const std::string& key);
+/// The chunks of train.numerics=strict.
+inline constexpr int64_t kStrictChunks = 16;
 /// Key train.numerics as CompileOptions::strict_chunks.
 int64_t strict_chunks_of(const Config& config);
 /// Sets the compile options from train.numerics, train.overlap, train.chunks, train.offload,

@@ -263,9 +263,9 @@ bool compare_files(const std::string& path_a, const std::string& path_b, Compari
 
 int compare_dumps(const CompareFlags& args) {
   for (const std::string& path : {args.model, args.a}) {
-    TESSERA_REQUIRE(is_there(path),
-                    "there is no dump '{}'; to compare two layouts: tessera compare MODEL A B",
-                    path);
+    TESSERA_REQUIRE(
+        is_there(path),
+        "there is no dump or log '{}'; to compare two layouts: tessera compare MODEL A B", path);
   }
   const auto a = dumps_in(args.model), b = dumps_in(args.a);
   const bool single = a.size() == 1 && b.size() == 1;
@@ -283,10 +283,16 @@ int compare_dumps(const CompareFlags& args) {
   return comparison.finish(args.json, true);
 }
 
-/// The hashes of a log by step, and the numerics of its job.
+/// The hashes of a log by step, and the configuration of its job.
 struct Hashes {
-  std::string numerics;
+  std::map<std::string, std::string> config;
   std::map<int64_t, nlohmann::json> steps;
+
+  std::string numerics() const {
+    const auto found = config.find("train.numerics");
+    const std::string text = found == config.end() ? "default" : found->second;
+    return text == "strict" ? fmt::format("strict:{}", kStrictChunks) : text;
+  }
 };
 
 Hashes hashes_in(const std::string& path) {
@@ -295,8 +301,9 @@ Hashes hashes_in(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
     if (!record.is_object()) continue;  // the last line of a job that was killed
-    if (record.contains("config"))
-      hashes.numerics = record["config"].value("train.numerics", std::string("default"));
+    if (record.contains("config") && record["config"].is_object()) {
+      for (const auto& [key, value] : record["config"].items()) hashes.config[key] = text_of(value);
+    }
     if (record.contains("state_hash") && record.contains("tensor_hashes"))
       hashes.steps[count_of(record, "step")] = record;
   }
@@ -304,6 +311,19 @@ Hashes hashes_in(const std::string& path) {
                   "'{}' has no hashes; write some by tessera train --log FILE --hash-every N",
                   path);
   return hashes;
+}
+
+/// Keys that are not those of a layout and differ: "train.seed is 0 in A and 1 in B".
+std::vector<std::string> different_keys(const Hashes& a, const Hashes& b) {
+  std::vector<std::string> texts;
+  for (const auto& [key, value] : a.config) {
+    const auto other = b.config.find(key);
+    const bool matters = !key.starts_with("layout.") && key != "train.numerics" &&
+                         key != "train.steps" && key != "train.threads";
+    if (matters && other != b.config.end() && other->second != value)
+      texts.push_back(fmt::format("{} is {} in A and {} in B", key, value, other->second));
+  }
+  return texts;
 }
 
 /// Tensors whose hashes differ, by name.
@@ -318,10 +338,10 @@ std::vector<std::string> different_tensors(const nlohmann::json& a, const nlohma
 
 int compare_logs(const CompareFlags& args) {
   const Hashes a = hashes_in(args.model), b = hashes_in(args.a);
-  TESSERA_REQUIRE(a.numerics == b.numerics,
+  TESSERA_REQUIRE(a.numerics() == b.numerics(),
                   "'{}' has train.numerics={} and '{}' {}; only runs of one kind of numerics have "
                   "the same bits",
-                  args.model, a.numerics, args.a, b.numerics);
+                  args.model, a.numerics(), args.a, b.numerics());
   int64_t equal = 0, last = -1;
   for (const auto& [step, record] : a.steps) {
     const auto other = b.steps.find(step);
@@ -339,7 +359,9 @@ int compare_logs(const CompareFlags& args) {
         fmt::join(names.begin(), names.begin() + std::min<std::ptrdiff_t>(4, std::ssize(names)),
                   ", "),
         names.size() > 4 ? ", ..." : "", before);
-    if (a.numerics == "default")
+    if (const auto keys = different_keys(a, b); !keys.empty())
+      say("the jobs differ: {}\n", fmt::join(keys, "; "));
+    if (a.numerics() == "default")
       say("without train.numerics=strict other layouts, and other numbers of threads, round "
           "otherwise\n");
     write_report(args.json,

@@ -100,6 +100,9 @@ void compare_jobs(const Run& run, const std::string& data_now, const Checkpoint&
 /// What bit-equal results depend on, besides model, data and seed.
 std::string numerics_key(const Run& run) {
   const BuildInfo info = build_info();
+  if (const int64_t chunks = strict_chunks_of(run.job.config); chunks > 0)  // all the rest is free
+    return fmt::format("strict:{}, {} microbatches, version {}", chunks,
+                       run.job.config.text("train.microbatches"), info.version);
   return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
                      run.session->program().hash(), run.cluster.size(), run.job.device, info.isa,
                      info.blas, info.version);

@@ -43,9 +43,9 @@ std::string pipeline_schedule_of(const Job& job) {
 
 int64_t strict_chunks_of(const Config& config) {
   const std::string text = config.text("train.numerics"), strict = "strict";
-  constexpr int64_t kChunks = 16, kMost = int64_t{1} << 20;
+  constexpr int64_t kMost = int64_t{1} << 20;
   if (text == "default") return 0;
-  if (text == strict) return kChunks;
+  if (text == strict) return kStrictChunks;
   int64_t chunks = 0;
   const char* const end = text.data() + text.size();
   const bool is_number = text.starts_with(strict + ":") &&
@@ -53,8 +53,8 @@ int64_t strict_chunks_of(const Config& config) {
   TESSERA_REQUIRE(is_number && chunks > 0 && chunks <= kMost &&
                       std::has_single_bit(static_cast<uint64_t>(chunks)),
                   "key 'train.numerics' is '{}'; it is default, strict, or strict:C with a power "
-                  "of two C, the chunks of a sum",
-                  text);
+                  "of two C up to {}, the chunks of a sum",
+                  text, kMost);
   return chunks;
 }
 

@@ -195,18 +195,22 @@ std::string page_of(const Job& job, const nlohmann::json& report, double toleran
 struct Bits {
   std::string state_hash;
   std::vector<std::string> others = {};
+  std::vector<std::string> refused = {};  ///< with --bits: why layouts cannot be strict
 };
 
 /// One hash, or the layout with another one and the command that finds the node.
 void say_bits(const VerifyFlags& args, const Job& job, const Bits& bits) {
+  if (!bits.refused.empty())
+    say("{} layouts cannot be strict and are left out; the first one: {}\n", bits.refused.size(),
+        bits.refused[0]);
   if (bits.others.empty())
     return say("equal: every layout has the bits of one rank, state {}\n", bits.state_hash);
   const std::string& layout = bits.others.front();
   say("NOT EQUAL: {} layouts have other bits than one rank, state {}, the first is '{}'\n"
-      "for the first node: tessera compare {} \"\" \"{}\" --mesh \"{}\" --steps {} --set "
-      "numerics={}\n",
+      "for the first node: tessera compare {} \"\" \"{}\" --mesh \"{}\" --steps {} --tolerance 0 "
+      "--set {}\n",
       bits.others.size(), bits.state_hash, layout, args.model, layout, job.mesh.to_string(),
-      args.steps, job.config.text("train.numerics"));
+      args.steps, fmt::join(args.sets, " "));
 }
 
 void print(const VerifyFlags& args, const Job& job, const Agreement& all, const Bits& bits,
@@ -273,8 +277,14 @@ int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
   Bits bits{reference.state_hash};
   nlohmann::json rows = nlohmann::json::array();
   for (const Written& written : layouts) {
-    const Outcome outcome =
-        train_some(job, job.mesh, written.layout, args.steps, job.device, cluster);
+    Outcome outcome;
+    try {
+      outcome = train_some(job, job.mesh, written.layout, args.steps, job.device, cluster);
+    } catch (const Error& e) {
+      if (!args.bits || e.kind() != ErrorKind::unsupported || layouts.size() == 1) throw;
+      bits.refused.push_back(e.what());
+      continue;
+    }
     const Agreement found = agreement_of(outcome, reference, tolerance);
     all.see(found, written.layout.to_string());
     const bool same_bits = outcome.state_hash == reference.state_hash;
@@ -289,7 +299,7 @@ int run_verify(const VerifyFlags& args, const std::vector<ModelSpec>& models) {
   }
   const bool ok = args.bits ? bits.others.empty() : all.is_equal(tolerance, job.config);
   if (!cluster.is_root()) return ok ? 0 : 1;
-  print(args, job, all, bits, reference.hidden_choices, tolerance, layouts.size());
+  print(with_numerics, job, all, bits, reference.hidden_choices, tolerance, layouts.size());
   const nlohmann::json report = report_of(args, all, bits, ok, rows);
   write_report(args.json, report);
   if (!args.html.empty()) write_text_file(args.html, page_of(job, report, tolerance));

@@ -64,6 +64,17 @@ TEST_CASE("cli: compare takes logs with hashes", "[cli][strict]") {
   CHECK(other.out.find("first difference: after step 4, 1 of ") == 0);
   CHECK(other.out.find("gpt.block0.mlp.up.w\nafter step 2 all were equal") != std::string::npos);
   CHECK(json_of(f, "other.json")["step"] == 4);
+  // strict is strict:16, and other jobs are told by their keys.
+  expect_success(train(f, "d.jsonl", "--steps 4 --set numerics=strict:16 --mesh data:2"));
+  expect_success(run_cli_in(f, "compare a.jsonl d.jsonl"));
+  expect_success(train(f, "e.jsonl", "--steps 2 --set seed=1 microbatches=2"));
+  const CliResult seed = run_cli_in(f, "compare a.jsonl e.jsonl");
+  CHECK(seed.code == 1);
+  CHECK(
+      seed.out.find("the jobs differ: train.microbatches is 1 in A and 2 in B; train.seed is 0 in "
+                    "A and 1 in B") != std::string::npos);
+  expect_failure(run_cli_in(f, "compare a.jsonl missing.jsonl"), 1,
+                 {"there is no dump or log 'missing.jsonl'"});
   // What cannot be compared.
   expect_success(run_cli_in(
       f, std::string("train ") + kTinyGpt + "--steps 2 --hash-every 2 --log plain.jsonl --quiet"));
@@ -90,8 +101,9 @@ TEST_CASE("cli: verify --bits gives one hash, or the layout with another one", "
       run_cli_in(f, "verify gpt --mesh a:2 --bits --set numerics=default --layout \"d_model:a\"");
   CHECK(other.code == 1);
   CHECK(other.out.find("NOT EQUAL: 1 layouts have other bits than one rank") != std::string::npos);
-  CHECK(other.out.find("tessera compare gpt \"\" \"d_model:a\" --mesh \"a:2\" --steps 3 --set "
-                       "numerics=default") != std::string::npos);
+  CHECK(other.out.find("tessera compare gpt \"\" \"d_model:a\" --mesh \"a:2\" --steps 3 "
+                       "--tolerance 0 --set train.numerics=strict numerics=default") !=
+        std::string::npos);
 }
 
 TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
@@ -100,7 +112,7 @@ TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
   expect_failure(run_cli_in(f, gpt + "numerics=strickt --steps 1"), 1,
                  {"'train.numerics' is 'strickt'", "default, strict, or strict:C"});
   expect_failure(run_cli_in(f, gpt + "numerics=strict:12 --steps 1"), 1,
-                 {"'strict:12'", "a power of two"});
+                 {"'strict:12'", "a power of two C up to 1048576"});
   expect_failure(run_cli_in(f, gpt + "numerics=strict: --steps 1"), 1, {"'strict:'"});
   expect_failure(run_cli_in(f, "verify cnn --mesh a:2 --bits"), 1,
                  {"[conv]", "canonical order", "train.numerics=strict"});

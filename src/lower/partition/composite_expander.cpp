@@ -24,7 +24,10 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
   if (const auto body = sharded(call, in); body && !is_strict_) return add_form(*body);
   if (!node.op->body) return false;
-  add_body(frame, node, body_of(call), in, {});
+  // Where a form would have served two dims on one axis, the body keeps that of the first operand.
+  std::vector<std::string> prefer;
+  if (is_strict_ && may_be_sharded(*node.op)) prefer = split_dims(emit_.value(in[0]));
+  add_body(frame, node, body_of(call), in, std::move(prefer));
   return true;
 }
 
