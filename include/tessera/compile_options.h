@@ -33,6 +33,10 @@ struct CompileOptions {
   /// Called in the root process with the lines of print() nodes, in the order of the model, after
   /// each run that succeeded. Set it in every process or in none; without it, print() does nothing.
   std::function<void(const std::string& line)> print = {};
+  /// Called some times a second by the thread that called run(), while the run has stored nothing.
+  /// True ends the run with a usage error, between two kernels. With one rank in all the Session can
+  /// run again; with several it cannot.
+  std::function<bool()> interrupted = {};
   /// Times every step of every run: see Session::profile().
   bool profile = false;
   /// Records every step of every run in this Trace, which must outlive the Session.

@@ -16,6 +16,9 @@ namespace tessera {
 
 struct LoopOptions {
   bool unroll = false;  ///< copies of the body instead of a loop; numbers are the same
+  /// scan(): each iteration has parameters of its own, as a layer of repeat() has. Otherwise those
+  /// that the body makes are the same in all iterations, as in the cell of a recurrent network.
+  bool own_parameters = false;
 };
 
 /// What an iteration begins with.
@@ -35,7 +38,9 @@ struct IterationResults {
 using IterationBody = std::function<IterationResults(const Iteration&)>;
 
 /// Runs `body` for each index of `over`, in order. The first iteration begins with `carries`. Each
-/// gets its slices of `sliced`, which are tensors with the dim `over`.
+/// gets its slices of `sliced`, which are tensors with the dim `over`. Parameters that the body
+/// makes are the same in all iterations, unless options.own_parameters. Random numbers are others
+/// in each.
 IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
                       const std::vector<Tensor>& sliced, const IterationBody& body,
                       const LoopOptions& options = {}, Loc at = Loc::current());
@@ -49,7 +54,7 @@ Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& 
 
 /// Runs `body` as long as `condition` of the carries is true (a bool scalar), at most `most` times.
 /// Memory for gradients and for stacked values is planned for `most` iterations. Stacked values are
-/// zero for iterations that did not run.
+/// zero for iterations that did not run. Parameters and random numbers are as in scan().
 IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>&)>& condition,
                             const IterationBody& body, const std::vector<Tensor>& carries,
                             int64_t most, Loc at = Loc::current());

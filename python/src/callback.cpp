@@ -20,4 +20,22 @@ Error as_error(const std::string& prefix, nb::python_error& e) {
   return {ErrorKind::usage, prefix + text};
 }
 
+namespace {
+thread_local std::optional<nb::python_error> interruption;
+}
+
+bool interrupted() {
+  const AcquireGil gil;
+  if (PyErr_CheckSignals() == 0) return false;
+  interruption.emplace();  // takes what is raised
+  return true;
+}
+
+void raise_interruption() {
+  if (!interruption) return;
+  nb::python_error raised = std::move(*interruption);
+  interruption.reset();
+  throw raised;
+}
+
 }  // namespace tessera::python

@@ -11,6 +11,23 @@ std::string text_of(nb::handle x);
 /// Ctrl-C stays what it is: the caller in Python gets a KeyboardInterrupt.
 Error as_error(const std::string& prefix, nb::python_error& e);
 
+/// While the engine works, signals of the process are looked for: what their handlers raise, such as
+/// a KeyboardInterrupt, is kept, ends the work, and is raised instead of its error. By the thread
+/// that called the engine.
+bool interrupted();
+/// Throws what interrupted() kept, if anything.
+void raise_interruption();
+template <class Work>
+void interruptibly(const Work& work) {
+  try {
+    const ReleaseGil released;
+    work();
+  } catch (const Error&) {
+    raise_interruption();
+    throw;
+  }
+}
+
 /// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.
 template <class Work>
 auto in_python(const std::string& prefix, const Work& work) {

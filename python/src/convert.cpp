@@ -1,8 +1,10 @@
 #include "convert.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 namespace tessera::python {
 
@@ -91,20 +93,87 @@ std::vector<std::string> names_of(nb::handle dims) {
   return names;
 }
 
-Shape shape_of(nb::handle dims) {
+namespace {
+
+bool is_rest(nb::handle dim) {
+  return dim.ptr() == Py_Ellipsis || (is_text(dim) && nb::cast<std::string>(dim) == "...");
+}
+
+/// Throws a usage error for a Dim of another size than that of its name in x.
+void require_size(nb::handle dim, const Tensor& x) {
+  if (!is_dim(dim)) return;
+  const auto given = nb::cast<Dim>(dim);
+  if (!x.shape().has(given.name) || x.dim(given.name).size == given.size) return;
+  throw Error(ErrorKind::usage, "dim '" + given.name + "' has size " + std::to_string(given.size) +
+                                    ", but '" + x.name() + "' is " + x.shape().to_string() +
+                                    "; take its own dim, or the name");
+}
+
+[[noreturn]] void refuse_dims(nb::handle x, const char* wanted) {
+  throw nb::type_error((std::string(wanted) + " wanted, not " + nb::repr(x).c_str() +
+                         "; ts.dims(batch=32) makes one")
+                            .c_str());
+}
+
+Dim dim_of(nb::handle dim, const std::vector<Tensor>& operands) {
+  if (is_dim(dim)) return nb::cast<Dim>(dim);
+  if (!is_text(dim) || operands.empty()) refuse_dims(dim, "a Dim is");
+  const auto name = nb::cast<std::string>(dim);
+  for (const Tensor& x : operands) {
+    if (x.shape().has(name)) return x.dim(name);
+  }
+  return operands[0].dim(name);  // its error
+}
+
+}  // namespace
+
+std::string name_of(nb::handle dim, const Tensor& x) {
+  require_size(dim, x);
+  return name_of(dim);
+}
+
+std::vector<std::string> names_of(nb::handle dims, const Tensor& x) {
+  if (is_text(dims) || is_dim(dims) || is_rest(dims) || !nb::hasattr(dims, "__iter__"))
+    return names_of(nb::make_tuple(dims), x);
+  std::vector<std::string> names, rest = x.shape().names();
+  for (nb::handle dim : dims) {
+    if (!is_rest(dim)) names.push_back(name_of(dim, x));
+  }
+  std::erase_if(rest, [&](const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  });
+  auto at = names.begin();
+  for (nb::handle dim : dims) {
+    if (is_rest(dim)) {
+      names.insert(at, rest.begin(), rest.end());
+      break;
+    }
+    ++at;
+  }
+  return names;
+}
+
+Shape shape_of(nb::handle dims, const std::vector<Tensor>& operands) {
   if (is_dim(dims)) return Shape{nb::cast<Dim>(dims)};
   if (nb::isinstance<GraphTensor>(dims)) return nb::cast<Tensor>(dims).shape();
+  if (is_text(dims) || !nb::hasattr(dims, "__iter__")) refuse_dims(dims, "Dims are");
   std::vector<Dim> all;
-  if (!nb::hasattr(dims, "__iter__"))
-    throw nb::type_error(("Dims are wanted, not " + std::string(nb::repr(dims).c_str()) +
-                          "; ts.dims(batch=32) makes one")
-                             .c_str());
+  std::set<std::string> named;
   for (nb::handle dim : dims) {
-    if (!is_dim(dim))
-      throw nb::type_error(("a Dim is wanted, not " + std::string(nb::repr(dim).c_str()) +
-                            "; ts.dims(batch=32) makes one")
-                               .c_str());
-    all.push_back(nb::cast<Dim>(dim));
+    if (!is_rest(dim)) named.insert(dim_of(dim, operands).name);
+  }
+  for (nb::handle dim : dims) {
+    if (!is_rest(dim) || operands.empty()) {
+      all.push_back(dim_of(dim, operands));
+      continue;
+    }
+    for (const Tensor& x : operands) {
+      for (const Dim& d : x.shape()) {
+        const auto has = [&](const Tensor& y) { return y.shape().has(d.name); };
+        if (!named.contains(d.name) && std::count_if(operands.begin(), operands.end(), has) == 1)
+          all.push_back(d);
+      }
+    }
   }
   return Shape(std::move(all));
 }
@@ -125,10 +194,27 @@ DType dtype_of(nb::handle dtype) {
   return parse_dtype(text.c_str());
 }
 
+bool is_number(nb::handle x) {
+  if (nb::isinstance<nb::bool_>(x) || nb::isinstance<nb::int_>(x) || nb::isinstance<nb::float_>(x))
+    return true;
+  if (is_dim(x)) return !nb::cast<Dim>(x).is_bounded;
+  return !nb::isinstance<GraphTensor>(x) && nb::hasattr(x, "__float__") &&
+         nb::hasattr(x, "shape") && nb::len(nb::object(x.attr("shape"))) == 0;
+}
+
+double number_of(nb::handle x) { return static_cast<double>(nb::float_(x)); }
+
+Tensor tensor_of(nb::handle x, const char* op) {
+  if (nb::isinstance<GraphTensor>(x)) return nb::cast<Tensor>(x);
+  throw nb::type_error((std::string(op) + " takes a tensor, not " + nb::repr(x).c_str() +
+                        "; ts.constant() makes one of a number or of an array")
+                           .c_str());
+}
+
 Tensor operand(nb::handle x, const Tensor& like, const char* op) {
   if (nb::isinstance<GraphTensor>(x)) return nb::cast<Tensor>(x);
-  if (nb::isinstance<nb::bool_>(x) || nb::isinstance<nb::int_>(x) || nb::isinstance<nb::float_>(x))
-    return scalar_like(op, like, nb::cast<double>(x));
+  if (is_number(x))
+    return scalar_like(op, like, number_of(x));
   throw nb::type_error(
       (std::string(op) + " takes tensors and numbers, not " + nb::repr(x).c_str() +
        (nb::hasattr(x, "__array__") ? "; ts.constant(array, dims) makes a tensor of an array" : ""))

@@ -62,10 +62,22 @@ using Releasing = nb::call_guard<HereAlone>;
 std::string name_of(nb::handle dim);
 /// Of one of them, or of several.
 std::vector<std::string> names_of(nb::handle dims);
-/// Of a Dim, a Tensor, or a sequence of Dims.
-Shape shape_of(nb::handle dims);
+/// The name of a dim of x. Throws a usage error for a Dim that has another size there.
+std::string name_of(nb::handle dim, const Tensor& x);
+/// Of one of them, or of several; "..." stands for the dims of x that are not named.
+std::vector<std::string> names_of(nb::handle dims, const Tensor& x);
+/// Of a Dim, a Tensor, or a sequence of Dims. A name is the dim of `operands` that is called so.
+/// "..." stands for the other dims that one operand alone has.
+Shape shape_of(nb::handle dims, const std::vector<Tensor>& operands = {});
 /// Of "float32", numpy.float32, numpy.dtype("float32"), tessera.f32.
 DType dtype_of(nb::handle dtype);
+/// Whether x is a number of Python or NumPy: an array without dims is one too, and a Dim that is not
+/// bounded stands for its size.
+bool is_number(nb::handle x);
+/// The value of a number.
+double number_of(nb::handle x);
+/// A tensor. Throws a TypeError for anything else.
+Tensor tensor_of(nb::handle x, const char* op);
 /// A tensor, or a number as a scalar of the tensor `like`'s dtype.
 Tensor operand(nb::handle x, const Tensor& like, const char* op);
 

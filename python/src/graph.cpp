@@ -25,8 +25,43 @@ GraphOptions eager_options(bool eager, bool check_finite, uint64_t seed) {
   return options;
 }
 
+int64_t size_of_dim(const Dim& dim) {
+  if (!dim.is_bounded) return dim.size;
+  throw nb::type_error(("dim '" + dim.name + "' is bounded: each run has a size of its own; " +
+                        dim.name + ".size is the largest")
+                           .c_str());
+}
+
+/// Arithmetic of dims is that of their sizes.
+void bind_arithmetic(nb::class_<Dim>& dim) {
+  using Binary = PyObject* (*)(PyObject*, PyObject*);
+  struct Operator {
+    const char *symbol, *reversed;
+    Binary function;
+  };
+  for (const Operator& o : {Operator{"__add__", "__radd__", PyNumber_Add},
+                            {"__sub__", "__rsub__", PyNumber_Subtract},
+                            {"__mul__", "__rmul__", PyNumber_Multiply},
+                            {"__floordiv__", "__rfloordiv__", PyNumber_FloorDivide},
+                            {"__truediv__", "__rtruediv__", PyNumber_TrueDivide},
+                            {"__mod__", "__rmod__", PyNumber_Remainder}}) {
+    const auto result = [](PyObject* made) {
+      if (made == nullptr) nb::raise_python_error();
+      return nb::steal(made);
+    };
+    dim.def(o.symbol, [o, result](const Dim& d, nb::handle n) {
+      return result(o.function(nb::int_(size_of_dim(d)).ptr(), n.ptr()));
+    });
+    dim.def(o.reversed, [o, result](const Dim& d, nb::handle n) {
+      return result(o.function(n.ptr(), nb::int_(size_of_dim(d)).ptr()));
+    });
+  }
+}
+
 void bind_dim(nb::module_& m) {
-  nb::class_<Dim>(m, "Dim", "A named dimension.")
+  nb::class_<Dim> dim(m, "Dim", "A named dimension.");
+  bind_arithmetic(dim);
+  dim
       .def(nb::init<std::string, int64_t>(), nb::arg("name"), nb::arg("size"))
       .def_static("bounded", &Dim::bounded, nb::arg("name"), nb::arg("size"),
                   "A dim with at most `size` elements in a run.")
@@ -34,6 +69,7 @@ void bind_dim(nb::module_& m) {
       .def_ro("size", &Dim::size)
       .def_ro("is_bounded", &Dim::is_bounded)
       .def("renamed", &Dim::renamed, nb::arg("name"), "A dim of the same size with another name.")
+      .def("__index__", &size_of_dim, "Its size: int(d), range(d), d * 2 are of numbers.")
       .def("__eq__", [](const Dim& a,
                         nb::object b) { return nb::isinstance<Dim>(b) && a == nb::cast<Dim>(b); })
       .def("__hash__",
@@ -60,7 +96,7 @@ void bind_tensor(nb::module_& m) {
           "Renames this value within its scope, and returns it.")
       .def(
           "prefer",
-          [](const GraphTensor& x, nb::handle dims) { return x.tensor.prefer(names_of(dims)); },
+          [](const GraphTensor& x, nb::handle dims) { return x.tensor.prefer(names_of(dims, x.tensor)); },
           At(), "Which dims get an axis that the rules give to several dims of this tensor.")
       .def("__repr__",
            [](const GraphTensor& x) {
@@ -102,8 +138,7 @@ void bind_tensor(nb::module_& m) {
     const bool divides = o.function == static_cast<Binary>(div);
     // As in Python, / is no division of whole numbers.
     const auto scalar = [o, divides](nb::handle y, const Tensor& x) {
-      const bool number = nb::isinstance<nb::int_>(y) || nb::isinstance<nb::float_>(y);
-      return divides && number ? quotient_like(x, nb::cast<double>(y)) : operand(y, x, o.name);
+      return divides && is_number(y) ? quotient_like(x, number_of(y)) : operand(y, x, o.name);
     };
     tensor.def(
         o.symbol,
@@ -120,6 +155,9 @@ void bind_tensor(nb::module_& m) {
         At());
   }
   tensor.def(
+      "__matmul__", [](const GraphTensor& x, const Tensor& w) { return einsum({x.tensor, w}); },
+      At(), "The product summed over the dims that both have: ts.einsum(x, w).");
+  tensor.def(
       "__invert__", [](const GraphTensor& x) { return logical_not(x.tensor); }, At());
   tensor.def(
       "__getitem__",
@@ -131,7 +169,7 @@ void bind_tensor(nb::module_& m) {
               "a tensor is indexed as x[dim: indices], with indices a tensor of whole numbers; "
               "slice(x, dim, begin, size) is a part of it, and unstack(x, dim) its rows");
         return gather(x.tensor, nb::cast<Tensor>(nb::object(at.attr("stop"))),
-                      name_of(nb::object(at.attr("start"))));
+                      name_of(nb::object(at.attr("start")), x.tensor));
       },
       At(), "table[vocab: tokens]: the rows at `tokens` along the dim `vocab`.");
 }

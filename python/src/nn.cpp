@@ -59,7 +59,7 @@ void bind_layers(nb::module_& m) {
         o.bias = bias;
         o.gain = gain;
         o.activations = activations;
-        return nn::dense(x, name, names_of(in), shape_of(out), o);
+        return nn::dense(x, name, names_of(in, x), shape_of(out, {x}), o);
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("in_dims"), nb::arg("out_dims"),
       nb::arg("bias") = true, nb::arg("activations") = std::vector<std::string>{},
@@ -72,7 +72,7 @@ void bind_layers(nb::module_& m) {
         o.activations = activations;
         o.dropout = dropout;
         o.dense.bias = bias;
-        return nn::feed_forward(x, name, name_of(dim), hidden, o);
+        return nn::feed_forward(x, name, name_of(dim, x), hidden, o);
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("dim"), nb::arg("hidden"),
       nb::arg("activations") = std::vector<std::string>{"gelu"}, nb::arg("dropout") = 0.0,
@@ -89,13 +89,13 @@ void bind_layers(nb::module_& m) {
   m.def(
       "layer_norm",
       [](const Tensor& x, const std::string& name, nb::handle dim, double eps) {
-        return nn::norm(x, name, name_of(dim), eps);
+        return nn::norm(x, name, name_of(dim, x), eps);
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("dim"), nb::arg("eps") = 1e-5);
   m.def(
       "rms_norm",
       [](const Tensor& x, const std::string& name, nb::handle dim, double eps) {
-        return nn::rms_norm(x, name, name_of(dim), eps);
+        return nn::rms_norm(x, name, name_of(dim, x), eps);
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("dim"), nb::arg("eps") = 1e-6);
   m.def(
@@ -104,7 +104,7 @@ void bind_layers(nb::module_& m) {
          int64_t memory_heads, int64_t head_dim, bool causal, bool rotary, bool bias,
          double dropout) {
         nn::MultiHeadOptions o;
-        const std::string model = name_of(dim);
+        const std::string model = name_of(dim, x);
         const int64_t size = x.dim(model).size;
         if (heads < 1 || (head_dim == 0 && size % heads != 0))
           throw Error(ErrorKind::usage, "[self_attention] " + std::to_string(heads) +

@@ -123,12 +123,8 @@ void bind_pointwise(nb::module_& m) {
     m.def(
         name,
         [name, function](nb::object a, nb::object b) {
-          if (nb::isinstance<GraphTensor>(a)) {
-            const auto x = nb::cast<Tensor>(a);
-            return function(x, operand(b, x, name), Loc::current());
-          }
-          const auto y = nb::cast<Tensor>(b);
-          return function(operand(a, y, name), y, Loc::current());
+          const Tensor like = tensor_of(nb::isinstance<GraphTensor>(a) ? a : b, name);
+          return function(operand(a, like, name), operand(b, like, name), Loc::current());
         },
         At(), doc_of(name), nb::arg("a"), nb::arg("b"));
   };
@@ -139,12 +135,10 @@ void bind_pointwise(nb::module_& m) {
   m.def(
       "where",
       [](const Tensor& condition, nb::object a, nb::object b) {
-        if (nb::isinstance<GraphTensor>(a)) {
-          const auto x = nb::cast<Tensor>(a);
-          return where(condition, x, operand(b, x, "where"));
-        }
-        const auto y = nb::cast<Tensor>(b);
-        return where(condition, operand(a, y, "where"), y);
+        const Tensor like = nb::isinstance<GraphTensor>(a)   ? nb::cast<Tensor>(a)
+                            : nb::isinstance<GraphTensor>(b) ? nb::cast<Tensor>(b)
+                                                             : constant(condition.graph(), 0);
+        return where(condition, operand(a, like, "where"), operand(b, like, "where"));
       },
       At(), doc_of("where"), nb::arg("condition"), nb::arg("a"), nb::arg("b"));
   m.def(
@@ -164,7 +158,7 @@ void bind_pointwise(nb::module_& m) {
 void bind_reductions(nb::module_& m) {
 #define X(name)                                                                              \
   m.def(                                                                                     \
-      #name, [](const Tensor& x, nb::handle dims) { return name(x, names_of(dims)); }, At(), \
+      #name, [](const Tensor& x, nb::handle dims) { return name(x, names_of(dims, x)); }, At(), \
       doc_of(#name), nb::arg("x"), nb::arg("dims"));
   // clang-format off
   X(reduce_sum) X(reduce_mean) X(reduce_max) X(reduce_min) X(reduce_prod) X(reduce_any)
@@ -173,14 +167,14 @@ void bind_reductions(nb::module_& m) {
 #undef X
 #define X(name)                                                                           \
   m.def(                                                                                  \
-      #name, [](const Tensor& x, nb::handle dim) { return name(x, name_of(dim)); }, At(), \
+      #name, [](const Tensor& x, nb::handle dim) { return name(x, name_of(dim, x)); }, At(), \
       doc_of(#name), nb::arg("x"), nb::arg("dim"));
           X(argmax) X(argmin)
 #undef X
               m.def(
                   "einsum_to",
                   [](const std::vector<Tensor>& xs, nb::handle out) {
-                    return einsum(xs, shape_of(out));
+                    return einsum(xs, shape_of(out, xs));
                   },
                   At(), doc_of("einsum"));
   m.def(
@@ -188,33 +182,33 @@ void bind_reductions(nb::module_& m) {
   m.def(
       "top_k",
       [](const Tensor& x, nb::handle dim, const Dim& k) {
-        const TopK top = top_k(x, name_of(dim), k);
+        const TopK top = top_k(x, name_of(dim, x), k);
         return std::pair(top.values, top.indices);
       },
       At(), doc_of("top_k"), nb::arg("x"), nb::arg("dim"), nb::arg("k"));
   m.def(
       "sort",
       [](const Tensor& x, nb::handle dim, bool descending) {
-        return sort(x, name_of(dim), descending);
+        return sort(x, name_of(dim, x), descending);
       },
       At(), doc_of("sort"), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
   m.def(
       "argsort",
       [](const Tensor& x, nb::handle dim, bool descending) {
-        return argsort(x, name_of(dim), descending);
+        return argsort(x, name_of(dim, x), descending);
       },
       At(), doc_of("argsort"), nb::arg("x"), nb::arg("dim"), nb::arg("descending") = false);
   m.def(
       "cumsum",
       [](const Tensor& x, nb::handle dim, bool exclusive, bool reverse) {
-        return cumsum(x, name_of(dim), exclusive, reverse);
+        return cumsum(x, name_of(dim, x), exclusive, reverse);
       },
       At(), doc_of("cumsum"), nb::arg("x"), nb::arg("dim"), nb::arg("exclusive") = false,
       nb::arg("reverse") = false);
   m.def(
       "cross_entropy",
       [](const Tensor& logits, const Tensor& labels, nb::handle classes, double z_loss) {
-        return cross_entropy(logits, labels, name_of(classes), z_loss);
+        return cross_entropy(logits, labels, name_of(classes, logits), z_loss);
       },
       At(), doc_of("cross_entropy"), nb::arg("logits"), nb::arg("labels"), nb::arg("classes"),
       nb::arg("z_loss") = 0.0);
@@ -226,12 +220,12 @@ void bind_reductions(nb::module_& m) {
          nb::object memory_segments, nb::object prefix, nb::object sinks, nb::object slopes,
          nb::object by_distance) {
         const auto given = [](const nb::object& t) {
-          return t.is_none() ? Tensor() : nb::cast<Tensor>(t);
+          return t.is_none() ? Tensor() : tensor_of(t, "attention");
         };
         AttentionOptions o;
-        o.length = name_of(length);
-        o.memory_length = name_of(memory_length);
-        o.key_dim = name_of(key_dim);
+        o.length = name_of(length, query);
+        o.memory_length = name_of(memory_length, key);
+        o.key_dim = name_of(key_dim, query);
         o.causal = causal;
         o.scale = scale;
         o.dropout = dropout;
@@ -254,58 +248,64 @@ void bind_reductions(nb::module_& m) {
 
 void bind_shapes(nb::module_& m) {
   m.def(
-      "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims)); },
+      "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims, {x})); },
       At(), doc_of("transpose"), nb::arg("x"), nb::arg("dims"));
   m.def(
-      "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims)); },
+      "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims, {x})); },
       At(), doc_of("broadcast"), nb::arg("x"), nb::arg("dims"));
   m.def(
-      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims)); }, At(),
+      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims, {x})); }, At(),
       doc_of("reshape"), nb::arg("x"), nb::arg("dims"));
   m.def(
       "rename",
       [](const Tensor& x, nb::handle from, nb::handle to) {
-        return rename(x, name_of(from), name_of(to));
+        const std::string name = name_of(from, x);
+        if (nb::isinstance<Dim>(to) && x.dim(name).size != nb::cast<Dim>(to).size)
+          throw Error(ErrorKind::usage,
+                      "[rename] dim '" + name + "' of '" + x.name() + "' has size " +
+                          std::to_string(x.dim(name).size) + ", but " + text_of(nb::repr(to)) +
+                          " is what it is to be; reshape() and slice() change sizes");
+        return rename(x, name, name_of(to));
       },
-      At(), "The same tensor with `dim` called `to`.", nb::arg("x"), nb::arg("dim"), nb::arg("to"));
+      At(), "The same tensor with `dim` called `to`: a name, or a Dim of the same size.", nb::arg("x"), nb::arg("dim"), nb::arg("to"));
   m.def(
       "slice",
       [](const Tensor& x, nb::handle dim, int64_t begin, int64_t size) {
-        return slice(x, name_of(dim), begin, size);
+        return slice(x, name_of(dim, x), begin, size);
       },
       At(), doc_of("slice"), nb::arg("x"), nb::arg("dim"), nb::arg("begin"), nb::arg("size"));
   m.def(
       "pad",
       [](const Tensor& x, nb::handle dim, int64_t before, int64_t after, double value) {
-        return pad(x, name_of(dim), before, after, value);
+        return pad(x, name_of(dim, x), before, after, value);
       },
       At(), doc_of("pad"), nb::arg("x"), nb::arg("dim"), nb::arg("before") = 0,
       nb::arg("after") = 0, nb::arg("value") = 0.0);
   m.def(
       "shift",
       [](const Tensor& x, nb::handle dim, int64_t offset, bool wrap) {
-        return shift(x, name_of(dim), offset, wrap);
+        return shift(x, name_of(dim, x), offset, wrap);
       },
       At(), doc_of("shift"), nb::arg("x"), nb::arg("dim"), nb::arg("offset"),
       nb::arg("wrap") = false);
   m.def(
       "dynamic_shift",
       [](const Tensor& x, const Tensor& offset, nb::handle dim, bool wrap) {
-        return dynamic_shift(x, offset, name_of(dim), wrap);
+        return dynamic_shift(x, offset, name_of(dim, x), wrap);
       },
       At(), doc_of("dynamic_shift"), nb::arg("x"), nb::arg("offset"), nb::arg("dim"),
       nb::arg("wrap") = false);
   m.def(
       "dynamic_slice",
       [](const Tensor& x, const Tensor& begin, nb::handle dim, int64_t size) {
-        return dynamic_slice(x, begin, name_of(dim), size);
+        return dynamic_slice(x, begin, name_of(dim, x), size);
       },
       At(), doc_of("dynamic_slice"), nb::arg("x"), nb::arg("begin"), nb::arg("dim"),
       nb::arg("size"));
   m.def(
       "dynamic_update",
       [](const Tensor& x, const Tensor& update, const Tensor& begin, nb::handle dim) {
-        return dynamic_update(x, update, begin, name_of(dim));
+        return dynamic_update(x, update, begin, name_of(dim, x));
       },
       At(), "x with `update` written at `begin` along `dim`: see dynamic_slice().", nb::arg("x"),
       nb::arg("update"), nb::arg("begin"), nb::arg("dim"));
@@ -316,27 +316,33 @@ void bind_shapes(nb::module_& m) {
   m.def(
       "split",
       [](const Tensor& x, nb::handle dim, const std::vector<int64_t>& sizes) {
-        return split(x, name_of(dim), sizes);
+        return split(x, name_of(dim, x), sizes);
       },
       At(), doc_of("split"), nb::arg("x"), nb::arg("dim"), nb::arg("sizes"));
   m.def(
       "stack",
-      [](const std::vector<Tensor>& xs, nb::handle dim) { return stack(xs, name_of(dim)); }, At(),
+      [](const std::vector<Tensor>& xs, nb::handle dim) {
+        if (nb::isinstance<Dim>(dim) && nb::cast<Dim>(dim).size != std::ssize(xs))
+          throw Error(ErrorKind::usage, "[stack] " + std::to_string(xs.size()) +
+                                            " tensors for the dim " + text_of(nb::repr(dim)));
+        return stack(xs, name_of(dim));
+      },
+      At(),
       doc_of("stack"), nb::arg("xs"), nb::arg("dim"));
   m.def(
-      "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim)); }, At(),
+      "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim, x)); }, At(),
       doc_of("unstack"), nb::arg("x"), nb::arg("dim"));
   m.def(
       "gather",
       [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
-        return gather(x, indices, name_of(dim), out_of_range_of(out_of_range));
+        return gather(x, indices, name_of(dim, x), out_of_range_of(out_of_range));
       },
       At(), doc_of("gather"), nb::arg("x"), nb::arg("indices"), nb::arg("dim"),
       nb::arg("out_of_range") = "error");
   m.def(
       "take_along",
       [](const Tensor& x, const Tensor& indices, nb::handle dim, const std::string& out_of_range) {
-        return take_along(x, indices, name_of(dim), out_of_range_of(out_of_range));
+        return take_along(x, indices, name_of(dim, x), out_of_range_of(out_of_range));
       },
       At(), doc_of("take_along"), nb::arg("x"), nb::arg("indices"), nb::arg("dim"),
       nb::arg("out_of_range") = "error");
@@ -344,7 +350,7 @@ void bind_shapes(nb::module_& m) {
       "scatter_add",
       [](const Tensor& indices, const Tensor& updates, nb::handle out, nb::handle dim,
          const std::string& out_of_range) {
-        return scatter_add(indices, updates, shape_of(out), name_of(dim),
+        return scatter_add(indices, updates, shape_of(out, {indices, updates}), name_of(dim),
                            out_of_range_of(out_of_range));
       },
       At(), doc_of("scatter_add"), nb::arg("indices"), nb::arg("updates"), nb::arg("out"),
@@ -353,7 +359,7 @@ void bind_shapes(nb::module_& m) {
       "scatter",
       [](const Tensor& x, const Tensor& indices, const Tensor& updates, nb::handle dim,
          const std::string& out_of_range) {
-        return scatter(x, indices, updates, name_of(dim), out_of_range_of(out_of_range));
+        return scatter(x, indices, updates, name_of(dim, x), out_of_range_of(out_of_range));
       },
       At(), doc_of("scatter"), nb::arg("x"), nb::arg("indices"), nb::arg("updates"), nb::arg("dim"),
       nb::arg("out_of_range") = "error");

@@ -1,7 +1,7 @@
 // Ranks, sessions, reports and checkpoints.
 #include <set>
 
-#include "convert.h"
+#include "callback.h"
 #include "tessera/checkpoint.h"
 #include "tessera/explain.h"
 #include "tessera/interop/mpi_library.h"
@@ -25,6 +25,7 @@ CompileOptions options_of(const std::string& mesh, const std::string& layout,
   o.keep = keep;
   o.threads_per_rank = threads_per_rank;
   o.print = print;
+  o.interrupted = interrupted;
   return o;
 }
 
@@ -194,9 +195,9 @@ void bind_session(nb::module_& m) {
       .def(
           "__init__",
           [](Session* self, const Graph& g, Cluster& cluster, const CompileOptions& o) {
-            new (self) Session(g, cluster, o);
+            interruptibly([&] { new (self) Session(g, cluster, o); });
           },
-          Releasing(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+          At(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def(
           "feed",
           [](Session& s, const std::string& name, const AnyArray& array) {
@@ -209,7 +210,11 @@ void bind_session(nb::module_& m) {
           "set_size",
           [](Session& s, nb::handle dim, int64_t size) { s.set_size(name_of(dim), size); }, At())
       .def(
-          "run", [](Session& s, const std::string& function) { s.run(function); }, Releasing())
+          "run",
+          [](Session& s, const std::string& function) {
+            interruptibly([&] { s.run(function); });
+          },
+          At())
       .def(
           "fetch",
           [](Session& s, const std::string& name) {

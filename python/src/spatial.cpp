@@ -16,26 +16,24 @@ Padding padding_of(const std::string& name) {
                                     "for each dim");
 }
 
-ConvOptions conv_options(nb::handle dims, const Numbers& stride, const Numbers& dilation,
+ConvOptions conv_options(const std::vector<std::string>& names, const Numbers& stride, const Numbers& dilation,
                          const Numbers& before, const Numbers& after, const Numbers& size,
                          const std::string& padding, nb::handle groups) {
   ConvOptions o;
   o.padding = padding_of(padding);
   o.groups = names_of(groups);
-  const std::vector<std::string> names = names_of(dims);
   for (size_t i = 0; i < names.size(); ++i)
     o.dims.push_back({names[i], "", stride[i], dilation[i], before[i], after[i], size[i]});
   return o;
 }
 
-PoolOptions pool_options(nb::handle dims, const Numbers& window, const Numbers& stride,
+PoolOptions pool_options(const std::vector<std::string>& names, const Numbers& window, const Numbers& stride,
                          const Numbers& dilation, const Numbers& before, const Numbers& after,
                          const std::string& padding, bool count_padding) {
   PoolOptions o;
   o.padding = padding_of(padding);
   o.count_padding = count_padding;
   o.dims.clear();
-  const std::vector<std::string> names = names_of(dims);
   for (size_t i = 0; i < names.size(); ++i)
     o.dims.push_back({names[i], window[i], stride[i], dilation[i], before[i], after[i]});
   return o;
@@ -48,7 +46,7 @@ void bind_convolutions(nb::module_& m) {
          const Numbers& dilation, const Numbers& before, const Numbers& after, const Numbers& size,
          const std::string& padding, nb::handle groups, bool transposed) {
         const ConvOptions o =
-            conv_options(dims, stride, dilation, before, after, size, padding, groups);
+            conv_options(names_of(dims, x), stride, dilation, before, after, size, padding, groups);
         return transposed ? conv_transpose(x, filter, o) : conv(x, filter, o);
       },
       At(), nb::arg("x"), nb::arg("filter"), nb::arg("dims"), nb::arg("stride"),
@@ -62,9 +60,9 @@ void bind_convolutions(nb::module_& m) {
         const Shape spatial = shape_of(window);
         nn::ConvLayerOptions o;
         o.bias = bias;
-        o.conv = conv_options(nb::cast(spatial.names()), stride, dilation, before, after,
+        o.conv = conv_options(spatial.names(), stride, dilation, before, after,
                               Numbers(spatial.dims().size()), padding, nb::list());
-        return nn::conv_layer(x, name, spatial, name_of(in), out, o);
+        return nn::conv_layer(x, name, spatial, name_of(in, x), out, o);
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("window"), nb::arg("in_dim"), nb::arg("out_dim"),
       nb::arg("stride"), nb::arg("dilation"), nb::arg("before"), nb::arg("after"),
@@ -78,7 +76,7 @@ void bind_pooling(nb::module_& m) {
          const Numbers& stride, const Numbers& dilation, const Numbers& before,
          const Numbers& after, const std::string& padding, bool count_padding) {
         const PoolOptions o =
-            pool_options(dims, window, stride, dilation, before, after, padding, count_padding);
+            pool_options(names_of(dims, x), window, stride, dilation, before, after, padding, count_padding);
         return is_max ? max_pool(x, o) : avg_pool(x, o);
       },
       At(), nb::arg("x"), nb::arg("is_max"), nb::arg("dims"), nb::arg("window"), nb::arg("stride"),
@@ -88,7 +86,7 @@ void bind_pooling(nb::module_& m) {
       "windows",
       [](const Tensor& x, nb::handle dim, const Dim& window, int64_t stride, int64_t dilation,
          int64_t before, int64_t after, double fill) {
-        return windows(x, name_of(dim), window, {stride, dilation, before, after, fill});
+        return windows(x, name_of(dim, x), window, {stride, dilation, before, after, fill});
       },
       At(),
       "All windows along `dim`, whose size becomes their number; the dim `window` follows it.",
@@ -98,7 +96,7 @@ void bind_pooling(nb::module_& m) {
       "batch_norm",
       [](const Tensor& x, const std::string& name, nb::handle channels, bool training,
          double momentum, double eps) {
-        return nn::batch_norm(x, name, names_of(channels), {training, momentum, eps});
+        return nn::batch_norm(x, name, names_of(channels, x), {training, momentum, eps});
       },
       At(), nb::arg("x"), nb::arg("name"), nb::arg("channels"), nb::arg("training"),
       nb::arg("momentum"), nb::arg("eps"));

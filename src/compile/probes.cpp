@@ -134,10 +134,14 @@ struct Observer {
       const Value& x = graph.value(node.in[0]);
       Probe probe{f.name,    node.attrs.get<std::string>("label", ""),
                   node.name, node.at.to_string(),
+                  node.attrs.get<std::string>("of", x.name),
                   x.name,    "",
                   x.shape};
-      if (tests) probe.index = graph.value(node.in[1]).name;
-      want(node.in[shows ? 0 : 1]);
+      if (node.in.size() > 1) {
+        probe.index = graph.value(node.in[1]).name;
+        want(node.in[1]);
+      }
+      if (shows) want(node.in[0]);
       (shows ? result.prints : result.checks).push_back(std::move(probe));
     }
     const size_t asked = f.outputs.size();

@@ -11,9 +11,11 @@ namespace tessera {
 /// A print() or check_finite() node of a function.
 struct Probe {
   std::string function, label, node, source;
-  std::string tensor;  ///< the tensor that is printed or checked
-  std::string index;   ///< check_finite: the scalar with the index of the first bad element
-  Shape shape;
+  std::string of;      ///< the tensor that is printed or checked, as the user knows it
+  std::string tensor;  ///< it, or what iterations of loops stacked of it
+  std::string index;   ///< check_finite: the scalar with the index of the first bad element;
+                       ///< print in loops: 1 for each iteration that ran, by their dims
+  Shape shape;         ///< of `tensor`
 };
 
 struct Observation {

@@ -92,7 +92,15 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
     wanted = wanted || (reached[v] && is_floating(g.value(v).dtype));
     for (const std::string& p : g.value(v).prefer) prefer.push_back(p);
   }
-  if (!any || !wanted || (!node.op->gradient && !node.op->body)) return;
+  if (!any || !wanted) return;
+  if (!node.op->gradient && !node.op->body) {  // of comparisons and floor() it is zero
+    TESSERA_REQUIRE(!node.op->host,
+                    "[{}] has no gradient, and one is asked for that goes through '{}': give the "
+                    "op one (@{}.gradient in Python, Op::gradient in C++), or take stop_gradient() "
+                    "of its operands ({})",
+                    node.op->name, g.value(node.out[0]).name, node.op->name, node.at.to_string());
+    return;
+  }
   RecomputeScope group(g, rematerializer.recompute_group(n));
   SourceScope source(g, node, prefer, rematerializer.recomputes(n) ? ".again.grad" : ".grad");
   std::vector<Tensor> grads =

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Loop {
   /// The values with which an iteration begins, in the order of the results.
   std::vector<int> carries;
   std::vector<Result> results = {};  ///< of `node`
+  /// What is to be built behind the loop when it has ended.
+  std::vector<std::function<void()>> behind = {};
 };
 
 /// All loops; a loop's number is its position.

@@ -100,6 +100,7 @@ std::vector<Tensor> LoopBuilder::finish(const std::vector<Tensor>& carries,
     std::vector<std::string>& prefer = GraphInternals::of(graph_).values[out[i].id()].prefer;
     if (prefer.empty()) prefer = graph_.value(made[i].id()).prefer;
   }
+  for (const std::function<void()>& build : std::exchange(loop.behind, {})) build();
   return out;
 }
 

@@ -18,7 +18,7 @@ const std::vector<Repeat>& open_repeats(const Graph& graph) {
 
 const Repeat* open_microbatch(const Graph& graph) {
   for (const Repeat& r : open_repeats(graph)) {
-    if (r.is_microbatch) return &r;
+    if (r.of == Repeat::Of::microbatch) return &r;
   }
   return nullptr;
 }
@@ -53,12 +53,13 @@ int64_t once_for_all(Graph& graph, const std::string& name, const std::function<
   }
   const std::vector<int64_t>& first = building.first_copy[key + full];
   const size_t use = building.uses[full]++;
+  const bool is_microbatch = further->of == Repeat::Of::microbatch;
   TESSERA_REQUIRE(use < first.size(),
                   "{} {} of the {} has '{}' {} times, {} 0 only {}; build all {} alike",
-                  further->is_microbatch ? "microbatch" : "copy", further->index,
-                  further->is_microbatch ? "batch" : "dim '" + further->dim + "'", full, use + 1,
-                  further->is_microbatch ? "microbatch" : "copy", first.size(),
-                  further->is_microbatch ? "microbatches" : "copies");
+                  is_microbatch ? "microbatch" : "copy", further->index,
+                  is_microbatch ? "batch" : "dim '" + further->dim + "'", full, use + 1,
+                  is_microbatch ? "microbatch" : "copy", first.size(),
+                  is_microbatch ? "microbatches" : "copies");
   return first[use];
 }
 
@@ -130,7 +131,7 @@ Tensor init_of_layers(Graph& g, const std::vector<Repeat>& layers, size_t level,
   LoopBuilder loop(g, {layers[level].dim, layers[level].count});
   Tensor inner;
   {
-    const RepeatScope repeat(g, {layers[level].dim, layers[level].count, 0, loop.number(), false});
+    const RepeatScope repeat(g, {layers[level].dim, layers[level].count, 0, loop.number()});
     inner = init_of_layers(g, layers, level + 1, one);
   }
   return loop.finish({}, {inner}, {}, Loc::current())[0];
@@ -141,7 +142,7 @@ Stored make_stored(Graph& g, const std::string& name, const Shape& shape, const 
   std::vector<Repeat> layers;
   std::vector<Dim> dims;
   for (const Repeat& r : open_repeats(g)) {
-    if (r.is_microbatch) continue;
+    if (r.of != Repeat::Of::layer) continue;
     layers.push_back(r);
     dims.emplace_back(r.dim, r.count);
   }
@@ -175,7 +176,7 @@ Stored make_stored(Graph& g, const std::string& name, const Shape& shape, const 
 
 Tensor of_layer(Tensor stored, Loc at) {
   for (const Repeat& r : open_repeats(stored.graph())) {
-    if (!r.is_microbatch) stored = slice_of(r, stored, r.dim, at);
+    if (r.of == Repeat::Of::layer) stored = slice_of(r, stored, r.dim, at);
   }
   return stored;
 }

@@ -1,4 +1,5 @@
-// What a model builds several times, as copies or as the body of a loop: microbatches and layers.
+// What a model builds several times, as copies or as the body of a loop: layers, iterations and
+// microbatches.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,9 @@ struct Repeat {
   int64_t count = 0;
   int64_t index = 0;           ///< of the copy; 0 in a loop
   int loop = -1;               ///< the loop whose body it is; -1: it is a copy
-  bool is_microbatch = false;  ///< else it is a layer and has parameters of its own
-  int64_t instance = 0;        ///< tells apart repetitions that follow each other
+  /// A layer has parameters of its own. Iterations and microbatches share theirs.
+  enum class Of { layer, iteration, microbatch } of = Of::layer;
+  int64_t instance = 0;  ///< tells apart repetitions that follow each other
 };
 
 /// Repetitions that are being built, outermost first.

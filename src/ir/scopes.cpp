@@ -17,7 +17,7 @@ std::function<void()> change(T& variable, T value) {
 }
 
 std::function<void()> repeat_once(Graph& graph, const Repeat& repeat) {
-  if (repeat.is_microbatch) {
+  if (repeat.of == Repeat::Of::microbatch) {
     TESSERA_REQUIRE(open_microbatch(graph) == nullptr,
                     "[MicrobatchScope] a microbatch cannot be split into microbatches");
     TESSERA_REQUIRE(repeat.count >= 1 && repeat.index >= 0 && repeat.index < repeat.count,
@@ -57,7 +57,7 @@ Scope::Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies
 
 MicrobatchScope::MicrobatchScope(Graph& graph, const std::string& dim, int64_t count,
                                  int64_t index) {
-  undo_ = repeat_once(graph, {dim, count, index, -1, true});
+  undo_ = repeat_once(graph, {dim, count, index, -1, Repeat::Of::microbatch});
 }
 
 PurposeScope::PurposeScope(Graph& graph, Purpose purpose) {
@@ -90,6 +90,10 @@ OutsideScope::OutsideScope(Graph& graph) { undo_ = change(GraphInternals::of(gra
 LineScope::LineScope(Graph& graph, Loc at) {
   GraphInternals& g = GraphInternals::of(graph);
   if (g.at.line == 0) undo_ = change(g.at, g.line_of(at));
+}
+
+LineScope::LineScope(Graph& graph, const SourceLine& line) {
+  undo_ = change(GraphInternals::of(graph).at, line);
 }
 
 SourceScope::SourceScope(Graph& graph, const Node& node, const std::vector<std::string>& prefer,

@@ -33,6 +33,7 @@ struct OutsideScope : BuildScope {
 /// line of the model.
 struct LineScope : BuildScope {
   LineScope(Graph& graph, Loc at);
+  LineScope(Graph& graph, const SourceLine& line);
 };
 
 /// New nodes stand for the user's node `node` (gradients, bodies). They report its source line, are

@@ -1,7 +1,9 @@
 // print and check_finite. The compile half treats both as copies of x, which fuse away. A Session
 // finds the nodes and reads x (print) or the index of its first non-finite element (check_finite).
 // That index is an ordinary reduction: correct under every layout, the same on all ranks, cheap.
-#include "ir/loop.h"
+// Iterations of a loop stack their x, and one node behind the loop sees it, with the loop's dim in
+// front.
+#include "ir/loop_builder.h"
 #include "ir/source_ops.h"
 #include "ops/infer.h"
 #include "program/program.h"
@@ -51,19 +53,37 @@ extern const Op kCheckFinite = {.name = "check_finite",
                                 .keeps_elements = true};
 
 namespace {
-void require_outside_loops(Tensor x, const char* what, Loc at) {
-  TESSERA_REQUIRE(
-      open_loop(x.graph()) < 0,
-      "[{}] '{}' is made by each iteration of a loop; return it from the iterations, stacked, "
-      "and look at it outside ({})",
-      what, x.name(), where(at));
+
+/// Calls look(x, ran) outside of all loops, with what their iterations make stacked: x, and `ran`,
+/// 1 where an iteration ran (empty: there is no loop). Returns x.
+Tensor seen(Tensor x, Tensor ran, const std::function<Tensor(Tensor x, Tensor ran)>& look, Loc at) {
+  Graph& g = x.graph();
+  const int loop = open_loop(g);
+  if (loop < 0) return look(x, ran);
+  const Tensor mine = identity(x, at), runs = ran.empty() ? constant(g, 1, DType::uint8, {}, at) : ran;
+  GraphInternals& internals = GraphInternals::of(g);
+  internals.loops[static_cast<size_t>(loop)].behind.emplace_back(
+      [&g, loop, mine, runs, look, at, line = g.producer(mine.id()).at] {
+        const LineScope scope(g, line);
+        const auto stacked = [&](Tensor of) {
+          return add_loop_result(g, loop, of, Loop::Result::stack);
+        };
+        seen(stacked(mine), stacked(runs), look, at);
+      });
+  return mine;
 }
+
 }  // namespace
 
 Tensor print(Tensor x, const std::string& label, Loc at) {
   return on_behalf_of("print", at, [&] {
-    require_outside_loops(x, "print", at);
-    return one(kPrint, {x}, {{"label", label}}, at);
+    const Attrs attrs = {{"label", label}, {"of", x.name()}};
+    return seen(
+        x, {},
+        [=](Tensor all, Tensor ran) {
+          return ran.empty() ? one(kPrint, {all}, attrs, at) : one(kPrint, {all, ran}, attrs, at);
+        },
+        at);
   });
 }
 
@@ -73,13 +93,18 @@ Tensor check_finite(Tensor x, const std::string& label, Loc at) {
                     "[check_finite] '{}' is {}; only floating tensors can be not finite"
                     " ({})",
                     x.name(), to_string(x.dtype()), where(at));
-    require_outside_loops(x, "check_finite", at);
-    Graph& g = x.graph();
-    Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
-    Tensor bad = where(is_finite(x, at), none, position_of(x, at), at);
-    if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
-    bad = bad.uniquely_named("check_finite_index");
-    return one(g, kCheckFinite, {x, bad}, {{"label", label}}, at);
+    const Attrs attrs = {{"label", label}, {"of", x.name()}};
+    return seen(
+        x, {},
+        [=](Tensor all, Tensor) {
+          Graph& g = all.graph();
+          Tensor none = constant(g, kAllFinite, DType::float64, {}, at);
+          Tensor bad = where(is_finite(all, at), none, position_of(all, at), at);
+          if (bad.shape().rank() > 0) bad = reduce_min(bad, bad.shape().names(), at);
+          bad = bad.uniquely_named("check_finite_index");
+          return one(g, kCheckFinite, {all, bad}, attrs, at);
+        },
+        at);
   });
 }
 

@@ -19,13 +19,14 @@ void require_carries(const std::vector<Tensor>& want, const std::vector<Tensor>&
 
 /// Copies of the body instead of a loop.
 IterationResults unrolled(Graph& g, const Dim& over, const std::vector<Tensor>& carries,
-                          const std::vector<Tensor>& sliced, const IterationBody& body, Loc at) {
+                          const std::vector<Tensor>& sliced, const IterationBody& body,
+                          Repeat::Of of, Loc at) {
   std::vector<std::vector<Tensor>> slices, stacked;
   for (const Tensor& x : sliced) slices.push_back(unstack(x, over.name, at));
   IterationResults all{carries, {}, {}};
   const int64_t instance = new_instance(g);
   for (int64_t i = 0; i < over.size; ++i) {
-    const RepeatScope copy(g, {over.name, over.size, i, -1, false, instance});
+    const RepeatScope copy(g, {over.name, over.size, i, -1, of, instance});
     Iteration iteration{all.carries, {}, constant(g, static_cast<double>(i), DType::int32, {}, at)};
     for (const auto& of : slices) iteration.slices.push_back(of[static_cast<size_t>(i)]);
     IterationResults made = body(iteration);
@@ -53,7 +54,8 @@ IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carr
                     "[scan] '{}' {} has no dim {}={} to take slices of ({})", x.name(),
                     x.shape().to_string(), over.name, over.size, where(at));
   }
-  if (options.unroll || is_eager(g)) return unrolled(g, over, carries, sliced, body, at);
+  const Repeat::Of of = options.own_parameters ? Repeat::Of::layer : Repeat::Of::iteration;
+  if (options.unroll || is_eager(g)) return unrolled(g, over, carries, sliced, body, of, at);
   const int64_t instance = new_instance(g);
   LoopBuilder loop(g, over);
   Iteration iteration;
@@ -62,7 +64,7 @@ IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carr
   iteration.index = loop.index(at);
   IterationResults made;
   {
-    const RepeatScope repeat(g, {over.name, over.size, 0, loop.number(), false, instance});
+    const RepeatScope repeat(g, {over.name, over.size, 0, loop.number(), of, instance});
     made = body(iteration);
   }
   require_carries(carries, made.carries, "scan", at);
@@ -74,10 +76,12 @@ IterationResults scan(Graph& g, const Dim& over, const std::vector<Tensor>& carr
 Tensor repeat(const Dim& layers, Tensor x, const std::function<Tensor(Tensor)>& layer,
               const LoopOptions& options, Loc at) {
   require_function("repeat", "the layer", layer, at);
+  LoopOptions own = options;
+  own.own_parameters = true;
   const IterationResults result = scan(
       x.graph(), layers, {x}, {},
       [&](const Iteration& iteration) { return IterationResults{{layer(iteration.carries[0])}}; },
-      options, at);
+      own, at);
   return result.carries[0];
 }
 
@@ -111,16 +115,21 @@ IterationResults eager_while(Graph& g,
   IterationResults all{carries, {}, {}};
   std::vector<std::vector<Tensor>> stacked;
   int64_t i = 0;
+  const Dim over = iterations_of(g, most);
+  const int64_t instance = new_instance(g);
+  const auto iteration = [&](int64_t index) {
+    const RepeatScope copy(g, {over.name, most, index, -1, Repeat::Of::iteration, instance});
+    return body({all.carries, {}, constant(g, static_cast<double>(index), DType::int32, {}, at)});
+  };
   for (; i < most && g.fetch(flag_of(condition, all.carries, at)).at(0) != 0; ++i) {
-    IterationResults made =
-        body({all.carries, {}, constant(g, static_cast<double>(i), DType::int32, {}, at)});
+    IterationResults made = iteration(i);
     require_carries(carries, made.carries, "while_loop", at);
     stacked.resize(made.stacked.size());
     for (size_t k = 0; k < stacked.size(); ++k) stacked[k].push_back(made.stacked[k]);
     add_iteration(all, std::move(made), i == 0, at);
   }
   if (i == 0) {  // what an iteration would make tells the shapes
-    const IterationResults made = body({all.carries, {}, constant(g, 0, DType::int32, {}, at)});
+    const IterationResults made = iteration(0);
     require_carries(carries, made.carries, "while_loop", at);
     for (const Tensor& t : made.stacked) stacked.push_back({zeros_like(t, at)});
     for (const Tensor& t : made.sums) all.sums.push_back(zeros_like(t, at));
@@ -128,7 +137,7 @@ IterationResults eager_while(Graph& g,
   for (auto& list : stacked) {
     while (std::ssize(list) < most)
       list.push_back(constant(g, 0, list[0].dtype(), list[0].shape(), at));
-    all.stacked.push_back(stack(list, iterations_of(g, most).name, at));
+    all.stacked.push_back(stack(list, over.name, at));
   }
   return all;
 }
@@ -148,13 +157,20 @@ IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>
   Graph& g = carries[0].graph();
   if (is_eager(g)) return eager_while(g, condition, body, carries, most, at);
   const Tensor first = flag_of(condition, carries, at);
-  LoopBuilder loop(g, iterations_of(g, most));
+  const Dim over = iterations_of(g, most);
+  const int64_t instance = new_instance(g);
+  LoopBuilder loop(g, over);
   Iteration iteration;
   for (const Tensor& x : carries) iteration.carries.push_back(loop.carry(x, at));
   const Tensor go = loop.carry(first, at);
   loop.condition(go);
   iteration.index = loop.index(at);
-  IterationResults made = body(iteration);
+  IterationResults made;
+  {
+    const RepeatScope repeat(
+        g, {over.name, most, 0, loop.number(), Repeat::Of::iteration, instance});
+    made = body(iteration);
+  }
   require_carries(carries, made.carries, "while_loop", at);
   require_made("while_loop", "an iteration's stacked tensor", made.stacked, at);
   std::vector<Tensor> next = made.carries;

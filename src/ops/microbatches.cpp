@@ -74,7 +74,7 @@ class Microbatches {
     LoopBuilder loop(g_, over_);
     IterationResults made;
     {
-      const RepeatScope scope(g_, {dim_, over_.size, 0, loop.number(), true});
+      const RepeatScope scope(g_, {dim_, over_.size, 0, loop.number(), Repeat::Of::microbatch});
       made = built();
       require_divided(op_, g_, first, dim_, at_);
     }

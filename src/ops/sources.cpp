@@ -254,12 +254,12 @@ Attrs drawn_attrs(Graph& g, const Shape& shape, int64_t stream) {
     if (shape.rank() == 0) add(r);
   }
   for (const Repeat& r : open_repeats(g)) {
-    if (!r.is_microbatch) add(r);
+    if (r.of != Repeat::Of::microbatch) add(r);
   }
   for (const Dim& d : shape) {
     dims.push_back(d);
     for (const Repeat& r : open_repeats(g)) {
-      if (r.is_microbatch && r.dim == d.name) add(r);
+      if (r.of == Repeat::Of::microbatch && r.dim == d.name) add(r);
     }
   }
   const Attrs source = source_attrs(Shape(dims), DType::int64);

@@ -61,7 +61,7 @@ Executor::Executor(const Program& program, std::unique_ptr<Communicator> world,
       faults_(rank_),
       sources_(options.sources),
       recorder_(*device_, options.record),
-      steps_(rank_, collectives_, faults_, recorder_, options.profile),
+      steps_(rank_, collectives_, faults_, recorder_, options.profile, options.interrupted),
       functions_(bind_all({rank_, memory_, collectives_, faults_}, program)),
       regions_(rank_, steps_, functions_) {
   for (const Function& f : program.functions) {
@@ -179,7 +179,14 @@ void Executor::run(int function, const std::vector<int>& guards,
                end = functions_[function].size();
   report([&] {
     begin();
-    regions_.run(function, 0, stores);
+    try {
+      const StepRunner::Interruptible asking(steps_);
+      regions_.run(function, 0, stores);
+    } catch (const StepRunner::Interrupted&) {
+      const char* const message = "it was interrupted within a step; nothing was stored";
+      if (world_->size() > 1) fail(ErrorKind::usage, "{}", message);
+      return stop({Stopped::By::interrupt, 0, message});
+    }
     if (stops_for_faults(function, true)) return;
     if (const std::string found = check ? check() : ""; !found.empty())
       return stop({Stopped::By::check, 0, found});

@@ -31,6 +31,9 @@ struct ExecutorOptions {
   std::shared_ptr<const std::map<std::string, std::string>> sources = {};
   /// On the CPU: every step takes as long as it says. Empty: as long as it takes.
   StepPrice pace = {};
+  /// Asked some times a second by the thread that runs, while a run has stored nothing. True ends
+  /// the run: a rank that is alone can run again, ranks that have peers fail. Empty: not asked.
+  std::function<bool()> interrupted = {};
 };
 
 class Executor {
@@ -62,7 +65,7 @@ class Executor {
   /// Why the last run stored nothing: the same on all ranks but for what each found.
   struct Stopped {
     /// capacity: a count exceeds it on some rank, before anything was stored.
-    enum class By { nothing, fault, capacity, check, guard } by = By::nothing;
+    enum class By { nothing, fault, capacity, check, guard, interrupt } by = By::nothing;
     /// The place of what this rank found: a smaller one comes earlier in the run. INT64_MAX:
     /// nothing was found here.
     int64_t position = INT64_MAX;

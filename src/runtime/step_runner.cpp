@@ -14,6 +14,7 @@ void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
                      NonFiniteSearch* search) {
   for (size_t s = first; s < last; ++s) {
     BoundStep& bound = steps[s];
+    if (asks_at_ != kNever) ask();
     // A wait has no source of its own: it is for the first collective of its bucket.
     const bool waits = bound.step->kind == StepKind::wait;
     if (rank_.activity != nullptr)
@@ -33,6 +34,13 @@ void StepRunner::run(std::vector<BoundStep>& steps, size_t first, size_t last,
     faults_.note(*bound.step);
     if (search != nullptr) examine(bound, *search);
   }
+}
+
+void StepRunner::ask() {
+  const double now = host_seconds();
+  if (now < asks_at_) return;
+  asks_at_ = now + kBetween;
+  if (interrupted_()) throw Interrupted();
 }
 
 void StepRunner::examine(const BoundStep& bound, NonFiniteSearch& search) {

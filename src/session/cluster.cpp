@@ -121,7 +121,7 @@ struct Cluster::State {
 
   /// Waits until all thread ranks have left the run. One that stays in a step that waits for nobody
   /// is abandoned after the time-out; its peers are told, and get some time to leave.
-  void await_ranks(std::unique_lock<std::mutex>& lock);
+  void await_ranks(std::unique_lock<std::mutex>& lock, const std::function<void()>& meanwhile);
   std::pair<int, std::string> stuck_rank() const;
   void abandon(std::unique_lock<std::mutex>& lock, int rank, const std::string& what);
 };
@@ -138,10 +138,16 @@ std::pair<int, std::string> Cluster::State::stuck_rank() const {
   return {-1, ""};
 }
 
-void Cluster::State::await_ranks(std::unique_lock<std::mutex>& lock) {
-  const double slice = std::min(1.0, worlds[0]->timeout() / 20);
+void Cluster::State::await_ranks(std::unique_lock<std::mutex>& lock,
+                                 const std::function<void()>& meanwhile) {
+  const double slice = std::min(meanwhile ? 0.1 : 1.0, worlds[0]->timeout() / 20);
   Pauses pauses;
   while (!done.wait_for(lock, std::chrono::duration<double>(slice), [&] { return running == 0; })) {
+    if (meanwhile) {
+      lock.unlock();
+      meanwhile();
+      lock.lock();
+    }
     if (pauses.running(slice) < worlds[0]->timeout()) continue;
     if (const auto [rank, what] = stuck_rank(); rank >= 0) return abandon(lock, rank, what);
   }
@@ -337,8 +343,13 @@ void Cluster::set_timeout(double seconds) {
 }
 
 void Cluster::run(const std::function<void(int, Communicator&)>& work) {
-  State& s = ClusterInternals::state(*this);
-  const ClusterTurn turn(*this);
+  ClusterInternals::run(*this, work, nullptr);
+}
+
+void ClusterInternals::run(Cluster& cluster, const std::function<void(int, Communicator&)>& work,
+                           const std::function<void()>& meanwhile) {
+  Cluster::State& s = state(cluster);
+  const ClusterTurn turn(cluster);
   if (!s.abandoned.empty()) {
     tessera::fail(ErrorKind::comm,
                   "this Cluster was given up when {}; make a new one, and new Sessions",
@@ -354,7 +365,7 @@ void Cluster::run(const std::function<void(int, Communicator&)>& work) {
     s.running = static_cast<int>(s.pool.size());
     ++s.round;
     s.wake.notify_all();
-    s.await_ranks(lock);
+    s.await_ranks(lock, meanwhile);
   }
   if (s.first_error) std::rethrow_exception(std::exchange(s.first_error, nullptr));
 }

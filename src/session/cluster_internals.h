@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -19,6 +20,10 @@ struct NotRun : Error {
 struct ClusterInternals {
   /// Throws NotRun for a Cluster that was moved from.
   static Cluster::State& state(const Cluster& cluster);
+  /// Cluster::run(). `meanwhile`, if any, is called some times a second by this thread while it
+  /// waits for ranks that are threads.
+  static void run(Cluster& cluster, const std::function<void(int, Communicator&)>& work,
+                  const std::function<void()>& meanwhile);
   /// Where a local rank notes its steps.
   static RankActivity& activity(Cluster& cluster, int local_rank);
   /// Whether a rank's thread was abandoned, which may use what its Session owns, or is not here.

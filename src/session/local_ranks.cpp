@@ -35,10 +35,12 @@ void LocalRanks::require_usable() const {
       "checkpoint");
 }
 
-void LocalRanks::on_all(const std::function<void(Executor&)>& work) {
+void LocalRanks::on_all(const std::function<void(Executor&)>& work,
+                        const std::function<void()>& meanwhile) {
   require_usable();
   try {
-    cluster_.run([&](int rank, Communicator&) { work(*executors_[rank]); });
+    ClusterInternals::run(
+        cluster_, [&](int rank, Communicator&) { work(*executors_[rank]); }, meanwhile);
   } catch (const NotRun&) {
     throw;
   } catch (...) {
@@ -51,7 +53,8 @@ void LocalRanks::on_all(const std::function<void(Executor&)>& work) {
 Executor::Stopped LocalRanks::stopped() {
   using By = Executor::Stopped::By;
   Executor::Stopped result = executors_[0]->stopped();
-  if (result.by == By::nothing || result.by == By::check) return result;
+  if (result.by == By::nothing || result.by == By::check || result.by == By::interrupt)
+    return result;
   std::vector<double> positions;
   for (auto& executor : executors_)
     positions.push_back(static_cast<double>(executor->stopped().position));

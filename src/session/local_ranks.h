@@ -21,8 +21,9 @@ class LocalRanks {
   /// Calls make(rank, world) for every local rank, on the rank's own thread. Collective.
   void make(const std::function<std::unique_ptr<Executor>(int rank, Communicator& world)>& make);
   /// Calls work(executor) likewise. If that throws, no rank of this session runs again; those of
-  /// others do, if all ranks are threads. Collective.
-  void on_all(const std::function<void(Executor&)>& work);
+  /// others do, if all ranks are threads. `meanwhile`: as in ClusterInternals::run(). Collective.
+  void on_all(const std::function<void(Executor&)>& work,
+              const std::function<void()>& meanwhile = nullptr);
   /// Throws a usage error after a failure.
   void require_usable() const;
   /// Why the last run stopped before it stored anything, with the message of the rank, of all, that

@@ -1,6 +1,7 @@
 #include "tessera/session.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -29,12 +30,37 @@ namespace tessera {
 
 namespace {
 
-std::string print_line(const Probe& probe, const Array& x) {
+/// `which`: the iteration, if it is of one.
+std::string print_line(const Probe& probe, const std::string& which, const Array& x) {
   std::string elements;
   const int64_t shown = std::min<int64_t>(x.elements(), 6);
   for (int64_t i = 0; i < shown; ++i) elements += fmt::format("{}{:.6g}", i ? ", " : "", x.at(i));
-  return fmt::format("{}{} {} = [{}{}]", probe.label.empty() ? "" : probe.label + ": ",
-                     probe.tensor, describe(x), elements, shown < x.elements() ? ", ..." : "");
+  return fmt::format("{}{}{} {} = [{}{}]", probe.label.empty() ? "" : probe.label + ": ", probe.of,
+                     which, describe(x), elements, shown < x.elements() ? ", ..." : "");
+}
+
+/// index_text() with the dims of loops that have no name of the user's.
+std::string place_text(std::vector<std::string> dims, const std::vector<int64_t>& sizes,
+                       int64_t i) {
+  for (std::string& dim : dims) {
+    if (dim.starts_with("_trip")) dim = "iteration";
+  }
+  return index_text(dims, sizes, i);
+}
+
+/// A line for each iteration that ran. Those of `all` are along the dims of `ran`, in front.
+std::vector<std::string> print_lines(const Probe& probe, const Array& all, const Array& ran) {
+  const size_t outer = ran.dims.size();
+  Array x(all.dtype, {all.dims.begin() + static_cast<std::ptrdiff_t>(outer), all.dims.end()},
+          {all.sizes.begin() + static_cast<std::ptrdiff_t>(outer), all.sizes.end()});
+  std::vector<std::string> lines;
+  for (int64_t i = 0; i < ran.elements(); ++i) {
+    if (ran.at(i) == 0) continue;
+    std::memcpy(x.bytes.data(), all.bytes.data() + static_cast<size_t>(i) * x.bytes.size(),
+                x.bytes.size());
+    lines.push_back(print_line(probe, " " + place_text(ran.dims, ran.sizes, i), x));
+  }
+  return lines;
 }
 
 uint32_t checksum(const std::map<std::string, Array>& arrays) {
@@ -111,6 +137,8 @@ struct Session::State {
   std::vector<std::string> raised;  ///< what was done about counts above their capacity
   int last_function = -1;
   bool skips_non_finite = false;  ///< else it is an error
+  std::function<bool()> interrupted;        ///< of the options
+  std::atomic<bool> was_interrupted{false};  ///< for ranks that are threads
   std::string skipped;
 
   const Program& program() const { return variants.program(); }
@@ -130,6 +158,7 @@ struct Session::State {
  private:
   ProgramVariants lower_for(const Graph& graph, const CompileOptions& options);
   std::unique_ptr<LocalRanks> make_ranks();
+  std::function<bool()> asks();
 };
 
 ProgramVariants Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
@@ -164,7 +193,8 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
       variants(lower_for(graph, options)),
       scalars(size_ties_of(graph, program())),
       ports(program(), graph, scalars.ties.names, options.guards),
-      skips_non_finite(options.skip_non_finite) {
+      skips_non_finite(options.skip_non_finite),
+      interrupted(options.interrupted) {
   scalars.values[1] = static_cast<int64_t>(options.seed);
   cluster.require_same(
       {{"the compiled Program", fmt::format("hash {:016x}", variants.hash())},
@@ -172,6 +202,12 @@ Session::State::State(const Graph& graph, Cluster& c, const CompileOptions& opti
        {"the constants", fmt::format("checksum {:08x}", checksum(graph.constants()))}});
   all_ranks = make_ranks();
   all_slices = std::make_unique<PortSlices>(program(), ranks(), scalars.values);
+}
+
+/// What ranks ask during a run: the thread that called it, or what that thread has noted.
+std::function<bool()> Session::State::asks() {
+  if (!interrupted || cluster.local_ranks() == 1) return interrupted;
+  return [this] { return was_interrupted.load(std::memory_order_relaxed); };
 }
 
 std::unique_ptr<LocalRanks> Session::State::make_ranks() {
@@ -186,7 +222,7 @@ std::unique_ptr<LocalRanks> Session::State::make_ranks() {
         program(), world.split(0, world.rank()), scalars.values.data(),
         ExecutorOptions{threads, kLeastPartNs, profiles, recorder_of(trace, world.rank()),
                         &ClusterInternals::activity(cluster, rank), std::move(lent), sources,
-                        pace_on(mesh)},
+                        pace_on(mesh), asks()},
         std::move(mine));
   });
   return made;
@@ -233,11 +269,17 @@ void Session::State::begin(int f) {
 
 void Session::State::run(int f) {
   begin(f);
-  const auto attempt = [this] {
-    ranks().on_all([this](Executor& executor) {
-      executor.run(last_function, ports.guards(last_function),
-                   [this, &executor] { return non_finite(last_function, executor); });
-    });
+  was_interrupted = false;
+  const auto note = [this] {
+    if (interrupted()) was_interrupted = true;
+  };
+  const auto attempt = [&] {
+    ranks().on_all(
+        [this](Executor& executor) {
+          executor.run(last_function, ports.guards(last_function),
+                       [this, &executor] { return non_finite(last_function, executor); });
+        },
+        interrupted ? std::function<void()>(note) : nullptr);
     return ranks().stopped();
   };
   Executor::Stopped stopped = attempt();
@@ -269,7 +311,7 @@ std::string Session::State::non_finite(int f, Executor& executor) const {
         "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
         "nothing was stored",
         p.node, p.label.empty() ? "check_finite" : p.label,
-        index_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.tensor,
+        place_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.of,
         scalars.values[0], p.source);
   }
   return "";
@@ -421,7 +463,10 @@ void Session::run(const std::string& function, Loc at) {
     for (const Probe& p : s.observed.prints) {
       if (p.function != function) continue;
       const Array x = fetch(p.tensor);
-      if (s.cluster.is_root()) s.print(print_line(p, x));
+      const std::vector<std::string> lines =
+          p.index.empty() ? std::vector{print_line(p, "", x)} : print_lines(p, x, fetch(p.index));
+      if (!s.cluster.is_root()) continue;
+      for (const std::string& line : lines) s.print(line);
     }
   });
 }

@@ -45,7 +45,8 @@ class Builder {
       memory_ = l == 0 ? input : x;
       const IterationResults all =
           scan(g_, Dim("layers", recipe_.loops[l].layers), {l == 0 ? x : tanh(input)}, {},
-               [&](const Iteration& i) { return layer(i, recipe_.loops[l].draws); });
+               [&](const Iteration& i) { return layer(i, recipe_.loops[l].draws); },
+               {.own_parameters = true});
       x = all.carries[0];
       for (const Tensor& sum : all.sums) value = value + mean_all(sum) * 0.1;
       for (const Tensor& stacked : all.stacked) {
