@@ -21,7 +21,9 @@ struct CompileOptions {
   Layout layout;
   std::vector<FunctionSpec> functions;
   uint64_t seed = 0;
-  /// Threads that run the kernels of one rank. 0: the cores of the host over its ranks.
+  /// Threads that may share the kernels of one rank. 0: the cores of the host over its ranks, and no
+  /// more than OMP_NUM_THREADS. They are started if a kernel has work for them; no number of them
+  /// changes a bit.
   int threads_per_rank = 0;
   /// Outputs of one element (the loss) that must be finite. If one is not, run() stores nothing and
   /// throws an error that names the first node with a non-finite result.

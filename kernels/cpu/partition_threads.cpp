@@ -156,9 +156,10 @@ std::unique_ptr<Kernel> bind_with_threads(const KernelEntry& entry, const Kernel
                                           ThreadPool& pool, double least_ns) {
   const Sharing sharing = sharing_of(entry, *args.step, pool.size());
   Cut cut = cut_of(sharing, entry, *args.step, pool.size(), least_ns);
-  if (!cut.shares.empty()) return std::make_unique<Shared>(entry, args, std::move(cut), pool);
   KernelArgs with_pool = args;
   if (sharing.dim < 0 && wakes_threads(sharing, pool.size(), least_ns)) with_pool.pool = &pool;
+  if (cut.threads > 1 || with_pool.pool != nullptr) pool.start();
+  if (!cut.shares.empty()) return std::make_unique<Shared>(entry, args, std::move(cut), pool);
   return entry.bind(with_pool);
 }
 

@@ -427,8 +427,9 @@ void bind_loops(nb::module_& m) {
   m.def(
       "scan",
       [](Graph& g, const Dim& over, const std::vector<Tensor>& carries,
-         const std::vector<Tensor>& slices, const nb::callable& body) {
-        const IterationResults results = scan(g, over, carries, slices, body_of(body, "scan"));
+         const std::vector<Tensor>& slices, const nb::callable& body, bool own_parameters) {
+        const IterationResults results = scan(g, over, carries, slices, body_of(body, "scan"),
+                                              {.own_parameters = own_parameters});
         return std::pair(results.carries, results.stacked);
       },
       At(), doc_of("scan"));

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import numbers
 import operator
 import threading
 from typing import Any, Callable, Iterator, Sequence
@@ -136,9 +137,14 @@ def update(stored: _tessera.Tensor, value: _tessera.Tensor) -> None:
     current_graph().update(stored, value)
 
 
+def is_number(x: Any) -> bool:
+    """Whether x is a number of Python or NumPy; an array without dims is one too."""
+    return isinstance(x, (bool, numbers.Real, np.generic)) or (hasattr(x, "__float__") and getattr(x, "shape", None) == () and not isinstance(x, _tessera.Tensor))
+
+
 def constant(value: Any, dims: Any = (), dtype: Any = None) -> _tessera.Tensor:
-    """A number in every element, or the values of an array that has the sizes of `dims`."""
-    if isinstance(value, (int, float)):
+    """A number in every element, float32 if `dtype` says nothing else; or the values of an array that has the sizes of `dims`, in its dtype."""
+    if is_number(value):
         return _tessera.constant(current_graph(), value, f32 if dtype is None else dtype, dims)
     array = np.asarray(value)
     made = _tessera.constant_array(current_graph(), array, dims)
@@ -165,9 +171,35 @@ def random_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any 
     return _tessera.random_normal(current_graph(), dims, mean, stddev, dtype)
 
 
-def scan(over: _tessera.Dim, body: Callable[..., Any], carries: Sequence[_tessera.Tensor] = (), slices: Sequence[_tessera.Tensor] = ()) -> Any:
+def scan(
+    over: _tessera.Dim, body: Callable[..., Any], carries: Sequence[_tessera.Tensor] = (), slices: Sequence[_tessera.Tensor] = (), own_parameters: bool = False
+) -> Any:
     """Runs `body(carries, slices, index)`, which returns (carries, stacked), for each index of the dim `over`.
 
-    Returns the last carries and what was stacked, each a list.
+    Returns the last carries and what was stacked, each a list. Parameters that the body makes are the same in all iterations, as in
+    the cell of a recurrent network; with own_parameters each iteration has its own, as a layer of repeat() has, stored with the dim
+    `over` in front. Random numbers are others in each iteration.
     """
-    return _tessera.scan(current_graph(), over, list(carries), list(slices), body)
+    return _tessera.scan(current_graph(), over, list(carries), list(slices), body, own_parameters)
+
+
+_OPERATORS = {
+    "add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv, "true_divide": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod, "power": operator.pow, "less": operator.lt, "less_equal": operator.le,
+    "greater": operator.gt, "greater_equal": operator.ge, "equal": operator.eq, "not_equal": operator.ne, "matmul": operator.matmul,
+}
+
+
+def _array_ufunc(self, ufunc, method, *inputs, **options):
+    """What NumPy makes of tensors: an operator with a number is that of Python, and all else is none of NumPy's."""
+    name = ufunc.__name__
+    values = [float(x) if is_number(x) else x for x in inputs]
+    if method == "__call__" and not options and name in _OPERATORS and len(values) == 2:
+        array = next((x for x in values if isinstance(x, np.ndarray)), None)
+        if array is None:
+            return _OPERATORS[name](*values)
+        raise TypeError(_tessera.with_line(f"{name} of a tensor and an array of shape {array.shape}: ts.constant(array, dims) makes a tensor of an array"))
+    raise TypeError(_tessera.with_line(f"numpy.{name}() takes arrays, not '{self.name}', which has no value while the model is built; ts has the functions of tensors, such as ts.exp()"))
+
+
+_tessera.Tensor.__array_ufunc__ = _array_ufunc  # type: ignore[attr-defined]

@@ -4,6 +4,8 @@ import sys
 
 from . import _tessera
 
+#: The exit code of a process that a CommError or a DeviceError ends, as of `tessera train`: docs/reference/exit-codes.md.
+RESTART_HELPS = 76
 FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
@@ -65,6 +67,8 @@ def _print_to_users_line():
             end_in_users_line(error)
             trace = error.__traceback__
         then(kind, error, trace)
+        if isinstance(error, (CommError, DeviceError)):
+            raise SystemExit(RESTART_HELPS)  # Python takes it from here
 
     sys.excepthook = hook
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None

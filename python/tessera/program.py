@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterable, Mapping
 import numpy as np
 
 from . import _tessera
-from .build import InputSpec, building, building_now, current_graph, input as make_input
+from .build import InputSpec, building, building_now, current_graph, input as make_input, is_number
 from .data import Batches
 from .errors import FOLDER, Error, IoError, UsageError, end_in_users_line
 from .optim import Optimizer
@@ -92,7 +92,7 @@ def minimize(
         schedule, lr = lr, make_input(_RATE, [])
         if _tracing:
             _tracing[-1].schedules[_RATE] = schedule
-    elif isinstance(lr, numbers.Real):
+    elif is_number(lr):
         lr = _tessera.constant(graph, float(lr), "float32", [])
     options = (float(clip), list(recompute), list(trainable))
     if microbatches < 1:
@@ -106,13 +106,26 @@ def minimize(
 
 def _default(name, spec, value):
     """What an argument is when a call does not give it: an array, or a number in every element."""
-    if not isinstance(value, (bool, numbers.Real, np.generic)):
-        if isinstance(value, (list, np.ndarray)) or hasattr(value, "__dlpack__"):
-            return value if hasattr(value, "__dlpack__") else np.asarray(value, spec.dtype.name)
+    if hasattr(value, "__dlpack__") and not is_number(value):
+        return value
+    if not is_number(value) and not isinstance(value, list):
         raise TypeError(f"the default of argument '{name}' is an array of {spec!r} or a number, not {value!r}")
     if spec.dtype.name == "bfloat16":
         raise TypeError(f"the default of argument '{name}' is bfloat16, which NumPy lacks: give an array of PyTorch or JAX")
-    return np.full([dim.size for dim in spec.dims], value, spec.dtype.name)
+    made = _as_dtype(value, spec.dtype.name)
+    if made.dtype != spec.dtype.name:
+        raise TypeError(f"the default of argument '{name}' is {value!r}, which {spec.dtype} cannot hold")
+    return made if made.ndim else np.full([dim.size for dim in spec.dims], made)
+
+
+def _as_dtype(value, dtype):
+    """A number or a list of numbers as an array of this dtype; as it is, if that would lose more than digits."""
+    array = np.asarray(value)
+    if dtype == "bfloat16" or array.dtype.kind not in "biuf":
+        return array
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype, copy=False)
+    return made if made.dtype.kind == "f" or np.array_equal(made, array) else array
 
 
 def _named_outputs(returned):
@@ -139,11 +152,9 @@ class Program:
     def __init__(self, function):
         self.function = function
         self.__name__, self.__doc__ = function.__name__, function.__doc__
-        self._traced = None
 
     def _trace(self):
-        if self._traced is not None:
-            return self._traced
+        """Calls the function: what it reads from outside is as it is now."""
         graph, step = _tessera.make_graph(), _Step()
         arguments, code = {}, getattr(self.function, "__code__", None)
         line = None if code is None else (code.co_filename, code.co_firstlineno)
@@ -165,8 +176,7 @@ class Program:
         finally:
             _tracing.pop()
         function = _tessera.FunctionSpec("step", list(step.outputs.values()), graph.has_updates)
-        self._traced = graph, step, function
-        return self._traced
+        return graph, step, function
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """In a function under @ts.program: what this program's function makes of these tensors."""
@@ -178,11 +188,11 @@ class Program:
 
     @property
     def graph(self) -> _tessera.Graph:
-        """The model as written; str() lists its nodes."""
+        """The model as the function builds it now; str() lists its nodes."""
         return self._trace()[0]
 
-    def _options(self, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
-        function = self._trace()[2]
+    @staticmethod
+    def _options(function, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
         return _tessera.CompileOptions(_mesh_text(mesh), _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _log.info)
 
     def compile(
@@ -190,11 +200,12 @@ class Program:
     ) -> Run:
         """A Run on the ranks of `mesh` ("data:2;model:2", or {"data": 2}), whose tensors are cut as `layout` says.
 
-        layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data", ("heads", "ff"): "model"}. cluster: its ranks, or a communicator of
-        mpi4py, instead of those of the launcher or threads. Collective over the processes of a launcher.
+        The function is called, so what it reads from outside, such as a global number, is as it is now. layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data", ("heads", "ff"): "model"}. cluster: its ranks, or a communicator of
+        mpi4py, instead of those of the launcher or threads. threads_per_rank: threads that may share the kernels of a rank; 0: the
+        cores over the ranks, and no more than OMP_NUM_THREADS. Collective over the processes of a launcher.
         """
-        graph, step, _ = self._trace()
-        options = self._options(mesh, layout, seed, device, keep, threads_per_rank)
+        graph, step, function = self._trace()
+        options = self._options(function, mesh, layout, seed, device, keep, threads_per_rank)
         if cluster is None:
             cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(_mesh_text(mesh)))
         elif not isinstance(cluster, _tessera.Cluster):
@@ -204,7 +215,8 @@ class Program:
     def explain(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
         """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times, on devices of its kind."""
         on = _machine(machine)
-        return Explanation(_tessera.explain(self._trace()[0], self._options(mesh, layout, device=on.device_type if on else "cpu"), on))
+        graph, _, function = self._trace()
+        return Explanation(_tessera.explain(graph, self._options(function, mesh, layout, device=on.device_type if on else "cpu"), on))
 
     def plan(self, mesh: str | Mapping | int, machine: str = "h100", layout: str | Mapping = "", memory: int | None = None, seconds: float = 10.0) -> Plan:
         """The layout and storage with the least predicted time on a machine: its .mesh and .layout are for compile().
@@ -219,7 +231,8 @@ class Program:
     def simulate(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str = "h100") -> _tessera.Simulation:
         """When each step of the Program runs on a described machine: .seconds, .steps, .trace()."""
         on = _machine(machine)
-        return _tessera.simulate(self._trace()[0], self._options(mesh, layout, device=on.device_type), on)
+        graph, _, function = self._trace()
+        return _tessera.simulate(graph, self._options(function, mesh, layout, device=on.device_type), on)
 
     def layouts(self, mesh: str | Mapping) -> list[str]:
         """All legal layouts that give each axis of `mesh` to one dim or to none."""
@@ -287,10 +300,11 @@ def _layout_text(layout):
     return "; ".join(rules)
 
 
-def _give(take, what, name, array):
-    """Gives the engine an array under `name`: take(name, array), which reads its memory in place."""
+def _give(take, what, name, array, dtype):
+    """Gives the engine an array under `name`: take(name, array), which reads its memory in place. Numbers get the tensor's dtype()."""
     try:
-        take(name, array if hasattr(array, "__dlpack__") else np.asarray(array))
+        is_array = hasattr(array, "__dlpack__") and not (isinstance(array, np.ndarray) and array.ndim == 0)
+        take(name, array if is_array else _as_dtype(array, dtype()))
     except TypeError:
         raise _no_array(what, name, array) from None
 
@@ -373,6 +387,8 @@ class Run:
         self._thread = threading.get_ident()
         self._session = session = _tessera.Session(graph, cluster, options)
         self._inputs = {name: place for name, place in _tessera.inputs_of(graph, session, "step") if name not in self._schedules}
+        if "step" in self._inputs:
+            raise _usage(f"the input 'step' ({self._inputs['step']}) has the name of the step counter, which each call takes; give it another one")
         self._required = self._inputs.keys() - self._defaults.keys()
         _runs.add(self)
         if cluster.backend == "mpi":
@@ -388,12 +404,16 @@ class Run:
             raise _usage(f"this run of {self.program.__name__}() was closed; {self.program.__name__}.compile() makes another")
         return self._session
 
-    def __call__(self, **arrays: Any) -> Result:
+    def __call__(self, *, step: int | None = None, **arrays: Any) -> Result:
         """Feeds inputs (NumPy, PyTorch, JAX: whatever has DLPack or a buffer) and runs one step. Collective.
 
-        Each call gives all inputs that the step reads, but for arguments with a default.
+        Each call gives all inputs that the step reads, but for arguments with a default. Numbers and lists of them get the dtype of
+        the input. step: the step counter, for this run and those that follow: the same step draws the same random numbers again.
         """
-        self._feed(self._open(), arrays, frozenset())
+        session = self._open()
+        self._feed(session, arrays, frozenset())
+        if step is not None:
+            session.set_step(step)
         return self._step()
 
     def step(self, batches: Batches, number: int | None = None, **arrays: Any) -> Result:
@@ -407,7 +427,7 @@ class Run:
 
     def _feed(self, session, arrays, fed):
         for name, array in arrays.items():
-            _give(session.feed, "feed", name, array)
+            _give(session.feed, "feed", name, array, lambda: self._graph.find(name).dtype)
         if not self._required <= arrays.keys() | fed:
             self._refuse(self._required - arrays.keys() - fed)
         for name, array in self._defaults.items():
@@ -427,12 +447,15 @@ class Run:
         for name, schedule in self._schedules.items():
             session.feed(name, np.float32(schedule.at(session.step)).reshape(()))
         self._number += 1
+        step = session.step
         session.run("step")
+        if session.step == step:  # it updates nothing
+            session.set_step(step + 1)
         return Result(self, self._number)
 
     @property
     def step_count(self) -> int:
-        """Steps made so far; random numbers and schedules depend on it, and checkpoints keep it."""
+        """The number of the next step: each run adds one. Random numbers and schedules depend on it, and checkpoints keep it."""
         return self._open().step
 
     def fetch(self, name: str) -> np.ndarray:
@@ -441,7 +464,7 @@ class Run:
 
     def assign(self, name: str, array: Any) -> None:
         """Overwrites a parameter or state with a whole value: any array that a call takes, read in place. The same in every process."""
-        _give(self._open().assign, "assign", name, array)
+        _give(self._open().assign, "assign", name, array, lambda: self._graph.find(name).dtype)
 
     def slices(self, name: str) -> list[tuple[int, list[int], np.ndarray]]:
         """(rank, offset, array) of each local rank's slice of a tensor: the memory itself, on the CPU."""

@@ -126,6 +126,11 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   return all;
 }
 
+int most_threads() {
+  const char* value = std::getenv("OMP_NUM_THREADS");
+  return value == nullptr ? 0 : std::max(0, std::atoi(value));
+}
+
 int usable_cores() {
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);

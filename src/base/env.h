@@ -54,5 +54,8 @@ std::vector<std::string> cuda_folders();
 std::vector<std::pair<std::string, std::string>> numeric_environment();
 /// Number of cores in this process's CPU affinity mask.
 int usable_cores();
+/// OMP_NUM_THREADS, the first number of a list: a rank has no more threads unless it is given them.
+/// 0: not set, or no number.
+int most_threads();
 
 }  // namespace tessera

@@ -179,11 +179,12 @@ int threads_for(int asked, const Cluster& cluster) {
   TESSERA_REQUIRE(asked >= 0,
                   "threads_per_rank is {}; it is 1 or more, or 0 for the cores there are", asked);
   if (asked > 0) return asked;
-  const int cores = usable_cores();
-  if (cluster.local_ranks() == cluster.size()) return std::max(1, cores / cluster.size());
+  const int cores = usable_cores(), wanted = most_threads(),
+            most = wanted > 0 ? std::min(wanted, cores) : cores;
+  if (cluster.local_ranks() == cluster.size()) return std::clamp(cores / cluster.size(), 1, most);
   const int all = static_cast<int>(std::thread::hardware_concurrency());
   const int local = read_environment().local_ranks;
-  return local <= 0 ? 1 : std::clamp(all / local, 1, cores);  // bound ranks have their cores alone
+  return local <= 0 ? 1 : std::clamp(all / local, 1, most);  // bound ranks have their cores alone
 }
 
 }  // namespace tessera
