@@ -104,6 +104,7 @@ struct Stored {
   bool trainable = true;
   int layers = 0;       ///< how many of its first dims count layers: 1 in a repeat()
   int layer_init = -1;  ///< the first value of one layer
+  double weight_decay = 0;  ///< that of its update
 };
 
 /// An assignment made at the end of a function that has updates.
@@ -188,6 +189,8 @@ class Graph {
   const Node& producer(int value) const;  ///< the node that makes it
   /// The stored tensor whose value is `value`, or null.
   const Stored* find_stored(int value) const;
+  /// Notes Stored::weight_decay, for reports.
+  void note_weight_decay(Tensor parameter, double decay);
   /// The values of constant(g, Array), by the name of the input that holds them.
   const std::map<std::string, Array>& constants() const;
   std::vector<Tensor> parameters();  ///< trainable ones, in order of creation

@@ -25,6 +25,10 @@ std::string describe(const Array& array);
 std::string index_text(const std::vector<std::string>& dims, const std::vector<int64_t>& sizes,
                        int64_t i);
 
+/// A line for each parameter: name, dims, number of elements, whether it is trained (an update
+/// stores it), and the weight decay of its update. The last line has the numbers of all.
+std::string parameter_table(const Graph& graph);
+
 /// How far `a` is from `b`.
 struct Difference {
   double relative = 0;  ///< L2(a - b) / L2(b); infinite if only b is zero, or if only one of the

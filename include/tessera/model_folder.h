@@ -69,7 +69,8 @@ struct ExportOptions {
   bool average = false;  ///< the moving averages of with_average() instead of the parameters, where
                          ///< there are some
   /// What the checkpoint was trained with, if it has parameters of LoRA. They are merged: a weight
-  /// w becomes w + (alpha / rank) a b.
+  /// w becomes w + (alpha / rank) a b. Rank 0: as the checkpoint's metadata say, under "lora":
+  /// {"alpha": 16, "dropout": 0}.
   nn::LoraOptions lora = {};
   /// Writes a and b instead, as PEFT reads them: adapter_config.json and adapter_model.safetensors
   /// in float32, with the modules (modules_to_save) whose parameters are not those of `like`.

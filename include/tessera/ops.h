@@ -30,14 +30,17 @@ Tensor constant(Graph& g, double value, DType dtype = DType::float32, const Shap
                 Loc at = Loc::current());
 /// The values of an array of the host: a table, a filter, a mask. Every rank holds its slice.
 Tensor constant(Graph& g, const Array& values, Loc at = Loc::current());
+/// 0 in every element, with the dims and dtype of x.
 Tensor zeros_like(Tensor x, Loc at = Loc::current());
+/// 1 in every element, with the dims and dtype of x.
 Tensor ones_like(Tensor x, Loc at = Loc::current());
 /// The index along `dim`: [dim], 0 .. size-1.
 Tensor iota(Graph& g, const Dim& dim, DType dtype = DType::int32, Loc at = Loc::current());
 /// The run-time size of `dim`, as a scalar. It differs from dim.size only if `dim` is bounded.
 Tensor dim_size(Graph& g, const Dim& dim, DType dtype = DType::float32, Loc at = Loc::current());
 /// Uniform in [lo, hi). Random numbers are a pure function of (seed, name of this node, step,
-/// logical index), so they are the same under every layout. dtype must be floating.
+/// logical index), so they are the same under every layout, and others in each step and in each
+/// iteration of a loop. dtype must be floating.
 Tensor random_uniform(Graph& g, const Shape& shape, double lo = 0, double hi = 1,
                       DType dtype = DType::float32, Loc at = Loc::current());
 /// Normal, by inverting the cumulative distribution function.
@@ -74,7 +77,9 @@ Tensor selu(Tensor x, Loc at = Loc::current());
 Tensor activate(Tensor x, const std::string& function, Loc at = Loc::current());
 /// min(max(x, lo), hi); NaN stays NaN. The gradient is zero below lo and above hi.
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
+/// x.
 Tensor identity(Tensor x, Loc at = Loc::current());
+/// x, through which no gradient goes.
 Tensor stop_gradient(Tensor x, Loc at = Loc::current());
 /// Zeroes each element with probability `rate` and divides the others by 1 - rate. Integers are not
 /// divided.
@@ -407,11 +412,12 @@ Tensor avg_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current
 
 // ------------------------------------------------------------------------------------- inspection
 /// Returns x. After every run of a function that computes x, CompileOptions::print is called with
-/// one line: "label: x float32 [batch=4] min ... = [0.1, ...]". The result need not be used.
+/// one line: "label: x float32 [batch=4] min ... = [0.1, ...]". In a loop, a line for each iteration
+/// that ran: "label: x [time 3] ...". The result need not be used.
 Tensor print(Tensor x, const std::string& label = "", Loc at = Loc::current());
 /// Returns x. If an element is not finite, a run of a function that computes x stores nothing and
-/// throws a usage error that names label, node, step, first index and this line. The result need
-/// not be used. x must be floating.
+/// throws a usage error that names label, node, step, first index and this line. In a loop the index
+/// names the iteration too. The result need not be used. x must be floating.
 Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::current());
 
 // -------------------------------------------------------------------------------------- gradients

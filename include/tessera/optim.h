@@ -35,8 +35,11 @@ Optimizer momentum(const MomentumOptions& options, Loc at = Loc::current());
 
 struct AdamOptions {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0;  ///< only of parameters with at least two dims whose initial value is
-                            ///< not a constant, so not of norm scales and biases
+  /// Of each parameter with at least two dims, the dim of layers not counted, unless its last name
+  /// is b, bias or scale: blocks.key.b [heads, d_head] does not decay, however it begins. All
+  /// optimizers have this rule. parameter_table() and `tessera explain --parameters` show what
+  /// decays.
+  double weight_decay = 0;
   std::vector<std::string> no_decay = {};  ///< globs of further parameters without decay
   bool decoupled =
       true;  ///< AdamW (Loshchilov & Hutter 2019); else the decay is added to the gradient

@@ -1,5 +1,6 @@
 // Dims, graphs, tensors, scopes.
 #include "convert.h"
+#include "tessera/inspect.h"
 
 namespace tessera::python {
 
@@ -220,6 +221,7 @@ void bind_graph(nb::module_& m) {
           "find", [](Graph& g, const std::string& name) { return g.find(name); }, At(),
           nb::arg("name"), "The tensor of this full name.")
       .def_prop_ro("parameters", [](Graph& g) { return g.parameters(); })
+      .def("parameter_table", [](const Graph& g) { return parameter_table(g); })
       .def_prop_ro("has_updates", [](const Graph& g) { return !g.updates().empty(); })
       .def("__str__", [](const Graph& g) { return g.to_string(); });
   bind_tensor(m);

@@ -12,18 +12,22 @@ namespace tessera::python {
 namespace {
 
 nn::TransformerOptions options_of(const ModelFolder& folder, int64_t batch, int64_t length,
-                                  nb::handle dtype, bool scan, double dropout, int64_t lora_rank) {
+                                  nb::handle dtype, bool scan, double dropout,
+                                  const nn::LoraOptions& lora) {
   nn::TransformerOptions o = folder.options();
   o.batch = batch;
   if (length > 0) o.length = length;
   o.dtype = dtype_of(dtype);
   o.scan = scan;
   o.dropout = dropout;
-  o.lora.rank = lora_rank;
+  o.lora = lora;
   return o;
 }
 
 void bind_folder(nb::module_& m) {
+  nb::class_<nn::LoraOptions>(m, "LoraOptions")
+      .def(nb::init<int64_t, double, double, std::vector<std::string>>(), nb::arg("rank"),
+           nb::arg("alpha"), nb::arg("dropout"), nb::arg("targets"));
   nb::class_<nn::TransformerOptions>(m, "TransformerOptions")
       .def_ro("layers", &nn::TransformerOptions::layers)
       .def_ro("d_model", &nn::TransformerOptions::d_model)
@@ -37,8 +41,20 @@ void bind_folder(nb::module_& m) {
       .def_prop_ro("has_weights", &ModelFolder::has_weights)
       .def("options", &options_of, At(), nb::arg("batch") = 8, nb::arg("length") = 0,
            nb::arg("dtype") = "float32", nb::arg("scan") = false, nb::arg("dropout") = 0.0,
-           nb::arg("lora_rank") = 0)
+           nb::arg("lora"))
       .def("load", &ModelFolder::load, Releasing(), nb::arg("session"), nb::arg("options"));
+  m.def(
+      "export_model",
+      [](const std::string& checkpoint, const ModelFolder& like, const std::string& to,
+         const nn::LoraOptions& lora, bool adapter, bool average) {
+        ExportOptions o;
+        o.lora = lora;
+        o.adapter = adapter;
+        o.average = average;
+        return export_model(checkpoint, like, to, o);
+      },
+      Releasing(), nb::arg("checkpoint"), nb::arg("like"), nb::arg("to"), nb::arg("lora"),
+      nb::arg("adapter"), nb::arg("average"));
   m.def(
       "transformer",
       [](Graph& g, const nn::TransformerOptions& o) { return nn::transformer(g, o); }, At(),

@@ -17,7 +17,7 @@ void bind_optimizers(nb::module_& m) {
   m.def(
       "adam",
       [](double beta1, double beta2, double eps, double weight_decay,
-         const std::vector<std::string>& no_decay, bool decoupled) {
+         const std::vector<std::string>& no_decay, bool decoupled, bool decay_all) {
         AdamOptions o;
         o.beta1 = beta1;
         o.beta2 = beta2;
@@ -25,11 +25,12 @@ void bind_optimizers(nb::module_& m) {
         o.weight_decay = weight_decay;
         o.no_decay = no_decay;
         o.decoupled = decoupled;
+        o.decay_all = decay_all;
         return Handle{adam(o)};
       },
       At(), nb::arg("beta1") = 0.9, nb::arg("beta2") = 0.95, nb::arg("eps") = 1e-8,
       nb::arg("weight_decay") = 0.0, nb::arg("no_decay") = std::vector<std::string>{},
-      nb::arg("decoupled") = true);
+      nb::arg("decoupled") = true, nb::arg("decay_all") = false);
   m.def(
       "lamb",
       [](double beta1, double beta2, double eps, double weight_decay) {

@@ -120,7 +120,10 @@ void bind_checkpoints(nb::module_& m) {
            nb::arg("cluster"), nb::arg("directory"), nb::arg("keep"))
       .def(
           "save",
-          [](Checkpoints& c, Session& session, int64_t step) { return c.save(session, step).path; },
+          [](Checkpoints& c, Session& session, int64_t step,
+             const std::map<std::string, std::string>& metadata) {
+            return c.save(session, step, metadata).path;
+          },
           Releasing());
   m.def(
       "load_checkpoint",

@@ -47,6 +47,7 @@ from .build import (
     u8,
     update,
 )
+from .composed import bernoulli, categorical, cross_entropy, expm1, flip, norm, permutation, randint, segment_max, std, var
 from .data import Batches, batches, prefetch, write_corpus
 from .models import CliModel, Model, TextGenerator, load_model, run_cli
 from .errors import CommError, DeviceError, Error, InternalError, IoError, UnsupportedError, UsageError

@@ -157,17 +157,17 @@ def iota(dim: _tessera.Dim, dtype: Any = i32) -> _tessera.Tensor:
 
 
 def random_uniform(dims: Any, lo: float = 0.0, hi: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
-    """Uniform in [lo, hi); the same under every layout."""
+    """Uniform in [lo, hi); the same under every layout, and others in each run and in each iteration of a loop: see Run."""
     return _tessera.random_uniform(current_graph(), dims, lo, hi, dtype)
 
 
 def truncated_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
-    """Normal, cut off at two standard deviations; the same under every layout."""
+    """Normal, cut off at two standard deviations; otherwise as random_uniform()."""
     return _tessera.truncated_normal(current_graph(), dims, mean, stddev, dtype)
 
 
 def random_normal(dims: Any, mean: float = 0.0, stddev: float = 1.0, dtype: Any = f32) -> _tessera.Tensor:
-    """Normal; the same under every layout."""
+    """Normal; otherwise as random_uniform()."""
     return _tessera.random_normal(current_graph(), dims, mean, stddev, dtype)
 
 

@@ -1,6 +1,7 @@
 """Models of Hugging Face folders, texts by them, and the command line for models in Python."""
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any, Callable, Mapping, Sequence
 
@@ -8,33 +9,48 @@ from . import _tessera
 from .build import building, current_graph
 from .data import Batches
 from .errors import IoError
-from .program import Run, _layout_text
+from .program import Run, _layout_text, note_metadata
 
 _PARSED = {bool: lambda text: text == "true", int: int, float: float, str: str}
 
 
-def load_model(path: Any, batch: int = 8, length: int = 0, dtype: Any = "float32", scan: bool = False, dropout: float = 0.0, lora_rank: int = 0) -> Model:
+def load_model(
+    path: Any, batch: int = 8, length: int = 0, dtype: Any = "float32", scan: bool = False, dropout: float = 0.0,
+    lora_rank: int = 0, lora_alpha: float = 16.0, lora_dropout: float = 0.0, lora_targets: Sequence[str] = (),
+) -> Model:
     """A folder with config.json and weights. `length`: tokens of an example; 0: as the model says.
 
-    lora_rank: adds low-rank parameters to its dense layers; train them with trainable=["*.lora_a", "*.lora_b"].
+    lora_rank: adds parameters a and b of LoRA to its dense layers, whose product counts alpha / rank times; train them with
+    trainable=["*.lora_a", "*.lora_b"]. lora_targets: only the layers whose names end so, as ["query", "mlp.*"].
     """
     folder = _tessera.ModelFolder(str(path))
-    return Model(folder, folder.options(batch, length, dtype, scan, dropout, lora_rank))
+    lora = {"rank": lora_rank, "alpha": lora_alpha, "dropout": lora_dropout, "targets": list(lora_targets)}
+    return Model(folder, folder.options(batch, length, dtype, scan, dropout, _tessera.LoraOptions(**lora)), lora)
 
 
 class Model:
     """A transformer of a folder: to build in a program, and to generate with."""
 
-    def __init__(self, folder: _tessera.ModelFolder, options: _tessera.TransformerOptions):
-        self.folder, self.options = folder, options
+    def __init__(self, folder: _tessera.ModelFolder, options: _tessera.TransformerOptions, lora: Mapping[str, Any]):
+        self.folder, self.options, self.lora = folder, options, dict(lora)
 
     def build(self) -> Any:
         """Its graph, in a function under @ts.program: .loss, .logits, and .inputs "inputs" and "targets"."""
+        if self.lora["rank"]:
+            note_metadata("lora", json.dumps({name: self.lora[name] for name in ("alpha", "dropout")}))
         return _tessera.transformer(current_graph(), self.options)
 
     def load(self, run: Run) -> None:
         """Gives the parameters of a run of build() the folder's weights. Each process reads its slices. Collective."""
         self.folder.load(run._open(), self.options)
+
+    def export(self, checkpoint: Any, to: Any, adapter: bool = False, average: bool = False) -> None:
+        """Writes a checkpoint of a run of build() as a new folder `to`, which transformers opens: see `tessera export`.
+
+        Matrices of LoRA are merged into the weights; with `adapter` the folder is an adapter of PEFT, with everything else that was
+        trained as its modules_to_save. average: the moving averages of ts.optim.with_average(). Local: one process calls it.
+        """
+        _tessera.export_model(str(checkpoint), self.folder, str(to), _tessera.LoraOptions(**self.lora), adapter, average)
 
     @property
     def tokenizer(self) -> _tessera.Tokenizer:

@@ -5,7 +5,8 @@ from typing import Any, Sequence
 
 from . import _tessera
 from .build import current_graph
-from .ops import _spatial, cross_entropy, dropout
+from .composed import cross_entropy
+from .ops import _spatial, dropout
 
 
 def dense(x: _tessera.Tensor, in_dims: Any, out_dims: Any, name: str = "dense", bias: bool = True, activation: str | None = None, gain: float = 1.0) -> _tessera.Tensor:

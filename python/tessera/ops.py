@@ -8,8 +8,8 @@ from . import _tessera
 from .build import current_graph
 from .errors import UsageError
 from ._tessera import (
-    abs, add, argmax, argmin, argsort, attention, broadcast, cast, ceil, check_finite, clip, concat, cos, cross_entropy,
-    cumsum, div, dropout, dynamic_shift, dynamic_slice, dynamic_update, elu, equal, erf, erf_inv, exp, floor, floor_div,
+    abs, add, argmax, argmin, argsort, attention, broadcast, cast, ceil, check_finite, clip, concat, cos, cumsum, div,
+    dropout, dynamic_shift, dynamic_slice, dynamic_update, elu, equal, erf, erf_inv, exp, floor, floor_div,
     gather, gelu, gradients, greater, greater_equal, identity, is_finite, is_inf, is_nan, leaky_relu, less, less_equal,
     log, log1p, log_softmax, logical_and, logical_not, logical_or, logical_xor, maximum, minimum, mod, mul, neg,
     not_equal, one_hot, ones_like, pad, pow, print, reciprocal, reduce_logsumexp, relu, rename, repeat, reshape, round,
@@ -20,7 +20,7 @@ from ._tessera import (
 
 __all__ = [
     "add", "all", "any", "argmax", "argmin", "argsort", "attention", "avg_pool", "broadcast", "cast", "ceil",
-    "check_finite", "clip", "concat", "cond", "conv", "conv_transpose", "cos", "cross_entropy", "cumsum", "div",
+    "check_finite", "clip", "concat", "cond", "conv", "conv_transpose", "cos", "cumsum", "div",
     "dropout", "dynamic_shift", "dynamic_slice", "dynamic_update", "einsum", "elu", "equal", "erf", "erf_inv", "exp",
     "floor", "floor_div", "gather", "gelu", "gradients", "greater", "greater_equal", "identity", "is_finite", "is_inf",
     "is_nan", "leaky_relu", "less", "less_equal", "log", "log1p", "log_softmax", "logical_and", "logical_not",
@@ -30,6 +30,17 @@ __all__ = [
     "softmax", "softplus", "sort", "split", "sqrt", "square", "stack", "stop_gradient", "sub", "take_along", "tanh",
     "top_k", "transpose", "unstack", "where", "while_loop", "windows", "zeros_like",
 ]
+
+
+_FUNCTIONS = {*__all__, "abs", "max", "min", "pow", "print", "round", "sum", "cross_entropy", "expm1", "flip", "norm", "std", "var"}
+
+
+def _no_attribute(self: _tessera.Tensor, name: str) -> Any:
+    """Functions are of the package, not of tensors."""
+    raise AttributeError(f"a tensor has no '{name}'" + (f"; ts.{name}(x, ...) is a function" if name in _FUNCTIONS else ""))
+
+
+_tessera.Tensor.__getattr__ = _no_attribute  # type: ignore[attr-defined]
 
 
 def einsum(*operands: Any) -> _tessera.Tensor:

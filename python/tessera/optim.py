@@ -24,12 +24,16 @@ def momentum(lr: Any, mu: float = 0.9, weight_decay: float = 0.0) -> Optimizer:
 
 
 def adam(lr: Any, **options: Any) -> Optimizer:
-    """Adam (Kingma & Ba 2015). options: beta1, beta2, eps, weight_decay, no_decay, decoupled."""
+    """Adam (Kingma & Ba 2015). options: beta1, beta2, eps, weight_decay, no_decay, decay_all, decoupled; which decay: as of adamw()."""
     return Optimizer(lr, _tessera.adam(**options))
 
 
 def adamw(lr: Any, weight_decay: float = 0.01, **options: Any) -> Optimizer:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019), of parameters with at least two dims."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019). options: beta1, beta2, eps, no_decay, decay_all.
+
+    A parameter with at least two dims decays, unless its last name is b, bias or scale, or a glob of `no_decay` matches its name. With
+    decay_all only `no_decay` counts. print(step.summary()) shows which do.
+    """
     return Optimizer(lr, _tessera.adam(weight_decay=weight_decay, **options))
 
 

@@ -70,10 +70,16 @@ class _Step:
     """What the function returned, by name, and the schedules that are fed each step."""
 
     def __init__(self):
-        self.outputs, self.schedules, self.defaults = {}, {}, {}
+        self.outputs, self.schedules, self.defaults, self.metadata = {}, {}, {}, {}
 
 
 _tracing: list = []
+
+
+def note_metadata(key, text):
+    """Checkpoints of the program that is being traced say this of it."""
+    if _tracing:
+        _tracing[-1].metadata[key] = text
 
 
 def minimize(
@@ -211,6 +217,10 @@ class Program:
         elif not isinstance(cluster, _tessera.Cluster):
             cluster = _tessera.Cluster.adopt(cluster)
         return Run(self, step, graph, cluster, options)
+
+    def summary(self) -> str:
+        """A table: each parameter with its dims, its number of elements, whether it is trained, and its weight decay."""
+        return self._trace()[0].parameter_table()
 
     def explain(self, mesh: str | Mapping = "", layout: str | Mapping = "", machine: str | None = None) -> Explanation:
         """The collectives, bytes and memory of a layout, without running it; with a machine also predicted times, on devices of its kind."""
@@ -376,12 +386,15 @@ class Result:
 class Run:
     """A Program on its ranks: `run(tokens=array)` makes one step. Use it from one thread; close() or `with` ends it.
 
+    Random numbers are those of the seed, the step counter and the place in the model: others in each run, the same again with
+    run(..., step=7), under every layout. Ctrl-C ends a long step within a second; a Run of one rank can go on then.
+
     Under a launcher, an exception that leaves `with` or the program fails the other processes at once.
     """
 
     def __init__(self, program, step, graph, cluster, options):
         self.program, self.cluster = program, cluster
-        self._outputs, self._schedules, self._defaults = step.outputs, step.schedules, step.defaults
+        self._outputs, self._schedules, self._defaults, self._metadata = step.outputs, step.schedules, step.defaults, step.metadata
         self._options, self._graph, self._number, self._checkpoints = options, graph, 0, {}
         begin = time.perf_counter()
         self._thread = threading.get_ident()
@@ -498,7 +511,7 @@ class Run:
         directory, session = str(directory), self._open()
         if directory not in self._checkpoints:
             self._checkpoints[directory] = _tessera.Checkpoints(self.cluster, directory, keep)
-        return self._checkpoints[directory].save(session, session.step)
+        return self._checkpoints[directory].save(session, session.step, self._metadata)
 
     def load(self, path: Any, names: Iterable[str] | None = None) -> int:
         """Loads a checkpoint of any mesh and layout: a step-N, or the latest one of a directory. Returns its step.

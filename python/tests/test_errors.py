@@ -250,7 +250,6 @@ BUILDING = [
     ("[cond] one branch makes 1 tensors and the other 2", lambda m: ts.cond(m.n > 0, lambda: m.x, lambda: [m.x, m.y])),
     ("[while_loop] the condition is float32 [a=4, b=6]", lambda m: ts.while_loop(lambda c: c[0], lambda c, s, i: (c, []), [m.x], 3)),
     ("[while_loop] 1 carries and at most 0 iterations", lambda m: ts.while_loop(lambda c: m.n > 0, lambda c, s, i: (c, []), [m.x], 0)),
-    ("[print]", lambda m: loop(lambda c, s, i: ([ts.print(c[0])], []))),
     ("[batch_norm] all dims of x [a=4, b=6] are channels", lambda m: ts.nn.batch_norm(m.x, [A, B])),
     ("[batch_norm] eps 0.001 and momentum 2:", lambda m: ts.nn.batch_norm(m.x, B, momentum=2)),
     ("update() of 'w'", lambda m: loop(lambda c, s, i: ts.update(m.w, m.w) or (c, []))),

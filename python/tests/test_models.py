@@ -52,6 +52,59 @@ def test_a_folder_generates_alike_under_layouts_and_after_training(tmp_path):
         ts.load_model("/nowhere")
 
 
+def test_what_was_tuned_with_lora_is_exported_from_python(tmp_path):
+    """Merged: the exported folder has the loss that training ended with. As an adapter: with what was trained beside LoRA."""
+    model = ts.load_model(LLAMA, batch=2, length=16, lora_rank=4, lora_alpha=3.0, lora_targets=["query", "value"])
+    tokens = np.arange(32, dtype=np.int32).reshape(2, 16) % 50
+
+    @ts.program
+    def tune():
+        return ts.minimize(model.build().loss, ts.optim.adamw(1e-2), trainable=["*.lora_a", "*.lora_b", "*embedding*"])
+
+    @ts.program
+    def score():
+        return {"loss": model.build().loss}
+
+    with tune.compile() as run, score.compile() as scored:
+        model.load(run)
+        before = run(inputs=tokens, targets=tokens).loss
+        for _ in range(3):
+            run(inputs=tokens, targets=tokens)
+        saved = run.save(tmp_path / "run")
+        scored.load(saved, scored.parameters)
+        expected = scored(inputs=tokens, targets=tokens).loss
+    assert expected < before - 0.1
+
+    def loss_of(folder, checkpoint=None):
+        plain = ts.load_model(folder, batch=2, length=16)
+
+        @ts.program
+        def whole():
+            return {"loss": plain.build().loss}
+
+        with whole.compile() as run:
+            plain.load(run)
+            return run(inputs=tokens, targets=tokens).loss
+
+    model.export(tmp_path / "run", tmp_path / "merged")
+    assert loss_of(tmp_path / "merged") == pytest.approx(expected, abs=2e-2) and abs(loss_of(LLAMA) - before) < 2e-2
+    # The command needs no options: the checkpoint says them.
+    assert ts.run_cli([], ["tessera", "export", "--checkpoint", str(tmp_path / "run"), "--like", str(LLAMA), str(tmp_path / "by-command")]) == 0
+    assert (tmp_path / "by-command/model.safetensors").read_bytes() == (tmp_path / "merged/model.safetensors").read_bytes()
+    model.export(saved, tmp_path / "adapter", adapter=True)
+    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["target_modules"]) == (4, 3.0, ["q_proj", "v_proj"])
+    header = (tmp_path / "adapter/adapter_model.safetensors").read_bytes()
+    names = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
+    assert config["modules_to_save"] == ["model.embed_tokens"] and "base_model.model.model.embed_tokens.weight" in names, (config, list(names))
+    with pytest.raises(ts.UsageError, match="exists"):
+        model.export(saved, tmp_path / "adapter", adapter=True)
+    with pytest.raises(ts.UsageError, match="alpha 0"):
+        other = ts.load_model(LLAMA, lora_rank=4, lora_alpha=0.0)
+        with ts.build.building(ts._tessera.make_graph()):
+            other.build()
+
+
 def test_a_corpus_is_written_and_read(tmp_path):
     rows = [[1, 2, 3, 4], [5, 6, 7], list(range(20))]
     assert ts.write_corpus(tmp_path / "c", rows, vocabulary=100) == 27

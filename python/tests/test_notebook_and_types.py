@@ -106,6 +106,22 @@ def test_types_are_known_to_a_checker(tmp_path):
         assert expected.lower() in said.lower(), said
 
 
+def test_each_op_has_a_text_of_its_own():
+    said = {}
+    for module in (ts.ops, ts.build, ts.nn, ts.init, ts.optim):
+        for name, function in vars(module).items():
+            text = (getattr(function, "__doc__", None) or "").strip()
+            if not callable(function) or name.startswith("_") or isinstance(function, type) or not (getattr(function, "__module__", "") or "").startswith("tessera"):
+                continue
+            if "->" in text.split("\n\n")[0]:
+                text = text.partition("\n\n")[2].strip()
+            if function not in said.get(text, []):
+                said.setdefault(text, []).append(function)
+    shared = [{f.__name__ for f in functions} for functions in said.values() if len(functions) > 1]
+    # These say what each of them does.
+    assert sorted(map(sorted, shared)) == [["argmax", "argmin"], ["argsort", "sort"], ["stack", "unstack"]], shared
+
+
 def test_ops_are_documented():
     undocumented = [
         name

@@ -164,7 +164,7 @@ def test_what_an_op_does_wrong_is_said():
     def without_gradient(x: ts.f32[batch, hidden]):
         return ts.minimize(ts.mean(constant_op(x * ts.param("w", [hidden]))), ts.optim.sgd(0.1))
 
-    with pytest.raises(ts.UsageError, match="depends on none of the 1 parameters"):
+    with pytest.raises(ts.UsageError, match=r"the op 'constant_op' has no gradient, and one is asked for that goes through .*@constant_op.gradient.*\(test_own_ops.py:\d+"):
         without_gradient.compile()
     report = check(lambda x: x * x, OpInput([batch, hidden]), expect=lambda x: x)
     assert not report.ok and "'mul' is off by" in str(report)

@@ -13,6 +13,7 @@
 #include "cli/report.h"
 #include "cli/report_json.h"
 #include "cli/terminal.h"
+#include "tessera/inspect.h"
 
 namespace tessera::cli {
 
@@ -31,7 +32,7 @@ std::string pass_list() {
 struct ExplainFlags : ModelFlags, ReportFlags {
   std::string print_after;
   std::string show;  ///< glob of the tensors to sketch
-  bool kernels = false;
+  bool kernels = false, parameters = false;
   void declare(FlagTable& table) {
     ModelFlags::declare(table);
     table.add({batch_flag(sets), recompute_flag(sets)});
@@ -43,6 +44,9 @@ struct ExplainFlags : ModelFlags, ReportFlags {
          "Sketches how the tensors of these names are cut over the mesh, instead of the report: "
          "--show \"*.block0.mlp.*\"."},
         html_flag(html),
+        {"--parameters", &parameters, kOneProcess,
+         "Prints every parameter, with its dims, whether it is trained, and its weight decay, instead "
+         "of the report."},
         {"--kernels", &kernels, kOneProcess,
          "Prints every kernel of a step with its flops, bytes and predicted time beside the "
          "roofline of --machine."},
@@ -248,6 +252,10 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
   const CompileOptions options = options_of(job, t, 1);
   if (!args.show.empty()) {
     show_tensors(args.show, placement(t.graph, options));
+    return 0;
+  }
+  if (args.parameters) {
+    say("{}", parameter_table(t.graph));
     return 0;
   }
   const std::optional<Machine> machine = find_machine(args);

@@ -1,6 +1,7 @@
 #include "io/export_source.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/fail.h"
 #include "io/checkpoint_files.h"
@@ -36,7 +37,12 @@ ExportSource::ExportSource(const std::string& path, const ExportOptions& options
     adapter = name;
     rank = tensor.shape.sizes.back();
   }
-  const int64_t wanted = options.lora.rank;
+  const auto said = manifest_.metadata.find("lora");
+  if (options.lora.rank == 0 && rank > 0 && said != manifest_.metadata.end()) {
+    const auto json = nlohmann::json::parse(said->second);
+    options_.lora = {rank, json.at("alpha").get<double>(), json.at("dropout").get<double>()};
+  }
+  const int64_t wanted = options_.lora.rank;
   TESSERA_REQUIRE(wanted == rank, "[export] '{}' {}, but the options say {}", path_,
                   rank == 0
                       ? "has no parameters of LoRA"

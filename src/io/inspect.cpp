@@ -1,5 +1,7 @@
 #include "tessera/inspect.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
 #include <limits>
@@ -39,6 +41,35 @@ std::string describe(const Array& array) {
   const Summary s = summarize(array);
   return fmt::format("{} [{}]  min {:.6g}  max {:.6g}  mean {:.6g}  L2 {:.6g}  non-finite {}",
                      to_string(array.dtype), shape, s.min, s.max, s.mean, s.l2, s.non_finite);
+}
+
+std::string parameter_table(const Graph& graph) {
+  std::vector<std::array<std::string, 5>> rows = {
+      {"parameter", "dims", "elements", "trained", "weight decay"}};
+  int64_t elements = 0, trained = 0, decayed = 0;
+  for (const Stored& s : graph.stored()) {
+    if (!s.trainable) continue;
+    const Value& value = graph.value(s.value);
+    const int64_t count = value.shape.elements();
+    const bool is_trained =
+        std::any_of(graph.updates().begin(), graph.updates().end(),
+                    [&](const Update& update) { return update.stored == s.value; });
+    rows.push_back({value.name, value.shape.to_string(), std::to_string(count),
+                    is_trained ? "yes" : "no", fmt::format("{:g}", s.weight_decay)});
+    elements += count;
+    if (is_trained) trained += count;
+    if (s.weight_decay != 0) decayed += count;
+  }
+  std::array<size_t, 5> widths = {};
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows)
+    text += fmt::format("{:<{}}  {:<{}}  {:>{}}  {:<7}  {}\n", row[0], widths[0], row[1], widths[1],
+                        row[2], widths[2], row[3], row[4]);
+  return text + fmt::format("{} elements, {} trained, {} with weight decay\n", elements, trained,
+                            decayed);
 }
 
 std::string index_text(const std::vector<std::string>& dims, const std::vector<int64_t>& sizes,

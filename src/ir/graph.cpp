@@ -372,6 +372,11 @@ const Stored* Graph::find_stored(int value) const {
   return it == internals_->stored_of_value.end() ? nullptr : &stored()[it->second];
 }
 
+void Graph::note_weight_decay(Tensor parameter, double decay) {
+  internals_->stored[static_cast<size_t>(internals_->stored_of_value.at(parameter.id()))]
+      .weight_decay = decay;
+}
+
 std::vector<Tensor> Graph::parameters() {
   std::vector<Tensor> result;
   for (const Stored& s : stored()) {

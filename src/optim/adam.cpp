@@ -42,8 +42,7 @@ Optimizer adam(const AdamOptions& o, Loc at) {
   check_moments("adam", o, o.eps, at);
   return [=](Graph& g, Tensor p, Tensor grad, Tensor lr, Tensor step) {
     optim::require_matches(g, "adam", "no_decay", o.no_decay, at);
-    const double decay = o.decay_all ? (optim::any_match(o.no_decay, p) ? 0 : o.weight_decay)
-                                     : decay_of(p, o.weight_decay, o.no_decay);
+    const double decay = decay_of(p, o.weight_decay, o.no_decay, o.decay_all);
     if (decay != 0 && !o.decoupled) grad = grad + wide(p) * decay;
     Tensor change = adam_change(p, grad, step, {o.beta1, o.beta2, o.eps, o.bias_correction});
     if (decay != 0 && o.decoupled) change = change + wide(p) * decay;

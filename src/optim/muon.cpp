@@ -121,7 +121,8 @@ Optimizer muon(const MuonOptions& o, const Optimizer& others, Loc at) {
     change = orthogonalized(change, sides, o.iterations);
     const auto larger = std::max(Sides::size(sides.rows), Sides::size(sides.columns));
     change = change * (0.2 * std::sqrt(static_cast<double>(larger)));
-    if (o.weight_decay != 0) change = change + wide(p) * o.weight_decay;
+    const double decay = optim::decay_of(p, o.weight_decay, {}, true);
+    if (decay != 0) change = change + wide(p) * decay;
     g.update(p, wide(p) - change * lr);
   };
 }

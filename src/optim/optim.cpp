@@ -67,15 +67,15 @@ void require_matches(Graph& g, const char* optimizer, const char* option,
   }
 }
 
-double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay) {
-  const Graph& g = parameter.graph();
-  const Stored& stored = *g.find_stored(parameter.id());
-  const Node* first = &g.producer(stored.layer_init);
-  if (first->op->converts) first = &g.producer(first->in[0]);
-  const bool constant = std::string_view(first->op->name) == "constant";
-  const int rank = parameter.shape().rank() - stored.layers;
-  const bool decays = rank >= 2 && !constant && !any_match(no_decay, parameter);
-  return decays ? weight_decay : 0;
+double decay_of(Tensor parameter, double weight_decay, const std::vector<std::string>& no_decay,
+                bool all) {
+  Graph& g = parameter.graph();
+  const std::string name = parameter.name(), last = name.substr(name.rfind('.') + 1);
+  const int rank = parameter.shape().rank() - g.find_stored(parameter.id())->layers;
+  const bool is_matrix = rank >= 2 && last != "b" && last != "bias" && last != "scale";
+  const double decay = (all || is_matrix) && !any_match(no_decay, parameter) ? weight_decay : 0;
+  g.note_weight_decay(parameter, decay);
+  return decay;
 }
 
 }  // namespace optim

@@ -51,8 +51,6 @@ TEST_CASE("what an iteration makes stays inside", "[loops][errors]") {
     Cluster one = Cluster::threads(1);
     Session session(g, one, {Mesh::parse("a:1"), {}, {{"f", {inside}, false}}});
   });
-  expect_usage({"[print]", "outside"},
-               [&] { repeat(kLayers, x, [&](Tensor t) { return print(t, "t"); }); });
   expect_usage({"update() of 's'", "inside a loop"}, [&] {
     Tensor s = g.state("s", {kModel}, nn::zeros());
     repeat(kLayers, x, [&](Tensor t) {
