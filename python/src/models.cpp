@@ -27,7 +27,10 @@ nn::TransformerOptions options_of(const ModelFolder& folder, int64_t batch, int6
 void bind_folder(nb::module_& m) {
   nb::class_<nn::LoraOptions>(m, "LoraOptions")
       .def(nb::init<int64_t, double, double, std::vector<std::string>>(), nb::arg("rank"),
-           nb::arg("alpha"), nb::arg("dropout"), nb::arg("targets"));
+           nb::arg("alpha"), nb::arg("dropout"), nb::arg("targets"))
+      .def_ro("rank", &nn::LoraOptions::rank)
+      .def_ro("alpha", &nn::LoraOptions::alpha)
+      .def_ro("dropout", &nn::LoraOptions::dropout);
   nb::class_<nn::TransformerOptions>(m, "TransformerOptions")
       .def_ro("layers", &nn::TransformerOptions::layers)
       .def_ro("d_model", &nn::TransformerOptions::d_model)
@@ -39,9 +42,8 @@ void bind_folder(nb::module_& m) {
       .def_prop_ro("path", &ModelFolder::path)
       .def_prop_ro("family", &ModelFolder::family)
       .def_prop_ro("has_weights", &ModelFolder::has_weights)
-      .def("options", &options_of, At(), nb::arg("batch") = 8, nb::arg("length") = 0,
-           nb::arg("dtype") = "float32", nb::arg("scan") = false, nb::arg("dropout") = 0.0,
-           nb::arg("lora"))
+      .def("options", &options_of, At(), nb::arg("batch"), nb::arg("length"), nb::arg("dtype"),
+           nb::arg("scan"), nb::arg("dropout"), nb::arg("lora"))
       .def("load", &ModelFolder::load, Releasing(), nb::arg("session"), nb::arg("options"));
   m.def(
       "export_model",

@@ -1,18 +1,13 @@
 """Functions that are made of the operations of ts.ops."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from . import _tessera
 from .build import iota, is_number, random_uniform
 from .errors import UsageError
 from .ops import argmax, argsort, cast, exp, floor, gather, log, log_softmax, mean, rename, sqrt, square, sum, tanh, transpose, where
-
-
-def _names(x: _tessera.Tensor, dims: Any) -> list[str]:
-    """The names of one dim or of several; of all of them without."""
-    given = x.dims if dims is None else dims if isinstance(dims, (list, tuple)) else [dims]
-    return [getattr(d, "name", d) for d in given]
 
 
 def _root(x: _tessera.Tensor) -> _tessera.Tensor:
@@ -30,12 +25,11 @@ def var(x: _tessera.Tensor, dims: Any = None, correction: float = 0) -> _tessera
     squares = square(x - mean(x, dims))
     if correction == 0:
         return mean(squares, dims)
-    n = 1
-    for name in _names(x, dims):
-        n = n * x.dim(name)
+    total = sum(squares, dims)
+    n = math.prod(int(d) for d in x.dims if d.name not in {kept.name for kept in total.dims})
     if n <= correction:
         raise UsageError(_tessera.with_line(f"[var] {n} elements with a correction of {correction}; there are more elements than that"))
-    return sum(squares, dims) / (n - correction)
+    return total / (n - correction)
 
 
 def std(x: _tessera.Tensor, dims: Any = None, correction: float = 0) -> _tessera.Tensor:
@@ -50,8 +44,9 @@ def norm(x: _tessera.Tensor, dims: Any = None) -> _tessera.Tensor:
 
 def flip(x: _tessera.Tensor, dim: Any) -> _tessera.Tensor:
     """The elements of x along `dim` in reverse order."""
-    along = x.dim(_names(x, [dim])[0])
-    return transpose(gather(rename(x, dim, "_flipped"), int(along) - 1 - iota(along), "_flipped"), x.dims)
+    marked = rename(x, dim, "_flipped")
+    along = x.dim(getattr(dim, "name", dim))
+    return transpose(gather(marked, int(along) - 1 - iota(along), "_flipped"), x.dims)
 
 
 def segment_max(x: _tessera.Tensor, segments: _tessera.Tensor, dim: Any, out: _tessera.Dim, empty: float = 0.0) -> _tessera.Tensor:
@@ -61,7 +56,7 @@ def segment_max(x: _tessera.Tensor, segments: _tessera.Tensor, dim: Any, out: _t
     """
     is_of = segments == iota(out, segments.dtype)
     lowest = float("-inf")
-    largest = _tessera.reduce_max(where(is_of, x, lowest), _names(x, [dim]))
+    largest = _tessera.reduce_max(where(is_of, x, lowest), dim)
     return where(largest == lowest, empty, largest)
 
 

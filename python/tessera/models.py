@@ -24,20 +24,20 @@ def load_model(
     trainable=["*.lora_a", "*.lora_b"]. lora_targets: only the layers whose names end so, as ["query", "mlp.*"].
     """
     folder = _tessera.ModelFolder(str(path))
-    lora = {"rank": lora_rank, "alpha": lora_alpha, "dropout": lora_dropout, "targets": list(lora_targets)}
-    return Model(folder, folder.options(batch, length, dtype, scan, dropout, _tessera.LoraOptions(**lora)), lora)
+    lora = _tessera.LoraOptions(lora_rank, lora_alpha, lora_dropout, list(lora_targets))
+    return Model(folder, folder.options(batch, length, dtype, scan, dropout, lora), lora)
 
 
 class Model:
     """A transformer of a folder: to build in a program, and to generate with."""
 
-    def __init__(self, folder: _tessera.ModelFolder, options: _tessera.TransformerOptions, lora: Mapping[str, Any]):
-        self.folder, self.options, self.lora = folder, options, dict(lora)
+    def __init__(self, folder: _tessera.ModelFolder, options: _tessera.TransformerOptions, lora: _tessera.LoraOptions):
+        self.folder, self.options, self.lora = folder, options, lora
 
     def build(self) -> Any:
         """Its graph, in a function under @ts.program: .loss, .logits, and .inputs "inputs" and "targets"."""
-        if self.lora["rank"]:
-            note_metadata("lora", json.dumps({name: self.lora[name] for name in ("alpha", "dropout")}))
+        if self.lora.rank:
+            note_metadata("lora", json.dumps({"alpha": self.lora.alpha, "dropout": self.lora.dropout}))
         return _tessera.transformer(current_graph(), self.options)
 
     def load(self, run: Run) -> None:
@@ -50,7 +50,7 @@ class Model:
         Matrices of LoRA are merged into the weights; with `adapter` the folder is an adapter of PEFT, with everything else that was
         trained as its modules_to_save. average: the moving averages of ts.optim.with_average(). Local: one process calls it.
         """
-        _tessera.export_model(str(checkpoint), self.folder, str(to), _tessera.LoraOptions(**self.lora), adapter, average)
+        _tessera.export_model(str(checkpoint), self.folder, str(to), self.lora, adapter, average)
 
     @property
     def tokenizer(self) -> _tessera.Tokenizer:

@@ -259,13 +259,14 @@ def test_an_op_without_a_gradient_on_the_way_to_a_parameter_is_an_error(way):
         @ts.program
         def p(x: ts.f32[A, T]):
             w = ts.param("w", [T], ts.init.ones())
-            y = WAYS[way](ts.stop_gradient(x * w) if detach else x * w)
+            with ts.scope("part"):
+                y = WAYS[way](ts.stop_gradient(x * w) if detach else x * w)
             return take(ts.sum(y) + ts.sum(w), w)
 
         return p
 
     minimized = lambda loss, w: ts.minimize(loss, ts.optim.sgd(0.1))
-    for take in (minimized, lambda loss, w: ts.gradients(loss, [w])[0], lambda loss, w: ts.minimize(loss, ts.optim.sgd(0.1), recompute=["*"])):
+    for take in (minimized, lambda loss, w: ts.gradients(loss, [w])[0], lambda loss, w: ts.minimize(loss, ts.optim.sgd(0.1), recompute=["part"])):
         with pytest.raises(ts.UsageError, match=r"the op 'double\w*' has no gradient.*@double\w*\.gradient in Python.*stop_gradient.*\(test_loops_and_randomness.py:\d+"):
             build(take).compile()
     if way not in ("cond", "behind others"):
@@ -310,7 +311,7 @@ PENALIZED = {
     "sort": lambda x: ts.sort(x, T),
     "scan": lambda x: ts.scan(T, lambda c, s, i: ([ts.tanh(c[0] + s[0])], []), [ts.constant(0.0, [A], ts.f64)], [x])[0][0],
     "repeat": lambda x: ts.repeat(ts.Dim("layers", 2), x, lambda h: ts.tanh(h) * h),
-    "attention": lambda x: ts.attention(ts.rename(x, T, "d_head"), *2 * [ts.rename(x, T, "d_head")], length="a", memory_length="a") if False else ts.square(x),
+    "attention": lambda x: ts.attention(*(ts.rename(ts.rename(x, T, "d_head"), A, d) for d in ("length", "memory_length", "memory_length"))),
 }
 
 
@@ -374,8 +375,8 @@ def test_a_handler_of_ones_own_ends_a_long_step_with_its_exception():
     handler = "class Late(Exception): pass\ndef late(*_): raise Late()\nsignal.signal(signal.SIGUSR1, late)\n"
     done = script(handler + LONG % ("", "SIGUSR1", "Late"))
     assert done.stdout == "within a second True\n0 1.0\n", done.stdout + done.stderr
-    ignored = script("seen = []\nsignal.signal(signal.SIGUSR1, lambda *_: seen.append(1))\n" + (LONG % ("", "SIGUSR1", "ValueError")).replace("2**30", "2**20") + "print(len(seen))\n")
-    assert ignored.stdout == "1 0.9\n1\n" or ignored.stdout.startswith("1 0.89999"), ignored.stdout + ignored.stderr
+    ignored = script("seen = []\nsignal.signal(signal.SIGUSR1, lambda *_: seen.append(1))\n" + (LONG % ("", "SIGUSR1", "ValueError")).replace("2**30", "2**23") + "print(len(seen))\n")
+    assert ignored.stdout == "1 0.9\n1\n", ignored.stdout + ignored.stderr
 
 
 @pytest.mark.parametrize("error, code", [("CommError", 76), ("DeviceError", 76), ("UsageError", 1), ("IoError", 1), ("InternalError", 1)])
@@ -454,4 +455,4 @@ def test_the_rule_of_weight_decay_holds_however_a_parameter_begins():
         np.testing.assert_allclose(run.fetch(name).ravel()[0], 0.95 if decays else 1.0, rtol=1e-6, err_msg=name)
         assert table[name][-2:] == ["yes", "0.5" if decays else "0"], table[name]
     assert table["frozen"][-2:] == ["no", "0"]
-    assert p.summary().splitlines()[-1] == "224 elements, 204 trained, 100 with weight decay"
+    assert p.summary().splitlines()[-1] == "214 elements, 194 trained, 100 with weight decay"

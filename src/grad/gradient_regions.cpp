@@ -10,8 +10,6 @@
 
 namespace tessera {
 
-extern const Op kStopGradient;
-
 namespace {
 
 bool is_source(const Graph& g, int node) {

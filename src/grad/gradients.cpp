@@ -29,7 +29,13 @@ bool enters_next_iteration(const Graph& g, const Node& node, std::vector<bool>& 
   return more;
 }
 
-/// Per value, whether it depends on any of xs.
+/// Whether a gradient of the results may be one of the operands, or is missing.
+bool passes(const Op& op) {
+  const bool of_loops = &op == &kLoop || &op == &kLoopCarry || &op == &kLoopSlice;
+  return (op.gradient || op.body || op.host || of_loops) && &op != &kStopGradient;
+}
+
+/// Per value, whether it depends on any of xs, by floating values and ops that have gradients.
 std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, int first_node,
                              int last_node) {
   std::vector<bool> reached(g.values().size(), false);
@@ -40,8 +46,8 @@ std::vector<bool> downstream(const Graph& g, const std::vector<int>& xs, int fir
       continue;
     }
     bool any = false;
-    for (int v : g.nodes()[n].in) any = any || reached[v];
-    if (any) {
+    for (int v : g.nodes()[n].in) any = any || (reached[v] && is_floating(g.value(v).dtype));
+    if (any && passes(*g.nodes()[n].op)) {
       for (int v : g.nodes()[n].out) reached[v] = true;
     }
   }

@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+extern const Op kStopGradient;
+
 /// The gradients so far, by value.
 using Pending = std::unordered_map<int, Tensor>;
 

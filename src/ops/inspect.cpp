@@ -60,15 +60,20 @@ Tensor seen(Tensor x, Tensor ran, const std::function<Tensor(Tensor x, Tensor ra
   Graph& g = x.graph();
   const int loop = open_loop(g);
   if (loop < 0) return look(x, ran);
-  const Tensor mine = identity(x, at), runs = ran.empty() ? constant(g, 1, DType::uint8, {}, at) : ran;
+  const Tensor mine = identity(x, at),
+               runs = ran.empty() ? constant(g, 1, DType::uint8, {}, at) : ran;
+  const std::string over = loops_of(g)[static_cast<size_t>(loop)].over.name;
+  std::string other = over;  // what is stacked has the loop's dim in front
+  while (mine.shape().has(other)) other = "_" + other;
+  const Tensor slice = other == over ? mine : rename(mine, over, other, at);
   GraphInternals& internals = GraphInternals::of(g);
   internals.loops[static_cast<size_t>(loop)].behind.emplace_back(
-      [&g, loop, mine, runs, look, at, line = g.producer(mine.id()).at] {
+      [&g, loop, slice, runs, look, at, line = g.producer(mine.id()).at] {
         const LineScope scope(g, line);
         const auto stacked = [&](Tensor of) {
           return add_loop_result(g, loop, of, Loop::Result::stack);
         };
-        seen(stacked(mine), stacked(runs), look, at);
+        seen(stacked(slice), stacked(runs), look, at);
       });
   return mine;
 }
