@@ -21,9 +21,9 @@ struct CompileOptions {
   Layout layout;
   std::vector<FunctionSpec> functions;
   uint64_t seed = 0;
-  /// Threads that may share the kernels of one rank. 0: the cores of the host over its ranks, and no
-  /// more than OMP_NUM_THREADS. They are started if a kernel has work for them; no number of them
-  /// changes a bit.
+  /// Threads that may share the kernels of one rank. 0: the cores of the host over its ranks, and
+  /// no more than OMP_NUM_THREADS. They are started if a kernel has work for them; no number of
+  /// them changes a bit.
   int threads_per_rank = 0;
   /// Outputs of one element (the loss) that must be finite. If one is not, run() stores nothing and
   /// throws an error that names the first node with a non-finite result.
@@ -36,8 +36,8 @@ struct CompileOptions {
   /// each run that succeeded. Set it in every process or in none; without it, print() does nothing.
   std::function<void(const std::string& line)> print = {};
   /// Called some times a second by the thread that called run(), while the run has stored nothing.
-  /// True ends the run with a usage error, between two kernels. With one rank in all the Session can
-  /// run again; with several it cannot.
+  /// True ends the run with a usage error, between two kernels. With one rank in all the Session
+  /// can run again; with several it cannot.
   std::function<bool()> interrupted = {};
   /// Times every step of every run: see Session::profile().
   bool profile = false;

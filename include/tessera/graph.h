@@ -102,8 +102,8 @@ struct Stored {
   int init = -1;   ///< its first value
   Purpose purpose = Purpose::params;
   bool trainable = true;
-  int layers = 0;       ///< how many of its first dims count layers: 1 in a repeat()
-  int layer_init = -1;  ///< the first value of one layer
+  int layers = 0;           ///< how many of its first dims count layers: 1 in a repeat()
+  int layer_init = -1;      ///< the first value of one layer
   double weight_decay = 0;  ///< that of its update
 };
 

@@ -116,7 +116,8 @@ struct Op {
   /// Bit mask of operands whose padding must be zero whatever the roles are (indices of a gather).
   uint32_t zero_padding = 0;
   /// Gradients of the inputs, built from public ops; an empty Tensor where none flows. Null: no
-  /// gradient (integer results, comparisons), or, for a composite, the gradient of its body.
+  /// gradient (integer results, comparisons), or, for a composite, the gradient of its body. A
+  /// gradient that goes through a user-defined op without either is a usage error.
   std::vector<Tensor> (*gradient)(const GradCall& call) = nullptr;
   /// Floating-point operations of the whole op. Null: one per element of the first result and of
   /// the inputs' factors.

@@ -412,12 +412,12 @@ Tensor avg_pool(Tensor x, const PoolOptions& options = {}, Loc at = Loc::current
 
 // ------------------------------------------------------------------------------------- inspection
 /// Returns x. After every run of a function that computes x, CompileOptions::print is called with
-/// one line: "label: x float32 [batch=4] min ... = [0.1, ...]". In a loop, a line for each iteration
-/// that ran: "label: x [time 3] ...". The result need not be used.
+/// one line: "label: x float32 [batch=4] min ... = [0.1, ...]". In a loop, a line for each
+/// iteration that ran: "label: x [time 3] ...". The result need not be used.
 Tensor print(Tensor x, const std::string& label = "", Loc at = Loc::current());
 /// Returns x. If an element is not finite, a run of a function that computes x stores nothing and
-/// throws a usage error that names label, node, step, first index and this line. In a loop the index
-/// names the iteration too. The result need not be used. x must be floating.
+/// throws a usage error that names label, node, step, first index and this line. In a loop the
+/// index names the iteration too. The result need not be used. x must be floating.
 Tensor check_finite(Tensor x, const std::string& label = "", Loc at = Loc::current());
 
 // -------------------------------------------------------------------------------------- gradients

@@ -53,8 +53,8 @@ void ThreadPool::start() {
     const size_t started = workers_.size() + 1;
     stop();
     fail(ErrorKind::usage,
-         "a rank is given {} threads, and the system starts {}: {}; give fewer (--threads)",
-         size(), started, e.what());
+         "a rank is given {} threads, and the system starts {}: {}; give fewer (--threads)", size(),
+         started, e.what());
   }
 }
 

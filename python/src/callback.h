@@ -11,9 +11,9 @@ std::string text_of(nb::handle x);
 /// Ctrl-C stays what it is: the caller in Python gets a KeyboardInterrupt.
 Error as_error(const std::string& prefix, nb::python_error& e);
 
-/// While the engine works, signals of the process are looked for: what their handlers raise, such as
-/// a KeyboardInterrupt, is kept, ends the work, and is raised instead of its error. By the thread
-/// that called the engine.
+/// While the engine works, signals of the process are looked for: what their handlers raise, such
+/// as a KeyboardInterrupt, is kept, ends the work, and is raised instead of its error. By the
+/// thread that called the engine.
 bool interrupted();
 /// Throws what interrupted() kept, if anything.
 void raise_interruption();

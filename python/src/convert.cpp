@@ -111,8 +111,8 @@ void require_size(nb::handle dim, const Tensor& x) {
 
 [[noreturn]] void refuse_dims(nb::handle x, const char* wanted) {
   throw nb::type_error((std::string(wanted) + " wanted, not " + nb::repr(x).c_str() +
-                         "; ts.dims(batch=32) makes one")
-                            .c_str());
+                        "; ts.dims(batch=32) makes one")
+                           .c_str());
 }
 
 Dim dim_of(nb::handle dim, const std::vector<Tensor>& operands) {
@@ -213,8 +213,7 @@ Tensor tensor_of(nb::handle x, const char* op) {
 
 Tensor operand(nb::handle x, const Tensor& like, const char* op) {
   if (nb::isinstance<GraphTensor>(x)) return nb::cast<Tensor>(x);
-  if (is_number(x))
-    return scalar_like(op, like, number_of(x));
+  if (is_number(x)) return scalar_like(op, like, number_of(x));
   throw nb::type_error(
       (std::string(op) + " takes tensors and numbers, not " + nb::repr(x).c_str() +
        (nb::hasattr(x, "__array__") ? "; ts.constant(array, dims) makes a tensor of an array" : ""))

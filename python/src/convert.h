@@ -72,8 +72,8 @@ std::vector<std::string> names_of(nb::handle dims, const Tensor& x);
 Shape shape_of(nb::handle dims, const std::vector<Tensor>& operands = {});
 /// Of "float32", numpy.float32, numpy.dtype("float32"), tessera.f32.
 DType dtype_of(nb::handle dtype);
-/// Whether x is a number of Python or NumPy: an array without dims is one too, and a Dim that is not
-/// bounded stands for its size.
+/// Whether x is a number of Python or NumPy: an array without dims is one too, and a Dim that is
+/// not bounded stands for its size.
 bool is_number(nb::handle x);
 /// The value of a number.
 double number_of(nb::handle x);

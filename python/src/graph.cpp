@@ -62,8 +62,7 @@ void bind_arithmetic(nb::class_<Dim>& dim) {
 void bind_dim(nb::module_& m) {
   nb::class_<Dim> dim(m, "Dim", "A named dimension.");
   bind_arithmetic(dim);
-  dim
-      .def(nb::init<std::string, int64_t>(), nb::arg("name"), nb::arg("size"))
+  dim.def(nb::init<std::string, int64_t>(), nb::arg("name"), nb::arg("size"))
       .def_static("bounded", &Dim::bounded, nb::arg("name"), nb::arg("size"),
                   "A dim with at most `size` elements in a run.")
       .def_ro("name", &Dim::name)
@@ -97,7 +96,9 @@ void bind_tensor(nb::module_& m) {
           "Renames this value within its scope, and returns it.")
       .def(
           "prefer",
-          [](const GraphTensor& x, nb::handle dims) { return x.tensor.prefer(names_of(dims, x.tensor)); },
+          [](const GraphTensor& x, nb::handle dims) {
+            return x.tensor.prefer(names_of(dims, x.tensor));
+          },
           At(), "Which dims get an axis that the rules give to several dims of this tensor.")
       .def("__repr__",
            [](const GraphTensor& x) {
@@ -156,7 +157,10 @@ void bind_tensor(nb::module_& m) {
         At());
   }
   tensor.def(
-      "__matmul__", [](const GraphTensor& x, const Tensor& w) { return einsum({x.tensor, w}); },
+      "__matmul__",
+      [](const GraphTensor& x, const Tensor& w) {
+        return einsum({x.tensor, w});
+      },
       At(), "The product summed over the dims that both have: ts.einsum(x, w).");
   tensor.def(
       "__invert__", [](const GraphTensor& x) { return logical_not(x.tensor); }, At());

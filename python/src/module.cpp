@@ -37,7 +37,8 @@ void bind_errors(nb::module_& m) {
       PyErr_SetString(exception_classes[static_cast<size_t>(e.kind())],
                       with_line(e.what()).c_str());
     } catch (const nb::cast_error&) {
-      PyErr_SetString(PyExc_TypeError, with_line("an argument has another type than the call takes").c_str());
+      PyErr_SetString(PyExc_TypeError,
+                      with_line("an argument has another type than the call takes").c_str());
     }
   });
 }

@@ -154,8 +154,8 @@ void bind_pointwise(nb::module_& m) {
 }
 
 void bind_reductions(nb::module_& m) {
-#define X(name)                                                                              \
-  m.def(                                                                                     \
+#define X(name)                                                                                 \
+  m.def(                                                                                        \
       #name, [](const Tensor& x, nb::handle dims) { return name(x, names_of(dims, x)); }, At(), \
       doc_of(#name), nb::arg("x"), nb::arg("dims"));
   // clang-format off
@@ -163,8 +163,8 @@ void bind_reductions(nb::module_& m) {
   X(reduce_all) X(reduce_logsumexp) X(softmax) X(log_softmax)
   // clang-format on
 #undef X
-#define X(name)                                                                           \
-  m.def(                                                                                  \
+#define X(name)                                                                              \
+  m.def(                                                                                     \
       #name, [](const Tensor& x, nb::handle dim) { return name(x, name_of(dim, x)); }, At(), \
       doc_of(#name), nb::arg("x"), nb::arg("dim"));
           X(argmax) X(argmin)
@@ -246,14 +246,16 @@ void bind_reductions(nb::module_& m) {
 
 void bind_shapes(nb::module_& m) {
   m.def(
-      "transpose", [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims, {x})); },
-      At(), doc_of("transpose"), nb::arg("x"), nb::arg("dims"));
+      "transpose",
+      [](const Tensor& x, nb::handle dims) { return transpose(x, shape_of(dims, {x})); }, At(),
+      doc_of("transpose"), nb::arg("x"), nb::arg("dims"));
   m.def(
-      "broadcast", [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims, {x})); },
-      At(), doc_of("broadcast"), nb::arg("x"), nb::arg("dims"));
+      "broadcast",
+      [](const Tensor& x, nb::handle dims) { return broadcast(x, shape_of(dims, {x})); }, At(),
+      doc_of("broadcast"), nb::arg("x"), nb::arg("dims"));
   m.def(
-      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims, {x})); }, At(),
-      doc_of("reshape"), nb::arg("x"), nb::arg("dims"));
+      "reshape", [](const Tensor& x, nb::handle dims) { return reshape(x, shape_of(dims, {x})); },
+      At(), doc_of("reshape"), nb::arg("x"), nb::arg("dims"));
   m.def(
       "rename",
       [](const Tensor& x, nb::handle from, nb::handle to) {
@@ -265,7 +267,8 @@ void bind_shapes(nb::module_& m) {
                           " is what it is to be; reshape() and slice() change sizes");
         return rename(x, name, name_of(to));
       },
-      At(), "The same tensor with `dim` called `to`: a name, or a Dim of the same size.", nb::arg("x"), nb::arg("dim"), nb::arg("to"));
+      At(), "The same tensor with `dim` called `to`: a name, or a Dim of the same size.",
+      nb::arg("x"), nb::arg("dim"), nb::arg("to"));
   m.def(
       "slice",
       [](const Tensor& x, nb::handle dim, int64_t begin, int64_t size) {
@@ -325,8 +328,7 @@ void bind_shapes(nb::module_& m) {
                                             " tensors for the dim " + text_of(nb::repr(dim)));
         return stack(xs, name_of(dim));
       },
-      At(),
-      doc_of("stack"), nb::arg("xs"), nb::arg("dim"));
+      At(), doc_of("stack"), nb::arg("xs"), nb::arg("dim"));
   m.def(
       "unstack", [](const Tensor& x, nb::handle dim) { return unstack(x, name_of(dim, x)); }, At(),
       doc_of("unstack"), nb::arg("x"), nb::arg("dim"));

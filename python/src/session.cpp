@@ -214,9 +214,7 @@ void bind_session(nb::module_& m) {
           [](Session& s, nb::handle dim, int64_t size) { s.set_size(name_of(dim), size); }, At())
       .def(
           "run",
-          [](Session& s, const std::string& function) {
-            interruptibly([&] { s.run(function); });
-          },
+          [](Session& s, const std::string& function) { interruptibly([&] { s.run(function); }); },
           At())
       .def(
           "fetch",

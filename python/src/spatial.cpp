@@ -16,9 +16,9 @@ Padding padding_of(const std::string& name) {
                                     "for each dim");
 }
 
-ConvOptions conv_options(const std::vector<std::string>& names, const Numbers& stride, const Numbers& dilation,
-                         const Numbers& before, const Numbers& after, const Numbers& size,
-                         const std::string& padding, nb::handle groups) {
+ConvOptions conv_options(const std::vector<std::string>& names, const Numbers& stride,
+                         const Numbers& dilation, const Numbers& before, const Numbers& after,
+                         const Numbers& size, const std::string& padding, nb::handle groups) {
   ConvOptions o;
   o.padding = padding_of(padding);
   o.groups = names_of(groups);
@@ -27,9 +27,9 @@ ConvOptions conv_options(const std::vector<std::string>& names, const Numbers& s
   return o;
 }
 
-PoolOptions pool_options(const std::vector<std::string>& names, const Numbers& window, const Numbers& stride,
-                         const Numbers& dilation, const Numbers& before, const Numbers& after,
-                         const std::string& padding, bool count_padding) {
+PoolOptions pool_options(const std::vector<std::string>& names, const Numbers& window,
+                         const Numbers& stride, const Numbers& dilation, const Numbers& before,
+                         const Numbers& after, const std::string& padding, bool count_padding) {
   PoolOptions o;
   o.padding = padding_of(padding);
   o.count_padding = count_padding;
@@ -75,8 +75,8 @@ void bind_pooling(nb::module_& m) {
       [](const Tensor& x, bool is_max, nb::handle dims, const Numbers& window,
          const Numbers& stride, const Numbers& dilation, const Numbers& before,
          const Numbers& after, const std::string& padding, bool count_padding) {
-        const PoolOptions o =
-            pool_options(names_of(dims, x), window, stride, dilation, before, after, padding, count_padding);
+        const PoolOptions o = pool_options(names_of(dims, x), window, stride, dilation, before,
+                                           after, padding, count_padding);
         return is_max ? max_pool(x, o) : avg_pool(x, o);
       },
       At(), nb::arg("x"), nb::arg("is_max"), nb::arg("dims"), nb::arg("window"), nb::arg("stride"),

@@ -45,7 +45,8 @@ struct ExplainFlags : ModelFlags, ReportFlags {
          "--show \"*.block0.mlp.*\"."},
         html_flag(html),
         {"--parameters", &parameters, kOneProcess,
-         "Prints every parameter, with its dims, whether it is trained, and its weight decay, instead "
+         "Prints every parameter, with its dims, whether it is trained, and its weight decay, "
+         "instead "
          "of the report."},
         {"--kernels", &kernels, kOneProcess,
          "Prints every kernel of a step with its flops, bytes and predicted time beside the "

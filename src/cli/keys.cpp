@@ -60,7 +60,8 @@ std::vector<ConfigKey> common_keys() {
        "stops early.",
        KeyRange::whole(0, 1e6)},
       {"train.rates", "", "Factors of lr for single parameters: glob=factor, glob=factor."},
-      {"train.weight_decay", "0.1", "Weight decay of parameters with two dims or more that are not called b, bias or scale: "
+      {"train.weight_decay", "0.1",
+       "Weight decay of parameters with two dims or more that are not called b, bias or scale: "
        "explain --parameters shows which.",
        KeyRange::number(0)},
       {"train.recompute", "none",

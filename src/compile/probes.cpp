@@ -132,10 +132,13 @@ struct Observer {
       const bool shows = node.op == &kPrint && options.print, tests = node.op == &kCheckFinite;
       if ((!shows && !tests) || node.recompute_group > 0 || !computed[node.in[0]]) continue;
       const Value& x = graph.value(node.in[0]);
-      Probe probe{f.name,    node.attrs.get<std::string>("label", ""),
-                  node.name, node.at.to_string(),
+      Probe probe{f.name,
+                  node.attrs.get<std::string>("label", ""),
+                  node.name,
+                  node.at.to_string(),
                   node.attrs.get<std::string>("of", x.name),
-                  x.name,    "",
+                  x.name,
+                  "",
                   x.shape};
       if (node.in.size() > 1) {
         probe.index = graph.value(node.in[1]).name;

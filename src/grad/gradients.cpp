@@ -100,11 +100,12 @@ void sweep_node(Graph& g, Pending& pending, const std::vector<bool>& reached, in
   }
   if (!any || !wanted) return;
   if (!node.op->gradient && !node.op->body) {  // of comparisons and floor() it is zero
-    TESSERA_REQUIRE(!node.op->host,
-                    "[{0}] the op '{0}' has no gradient, and one is asked for that goes through "
-                    "'{1}': give the op one (@{0}.gradient in Python, Op::gradient in C++), or take "
-                    "stop_gradient() of its operands ({2})",
-                    node.op->name, g.value(node.out[0]).name, node.at.to_string());
+    TESSERA_REQUIRE(
+        !node.op->host,
+        "[{0}] the op '{0}' has no gradient, and one is asked for that goes through "
+        "'{1}': give the op one (@{0}.gradient in Python, Op::gradient in C++), or take "
+        "stop_gradient() of its operands ({2})",
+        node.op->name, g.value(node.out[0]).name, node.at.to_string());
     return;
   }
   RecomputeScope group(g, rematerializer.recompute_group(n));

@@ -68,8 +68,8 @@ std::string parameter_table(const Graph& graph) {
   for (const auto& row : rows)
     text += fmt::format("{:<{}}  {:<{}}  {:>{}}  {:<7}  {}\n", row[0], widths[0], row[1], widths[1],
                         row[2], widths[2], row[3], row[4]);
-  return text + fmt::format("{} elements, {} trained, {} with weight decay\n", elements, trained,
-                            decayed);
+  return text +
+         fmt::format("{} elements, {} trained, {} with weight decay\n", elements, trained, decayed);
 }
 
 std::string index_text(const std::vector<std::string>& dims, const std::vector<int64_t>& sizes,

@@ -14,8 +14,8 @@ namespace tessera {
 struct Repeat {
   std::string dim;
   int64_t count = 0;
-  int64_t index = 0;           ///< of the copy; 0 in a loop
-  int loop = -1;               ///< the loop whose body it is; -1: it is a copy
+  int64_t index = 0;  ///< of the copy; 0 in a loop
+  int loop = -1;      ///< the loop whose body it is; -1: it is a copy
   /// A layer has parameters of its own. Iterations and microbatches share theirs.
   enum class Of { layer, iteration, microbatch } of = Of::layer;
   int64_t instance = 0;  ///< tells apart repetitions that follow each other

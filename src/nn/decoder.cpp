@@ -108,7 +108,8 @@ class StepBuilder {
           const KeyValue fresh = of_layer();
           return IterationResults{{}, {fresh.key, fresh.value}};
         };
-        const IterationResults all = scan(g_, Dim("layers", runs[r].count), {}, {}, body, {.own_parameters = true});
+        const IterationResults all =
+            scan(g_, Dim("layers", runs[r].count), {}, {}, body, {.own_parameters = true});
         replace_both(memories_[r], {all.stacked[0], all.stacked[1]});
       } else {
         const Scope scope(g_, "block", runs[r].first, o_.layers);
@@ -234,7 +235,8 @@ class StepBuilder {
       Tensor y = block_of(iteration.carries[0], o_, spans_[kind], &layer);
       return IterationResults{{y}, {layer.new_key, layer.new_value}};
     };
-    const IterationResults result = scan(g_, Dim("layers", run.count), {x}, sliced, body, {.own_parameters = true});
+    const IterationResults result =
+        scan(g_, Dim("layers", run.count), {x}, sliced, body, {.own_parameters = true});
     add_tokens(own, {result.stacked[0], result.stacked[1]}, slots);
     return result.carries[0];
   }

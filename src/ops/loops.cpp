@@ -167,8 +167,8 @@ IterationResults while_loop(const std::function<Tensor(const std::vector<Tensor>
   iteration.index = loop.index(at);
   IterationResults made;
   {
-    const RepeatScope repeat(
-        g, {over.name, most, 0, loop.number(), Repeat::Of::iteration, instance});
+    const RepeatScope repeat(g,
+                             {over.name, most, 0, loop.number(), Repeat::Of::iteration, instance});
     made = body(iteration);
   }
   require_carries(carries, made.carries, "while_loop", at);

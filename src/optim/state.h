@@ -25,8 +25,8 @@ void require_in(const char* optimizer, const char* option, double value, double 
 /// Throws a usage error with the nearest name if one of `globs` matches no parameter's name.
 void require_matches(Graph& g, const char* optimizer, const char* option,
                      const std::vector<std::string>& globs, Loc at);
-/// weight_decay, or 0 for a parameter that does not decay: see AdamOptions::weight_decay. `all`: the
-/// rule does not count, only `no_decay` does. The graph notes it.
+/// weight_decay, or 0 for a parameter that does not decay: see AdamOptions::weight_decay. `all`:
+/// the rule does not count, only `no_decay` does. The graph notes it.
 double decay_of(Tensor parameter, double weight_decay,
                 const std::vector<std::string>& no_decay = {}, bool all = false);
 

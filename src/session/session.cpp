@@ -136,8 +136,8 @@ struct Session::State {
   std::unique_ptr<PortSlices> all_slices;
   std::vector<std::string> raised;  ///< what was done about counts above their capacity
   int last_function = -1;
-  bool skips_non_finite = false;  ///< else it is an error
-  std::function<bool()> interrupted;        ///< of the options
+  bool skips_non_finite = false;             ///< else it is an error
+  std::function<bool()> interrupted;         ///< of the options
   std::atomic<bool> was_interrupted{false};  ///< for ranks that are threads
   std::string skipped;
 
@@ -311,8 +311,8 @@ std::string Session::State::non_finite(int f, Executor& executor) const {
         "[{}] {}: element {} of '{}' is the first that is not finite (step counter {}, {}); "
         "nothing was stored",
         p.node, p.label.empty() ? "check_finite" : p.label,
-        place_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.of,
-        scalars.values[0], p.source);
+        place_text(p.shape.names(), sizes, static_cast<int64_t>(first)), p.of, scalars.values[0],
+        p.source);
   }
   return "";
 }

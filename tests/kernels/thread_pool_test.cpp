@@ -1,4 +1,5 @@
-// A fork-join team makes each part of each run once, whether its threads are awake, asleep or not there.
+// A fork-join team makes each part of each run once, whether its threads are awake, asleep or not
+// there.
 #include "kernels/cpu/thread_pool.h"
 
 #include <atomic>

@@ -60,7 +60,8 @@ Loss experts(Graph& g, int64_t layers, int64_t batch) {
     return IterationResults{{x + moe.y}, {moe.routing.balance}, {moe.loss}};
   };
   Tensor x = gather(weights("embedding", {vocab, model}), tokens, "vocab");
-  const IterationResults all = scan(g, Dim("layers", layers), {x}, {}, block, {.own_parameters = true});
+  const IterationResults all =
+      scan(g, Dim("layers", layers), {x}, {}, block, {.own_parameters = true});
   Tensor logits = einsum({all.carries[0], weights("head", {model, vocab})}, {b, length, vocab});
   Tensor loss = mean_all(cross_entropy(logits, targets, "vocab"));
   return loss + all.sums[0] + sqrt(sum_all(square(all.stacked[0]))) * 0.05;

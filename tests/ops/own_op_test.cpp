@@ -296,7 +296,12 @@ TEST_CASE("the tests of an op find what is wrong", "[own_op][fast]") {
   };
   partial.in[0].differentiable = false;
   expect_failure(partial, "layout 'b:x': 'not_linear' is off by");
-  expect_failure(huber_test(kThrowsOther), "device error: [unlucky]");
+  OpTest unlucky = huber_test(kThrowsOther);
+  expect_failure(unlucky,
+                 "the op 'unlucky' has no gradient, and one is asked for that goes through "
+                 "'unlucky': give the op one (@unlucky.gradient in Python, Op::gradient");
+  unlucky.in[0].differentiable = false;
+  expect_failure(unlucky, "device error: [unlucky]");
 }
 
 TEST_CASE("a test of an op that is none is refused", "[own_op][errors][fast]") {
