@@ -26,6 +26,7 @@ void interruptibly(const Work& work) {
     raise_interruption();
     throw;
   }
+  raise_interruption();  // it came as the work ended
 }
 
 /// Calls Python from whatever thread this is. `prefix`: of messages, where the engine adds none.

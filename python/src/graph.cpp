@@ -18,8 +18,11 @@ class OpenScope {
   std::unique_ptr<Scope> scope_;
 };
 
-GraphOptions eager_options(bool eager, bool check_finite, uint64_t seed) {
+using Print = std::function<void(const std::string&)>;
+
+GraphOptions eager_options(bool eager, bool check_finite, uint64_t seed, const Print& print) {
   GraphOptions options;
+  options.print = print;
   options.eager = eager;
   options.check_finite = check_finite;
   options.seed = seed;
@@ -231,10 +234,11 @@ void bind_graph(nb::module_& m) {
   bind_tensor(m);
   m.def(
       "make_graph",
-      [](bool eager, bool check_finite, uint64_t seed) {
-        return make_graph(eager_options(eager, check_finite, seed));
+      [](bool eager, bool check_finite, uint64_t seed, const Print& print) {
+        return make_graph(eager_options(eager, check_finite, seed, print));
       },
-      nb::arg("eager") = false, nb::arg("check_finite") = false, nb::arg("seed") = 0);
+      nb::arg("eager") = false, nb::arg("check_finite") = false, nb::arg("seed") = 0,
+      nb::arg("print") = Print());
   nb::class_<OpenScope>(m, "OpenScope")
       .def(nb::init<std::shared_ptr<Graph>, const std::string&>(), At())
       .def("close", &OpenScope::close);

@@ -198,7 +198,16 @@ void bind_session(nb::module_& m) {
       .def(
           "__init__",
           [](Session* self, const Graph& g, Cluster& cluster, const CompileOptions& o) {
-            interruptibly([&] { new (self) Session(g, cluster, o); });
+            bool made = false;
+            try {
+              interruptibly([&] {
+                new (self) Session(g, cluster, o);
+                made = true;
+              });
+            } catch (...) {
+              if (made) self->~Session();
+              throw;
+            }
           },
           At(), nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
       .def(

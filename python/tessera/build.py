@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import numbers
 import operator
 import threading
@@ -86,7 +87,7 @@ def eager(check_finite: bool = False, seed: int = 0) -> Iterator[_tessera.Graph]
         x = ts.constant(np.ones((2, 3), np.float32), ts.dims(rows=2, cols=3))
         print(g.fetch(ts.sum(x)))
     """
-    with building(_tessera.make_graph(eager=True, check_finite=check_finite, seed=seed)) as graph:
+    with building(_tessera.make_graph(eager=True, check_finite=check_finite, seed=seed, print=logging.getLogger("tessera").info)) as graph:
         yield graph
 
 

@@ -210,6 +210,16 @@ def test_print_in_a_loop_has_a_line_for_each_iteration_that_ran(caplog):
     assert [line.split(" float32")[0] for line in lines_of(trained, caplog)] == [f"h: mul [layers {i}]" for i in range(3)]
 
 
+def test_print_in_an_eager_block_gives_its_line_at_once(caplog):
+    with caplog.at_level("INFO", logger="tessera"), ts.eager():
+        x = ts.constant(X, [A, T])
+        ts.print(x, "x")
+        assert len(caplog.records) == 1 and caplog.records[0].getMessage().startswith("x: constant")
+        ts.scan(T, lambda c, s, i: ([ts.print(c[0] + s[0], "sum")], []), [ts.constant(0.0, [A])], [x])
+    lines = [r.getMessage() for r in caplog.records[1:]]
+    np.testing.assert_allclose([numbers(line) for line in lines], np.cumsum(X, 1).T, rtol=1e-4)
+
+
 def test_check_finite_in_a_loop_names_the_iteration():
     def check(build, said, **compiled):
         @ts.program

@@ -75,7 +75,7 @@ Tensor seen(Tensor x, Tensor ran, const std::function<Tensor(Tensor x, Tensor ra
         };
         seen(stacked(slice), stacked(runs), look, at);
       });
-  return mine;
+  return x;
 }
 
 }  // namespace

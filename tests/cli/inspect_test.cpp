@@ -1,4 +1,6 @@
 // Seeing inside from the command line: --watch, --dump, compare, --json, info --mesh.
+#include <regex>
+
 #include "cli/cli_run.h"
 
 using namespace tessera::test;
@@ -212,6 +214,27 @@ TEST_CASE("cli: layouts in configuration files", "[cli]") {
   refused("[train]\nsteps = [2]", {"'train.steps' is neither text, number nor true/false"});
   f.write("run.toml", "layout = 'batch:data'\n[model]\nlayers = 1");
   expect_success(run_cli_in(f, "explain run.toml --mesh data:2"));
+}
+
+TEST_CASE("cli: explain shows which parameters are trained and which decay", "[cli]") {
+  const Folder f;
+  const CliResult all = run_cli_in(
+      f,
+      "explain gpt --parameters --set layers=1 d_model=16 heads=2 ff=32 length=8 weight_decay=0.3");
+  expect_success(all);
+  const auto expect = [](const CliResult& r, const std::string& pattern) {
+    INFO(pattern << "\n" << r.out);
+    CHECK(std::regex_search(r.out, std::regex(pattern)));
+  };
+  expect(all, R"(parameter +dims +elements +trained +weight decay)");
+  expect(all, R"(gpt\.block0\.mlp\.up\.w +\[d_model=16, ff=32\] +512 +yes +0\.3)");
+  expect(all, R"(gpt\.block0\.attention\.query\.b +\[heads=2, d_head=8\] +16 +yes +0\n)");
+  expect(all, R"([0-9]+ elements, [0-9]+ trained, [0-9]+ with weight decay)");
+  const CliResult lora = run_cli_in(
+      f, "explain gpt --parameters --lora-rank 2 --set layers=1 d_model=16 heads=2 ff=32 length=8");
+  expect_success(lora);
+  expect(lora, R"(lora_b +\[.*\] +[0-9]+ +yes +0\.1)");  // it begins with zeros
+  expect(lora, R"(gpt\.embedding +\[.*\] +[0-9]+ +no +0\n)");
 }
 
 TEST_CASE("cli: explain lists the kernels of a step beside the machine's roofline", "[cli]") {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "support/catch.h"
 #include "support/check_equal.h"
@@ -136,6 +137,37 @@ TEST_CASE("attention in a loop draws and learns as copies of it do, under every 
            {"a:2;b:2", "texts:a;length,memory_length:b"}}) {
     INFO(mesh << " " << layout);
     check_equal(plain, run([](Graph& g) { return train_attention(g, false); }, mesh, layout));
+  }
+}
+
+TEST_CASE("iterations share parameters unless they are layers, and draw their own numbers",
+          "[loops]") {
+  const auto build = [](bool unroll, bool own) {
+    return [unroll, own](Graph& g) {
+      const auto cell = [](Tensor x) {
+        Tensor w = x.graph().parameter("cell", {kModel}, nn::normal(1), DType::float64);
+        return sin(x * w) + random_uniform(x.graph(), x.shape(), 0, 1, DType::float64);
+      };
+      const Tensor x = input_of(g);
+      const IterationResults r =
+          scan(g, kLayers, {x}, {},
+               [&](const Iteration& t) {
+                 return IterationResults{{cell(t.carries[0])}, {random_uniform(g, {})}};
+               },
+               {unroll, own});
+      std::vector<Tensor> out{sum_all(r.carries[0]), r.stacked[0]};
+      out.push_back(gradients(out[0], {g.find("cell")})[0]);
+      return out;
+    };
+  };
+  for (const bool own : {false, true}) {
+    const Values looped = run(build(false, own), "a:1", "");
+    CHECK(looped.at("cell").sizes == (own ? std::vector<int64_t>{3, 6} : std::vector<int64_t>{6}));
+    const Array& drawn = looped.at("out1");
+    CHECK(std::set<double>{drawn.at(0), drawn.at(1), drawn.at(2)}.size() == 3);
+    check_equal(looped, run(build(true, own), "a:1", ""));
+    for (const char* layout : {"batch:a", "model:b", "layers:a;model:b"})
+      check_equal(looped, run(build(false, own), "a:2;b:2", layout));
   }
 }
 

@@ -5,10 +5,12 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "support/expect_error.h"
 #include "support/io_folder.h"
 #include "tessera/checkpoint.h"
+#include "tessera/loops.h"
 #include "tessera/safetensors.h"
 #include "tessera/tessera.h"
 
@@ -117,6 +119,81 @@ TEST_CASE("print() nodes give lines to the sink, whatever the layout") {
     CHECK(lines[0] == lines[1]);
     CHECK(lines[0].find("the root: model.root float32 [a=5, b=3]  min 2  max 3") == 0);
     CHECK(lines[0].find("= [2, 3, 2, 2, 2, 2, ...]") != std::string::npos);
+  }
+}
+
+TEST_CASE("print() and check_finite() in loops name the iteration, whatever the layout") {
+  for (const char* layout : {"", "a:p", "b:p"}) {
+    Graph g;
+    const Dim a("a", 5), b("b", 3);
+    const Tensor x = g.input("x", {a, b}, DType::float32);
+    const IterationResults all =
+        scan(g, a, {constant(g, 0, DType::float32, {b})}, {x}, [&](const Iteration& t) {
+          const Tensor sum = (t.carries[0] + sqrt(t.slices[0])).named("sum");
+          return IterationResults{{check_finite(print(sum, "so far"), "sums")}};
+        });
+    const Tensor total = sum_all(all.carries[0]).named("total");
+    Cluster cluster = Cluster::threads(2);
+    std::vector<std::string> lines;
+    CompileOptions options{Mesh::parse("p:2"), Layout::parse(layout), {{"run", {total}, false}}};
+    options.print = [&](const std::string& line) { lines.push_back(line); };
+    Session session(g, cluster, options);
+    session.feed("x", ramp(9, 4));
+    session.run("run");
+    REQUIRE(lines.size() == 5);
+    CHECK(lines[0].find("so far: sum [a 0] float32 [b=3]  min 2  max 2") == 0);
+    CHECK(lines[1].find("so far: sum [a 1] float32 [b=3]  min 4  max 5") == 0);
+    CHECK(lines[4].find("= [10, 11, 10]") != std::string::npos);
+    session.feed("x", ramp(-1, 7));
+    expect_usage({"[check_finite] sums", "element [a 2, b 1] of 'sum'", "inspect_test.cpp:"},
+                 [&] { session.run("run"); });
+  }
+}
+
+TEST_CASE("a run that is interrupted stores nothing, and one rank can go on") {
+  for (const int ranks : {1, 2}) {
+    Graph g;
+    const Dim a("a", 4);
+    const Tensor x = g.input("x", {a}, DType::float32), n = g.input("n", {}, DType::int32);
+    Tensor count = g.state("count", {}, nn::zeros());
+    const IterationResults all =
+        while_loop([&](const std::vector<Tensor>& carries) { return less(carries[1], n); },
+                   [&](const Iteration& t) {
+                     return IterationResults{{sin(t.carries[0]), t.carries[1] + 1.0}};
+                   },
+                   {x, constant(g, 0, DType::int32)}, int64_t{1} << 30);
+    g.update(count, count + sum_all(all.carries[0]) * 0.0 + 1.0);
+    Cluster cluster = Cluster::threads(ranks);
+    bool interrupts = true;
+    const std::thread::id caller = std::this_thread::get_id();
+    CompileOptions options{
+        Mesh::parse("p:" + std::to_string(ranks)), Layout::parse("a:p"), {{"run", {}, true}}};
+    options.interrupted = [&] {
+      CHECK(std::this_thread::get_id() == caller);
+      return interrupts;
+    };
+    Session session(g, cluster, options);
+    session.feed("x", floats({"a"}, {4}, {1, 2, 3, 4}));
+    const auto set = [&](int32_t iterations) {
+      Array value(DType::int32, {}, {});
+      value.data<int32_t>()[0] = iterations;
+      session.feed("n", value);
+    };
+    set(1 << 30);
+    expect_usage({"it was interrupted within a step; nothing was stored"},
+                 [&] { session.run("run"); });
+    CHECK(session.fetch_scalar("count") == 0);
+    CHECK(session.step() == 0);
+    interrupts = false;
+    set(10);
+    if (ranks == 1) {
+      session.run("run");
+      CHECK(session.fetch_scalar("count") == 1);
+    } else {
+      expect_usage({"this session failed before and cannot run again"},
+                   [&] { session.run("run"); });
+      Session(g, cluster, options);  // another one can
+    }
   }
 }
 
