@@ -238,7 +238,7 @@ void bind_graph(nb::module_& m) {
         return make_graph(eager_options(eager, check_finite, seed, print));
       },
       nb::arg("eager") = false, nb::arg("check_finite") = false, nb::arg("seed") = 0,
-      nb::arg("print") = Print());
+      nb::arg("print").none() = nb::none());
   nb::class_<OpenScope>(m, "OpenScope")
       .def(nb::init<std::shared_ptr<Graph>, const std::string&>(), At())
       .def("close", &OpenScope::close);

@@ -191,8 +191,11 @@ TEST_CASE("refused: threads that the system does not start", "[cli]") {
   WARN("a sanitizer's memory has no limit: not run");
 #else
   const TextFolder f;
-  expect_failure(train(f, "--steps 1 --threads 1024", "sh -c 'ulimit -v 3000000; exec \"$@\"' sh"),
-                 1, {"a rank is given 1024 threads, and the system starts", "--threads"});
+  const std::string large =
+      "--set d_model=512 ff=2048 batch=16 length=64 ";  // there is work for all
+  expect_failure(
+      train(f, large + "--steps 1 --threads 1024", "sh -c 'ulimit -v 3000000; exec \"$@\"' sh"), 1,
+      {"a rank is given 1024 threads, and the system starts", "--threads"});
 #endif
 }
 
