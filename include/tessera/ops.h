@@ -79,7 +79,7 @@ Tensor activate(Tensor x, const std::string& function, Loc at = Loc::current());
 Tensor clip(Tensor x, double lo, double hi, Loc at = Loc::current());
 /// x.
 Tensor identity(Tensor x, Loc at = Loc::current());
-/// x, through which no gradient goes.
+/// x, as a constant for gradients: none goes through it.
 Tensor stop_gradient(Tensor x, Loc at = Loc::current());
 /// Zeroes each element with probability `rate` and divides the others by 1 - rate. Integers are not
 /// divided.
