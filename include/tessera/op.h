@@ -169,6 +169,9 @@ struct Op {
   std::vector<Tensor> (*sharded_body)(const OpCall& call, const std::vector<Tensor>& in,
                                       const std::string& dim, const std::string& like,
                                       int64_t slices) = nullptr;
+  /// Strict numerics: the same from ops that each have one order of sums, or nothing if the op
+  /// itself has one.
+  std::vector<Tensor> (*ordered_body)(const OpCall& call, const std::vector<Tensor>& in) = nullptr;
   /// The kernel needs row-major operands without gaps.
   bool contiguous = false;
 };

@@ -18,6 +18,7 @@
 #include "kernels/common/types.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/conv_direct.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/tables.h"
 
 namespace tessera::cpu {
@@ -332,6 +333,7 @@ class Conv final : public Kernel {
 }  // namespace
 
 int64_t conv_workspace(const Step& step) {
+  if (step.order.is_strict()) return ordered_conv_workspace(step);
   return std::max(Sizes(step).total(), DirectPlan(step).total());
 }
 
@@ -349,6 +351,7 @@ Sharing share_conv(const Step& step, int threads) {
   }
   const double ns = products * 0.03;
   if (const int dim = outermost_dim(out, apart, threads); dim >= 0) return {dim, ns};
+  if (step.order.is_strict()) return {outermost_dim(out, any, threads), ns};
   const int dim = outermost_dim(out, any, kTypicalThreads);
   if (dim < 0) return {-1, ns};
   constexpr int64_t kLeastChannels = 16;
@@ -357,6 +360,7 @@ Sharing share_conv(const Step& step, int threads) {
 }
 
 std::unique_ptr<Kernel> bind_conv(const KernelArgs& args) {
+  if (args.step->order.is_strict()) return bind_ordered_conv(args);
   const Step& step = *args.step;
   TESSERA_CHECK(
       step.in.at(0).dtype == step.out.at(0).dtype && step.in.at(1).dtype == step.out[0].dtype,

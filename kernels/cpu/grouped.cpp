@@ -14,6 +14,7 @@
 
 #include "kernels/common/indexed.h"
 #include "kernels/cpu/blas.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/row_gemm.h"
 #include "kernels/cpu/strided_copy.h"
 #include "kernels/cpu/tables.h"
@@ -376,17 +377,24 @@ class Grouped final : public Kernel {
 
 }  // namespace
 
-int64_t grouped_workspace(const Step& step) { return plan_grouped(step).at.bytes; }
+int64_t grouped_workspace(const Step& step) {
+  return step.order.is_strict() ? ordered_grouped_workspace(step) : plan_grouped(step).at.bytes;
+}
 
 /// By tasks, if there are enough of them. Else by columns of the result's rows or matrices: every
 /// part sorts and packs all rows.
-Sharing share_grouped(const Step& step, int) {
+Sharing share_grouped(const Step& step, int threads) {
   const GroupedPlan plan = plan_grouped(step);
   const auto& kinds = step.as<GroupedSpec>().kinds;
   const View& out = step.out.at(0);
   const double rows = static_cast<double>(plan.rows) * step.as<GroupedSpec>().expected_fill;
   const double products = rows * static_cast<double>(plan.batch.elements() * plan.k * plan.n);
   const double ns = 0.015 * products;
+  if (step.order.is_strict()) {
+    std::vector<char> any;
+    for (const int64_t kind : kinds) any.push_back(kind != kGroupIndexed);
+    return {outermost_dim(out, any, threads), ns};
+  }
   const double groups = std::min(static_cast<double>(plan.groups), rows);
   double tasks = static_cast<double>(plan.blocks);
   if (!plan.adds) tasks = plan.is_dot ? groups + rows / static_cast<double>(plan.chunk) : groups;
@@ -400,10 +408,9 @@ Sharing share_grouped(const Step& step, int) {
 }
 
 std::unique_ptr<Kernel> bind_grouped_dot(const KernelArgs& args) {
+  if (args.step->order.is_strict()) return bind_ordered_grouped(args);
   return std::make_unique<Grouped>(args);
 }
-std::unique_ptr<Kernel> bind_grouped_outer(const KernelArgs& args) {
-  return std::make_unique<Grouped>(args);
-}
+std::unique_ptr<Kernel> bind_grouped_outer(const KernelArgs& args) { return bind_grouped_dot(args); }
 
 }  // namespace tessera::cpu

@@ -2,11 +2,9 @@
 // the updates with its index. They are sorted by row, and each row is summed like any other sum;
 // leaves without an update of the row are left out, which changes no bit.
 #include <algorithm>
-#include <numeric>
 
-#include "kernels/common/indexed.h"
 #include "kernels/common/types.h"
-#include "kernels/cpu/ordered_places.h"
+#include "kernels/cpu/indexed_terms.h"
 #include "kernels/cpu/tables.h"
 #include "program/sum_order.h"
 
@@ -28,7 +26,8 @@ class OrderedScatterAdd final : public Kernel {
     dim_.rule = spec.out_of_range;
     dim_.size = spec.size;
     const OrderedPlaces places = ordered_places(args, {updates.strides, indices.strides});
-    for (const OrderedPlace& from : places.places) add_place(from, places);
+    for (const OrderedPlace& from : places.places)
+      places_.emplace_back(from, places, 1, dim_.size);
     depth_ = places.depth + 1;
     each_.strides.resize(3);
     row_.strides.resize(2);
@@ -52,7 +51,6 @@ class OrderedScatterAdd final : public Kernel {
       from_.push_back(at[1]);
     });
     stack_.resize(static_cast<size_t>(depth_ * width_));
-    first_.resize(static_cast<size_t>(dim_.size) + 2);
   }
 
   void run() override {
@@ -61,7 +59,7 @@ class OrderedScatterAdd final : public Kernel {
     const bool is_wide = args_.out[0].dtype != args_.in[1].dtype;
     bool bad = false;
     for (int64_t p = 0; p < args_.step->order.places; ++p) {
-      Place* place = p < std::ssize(places_) ? &places_[static_cast<size_t>(p)] : nullptr;
+      IndexedTerms* place = p < std::ssize(places_) ? &places_[static_cast<size_t>(p)] : nullptr;
       const int64_t to = p * args_.step->order.stride;
       for_each<3>(each_, each_.rank(), [&](const auto& at) {
         if (is_wide) {
@@ -75,31 +73,10 @@ class OrderedScatterAdd final : public Kernel {
   }
 
  private:
-  struct Place {
-    std::vector<int64_t> updates, indices;  ///< offsets of the terms, in order
-    std::vector<uint64_t> leaves;           ///< the numbers of their leaves
-    std::vector<int64_t> sorted;            ///< terms by row
-  };
-
-  void add_place(const OrderedPlace& from, const OrderedPlaces& places) {
-    Place& place = places_.emplace_back();
-    size_t run = 0;
-    for (size_t leaf = 0; leaf < from.ends.size(); ++leaf) {
-      for (; run < static_cast<size_t>(from.ends[leaf]); ++run) {
-        for (int64_t i = 0; i < from.runs[run].count; ++i) {
-          place.updates.push_back(from.runs[run].at[0] + i * places.strides[0]);
-          place.indices.push_back(from.runs[run].at[1] + i * places.strides[1]);
-          place.leaves.push_back(from.numbers[leaf]);
-        }
-      }
-    }
-    place.sorted.resize(place.updates.size());
-  }
-
   template <class At, class Out>
-  bool add(Place* place, const At& at, Out* out) {
+  bool add(IndexedTerms* place, const At& at, Out* out) {
     bool bad = false;
-    if (place != nullptr) bad = sort_by_row(*place, at[2]);
+    if (place != nullptr) bad = place->sort(args_.in[0], at[2], dim_);
     for (int64_t row = 0; row < dim_.size; ++row) {
       const W* sum = place == nullptr ? nullptr : sum_of_row(*place, row, at[1]);
       Out* to = out + at[0] + row * stride_;
@@ -116,50 +93,24 @@ class OrderedScatterAdd final : public Kernel {
     return bad;
   }
 
-  /// A counting sort that keeps the order of a row's terms.
-  bool sort_by_row(Place& place, int64_t at) {
-    return args_.in[0].dtype == DType::int64
-               ? sort(place, static_cast<const int64_t*>(args_.in[0].data) + at)
-               : sort(place, static_cast<const int32_t*>(args_.in[0].data) + at);
-  }
-  template <class Index>
-  bool sort(Place& place, const Index* indices) {
-    bool bad = false;
-    std::fill(first_.begin(), first_.end(), 0);
-    for (const int64_t i : place.indices) {
-      const int64_t row = dim_.local(indices[i], bad);
-      if (row >= 0) ++first_[static_cast<size_t>(row) + 2];
-    }
-    std::partial_sum(first_.begin(), first_.end(), first_.begin());
-    for (size_t t = 0; t < place.indices.size(); ++t) {
-      const int64_t row = dim_.local(indices[place.indices[t]], bad);
-      if (row >= 0)
-        place.sorted[static_cast<size_t>(first_[static_cast<size_t>(row) + 1]++)] =
-            static_cast<int64_t>(t);
-    }
-    return bad;
-  }
-
   /// The sum of a row's terms, or null if it has none.
-  const W* sum_of_row(const Place& place, int64_t row, int64_t at) {
-    const int64_t begin = first_[static_cast<size_t>(row)],
-                  end = first_[static_cast<size_t>(row) + 1];
+  const W* sum_of_row(const IndexedTerms& place, int64_t row, int64_t at) {
+    const std::span<const int64_t> terms = place.of_row(row);
     const T* updates = static_cast<const T*>(args_.in[1].data) + at;
-    if (begin == end) return nullptr;
+    if (terms.empty()) return nullptr;
     OpenSubtrees open;
-    for (int64_t i = begin; i < end;) {
-      const uint64_t leaf = leaf_of(place, i);
+    for (size_t i = 0; i < terms.size();) {
+      const uint64_t leaf = place.leaf(terms[i]);
       W* acc = stack_.data() + width_ * open.size();
       std::fill(acc, acc + width_, W(kNoTerms));
-      for (; i < end && leaf_of(place, i) == leaf; ++i) {
-        const T* from =
-            updates + place.updates[static_cast<size_t>(place.sorted[static_cast<size_t>(i)])];
+      for (; i < terms.size() && place.leaf(terms[i]) == leaf; ++i) {
+        const T* from = updates + place.at(0, terms[i]);
         for (int64_t j = 0; j < width_; ++j)
           acc[j] = wrapping_add(acc[j], W(load_as(from[from_[static_cast<size_t>(j)]])));
       }
       open.push(leaf);
-      const bool last = i == end;
-      for (int64_t joins = open.joins(last ? 0 : leaf_of(place, i), last); joins > 0; --joins) {
+      const bool last = i == terms.size();
+      for (int64_t joins = open.joins(last ? 0 : place.leaf(terms[i]), last); joins > 0; --joins) {
         W* to = stack_.data() + width_ * (open.size() + joins - 2);
         for (int64_t j = 0; j < width_; ++j) to[j] = wrapping_add(to[j], to[j + width_]);
       }
@@ -167,19 +118,14 @@ class OrderedScatterAdd final : public Kernel {
     return stack_.data();
   }
 
-  static uint64_t leaf_of(const Place& place, int64_t sorted) {
-    return place.leaves[static_cast<size_t>(place.sorted[static_cast<size_t>(sorted)])];
-  }
-
   KernelArgs args_;
   int64_t stride_;  ///< of the result, from row to row
   IndexedDim dim_;
-  std::vector<Place> places_;
+  std::vector<IndexedTerms> places_;
   Nest each_, row_;  ///< dims of the indices that the result has, and those of a row
   std::vector<int64_t> to_, from_;
   int64_t width_ = 1, depth_ = 1;
   std::vector<W> stack_;
-  std::vector<int64_t> first_;  ///< of a row: its first sorted term
 };
 
 }  // namespace

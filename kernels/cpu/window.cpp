@@ -9,6 +9,7 @@
 
 #include "kernels/common/nest.h"
 #include "kernels/common/types.h"
+#include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/thread_pool.h"
 
@@ -164,6 +165,7 @@ class Fold final : public Moved {
 
 /// Of elements in the windows.
 Sharing share_window(const Step& step, int) {
+  if (step.order.is_strict()) return {};
   const auto& sizes = step.as<WindowSpec>();
   const int64_t n = sizes.pre * sizes.out_memory * sizes.window_memory * sizes.post;
   return {-1, sizes.pre < 2 ? 0 : 0.5 * static_cast<double>(n)};
@@ -172,6 +174,13 @@ Sharing share_window(const Step& step, int) {
 std::unique_ptr<Kernel> bind_window(const KernelArgs& args) {
   return std::make_unique<Window>(args);
 }
-std::unique_ptr<Kernel> bind_fold(const KernelArgs& args) { return std::make_unique<Fold>(args); }
+std::unique_ptr<Kernel> bind_fold(const KernelArgs& args) {
+  if (args.step->order.is_strict()) return bind_ordered_fold(args);
+  return std::make_unique<Fold>(args);
+}
+
+int64_t fold_workspace(const Step& step) {
+  return step.order.is_strict() ? ordered_fold_workspace(step) : 0;
+}
 
 }  // namespace tessera::cpu

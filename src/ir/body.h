@@ -24,6 +24,8 @@ Body body_with_inputs(const OpCall& call);
 /// What Op::sharded_body makes, in a graph of its own. It has no results where that makes nothing.
 Body sharded_body_of(const OpCall& call, const std::string& dim, const std::string& like,
                      int64_t slices);
+/// What Op::ordered_body makes, as sharded_body_of().
+Body ordered_body_of(const OpCall& call);
 /// True if an op may have a form of its own for dims that it needs whole.
 inline bool may_be_sharded(const Op& op) { return op.sharded_body || op.routing; }
 /// True if the call has such a form for ranks with `slices` slices of `dim`, and of `like`.

@@ -143,6 +143,14 @@ Body sharded_body_of(const OpCall& call, const std::string& dim, const std::stri
   return body;
 }
 
+Body ordered_body_of(const OpCall& call) {
+  const OnBehalf composite;
+  Body body = body_with_inputs(call);
+  body.out = call.op.ordered_body(call, body.in);
+  if (!body.out.empty()) require_same_results(call, body, "ordered_body");
+  return body;
+}
+
 bool can_be_sharded(const OpCall& call, const std::string& dim, const std::string& like,
                     int64_t slices) {
   if (call.op.routing) return dim == call.op.routing(call.attrs).groups;

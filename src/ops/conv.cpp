@@ -160,6 +160,9 @@ void emit_conv(EmitCall& call) {
   for (const Relation& r : call.space.relations) {
     for (int f : {r.in, r.out, r.window}) step.exprs.push_back(call.offset[f]);
   }
+  const int64_t in_relations = 3 * std::ssize(call.space.relations);
+  for (SumOrder::Along& a : step.order.along)
+    a.dim = a.dim < in_relations ? std::ssize(plain) + a.dim / 3 : a.dim - in_relations;
 }
 
 Tensor conv_node(int64_t result, Tensor a, Tensor b, const Shape& out, Attrs attrs, Loc at) {

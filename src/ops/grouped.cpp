@@ -2,7 +2,9 @@
 // as gather and scatter_add are of rows. The index spaces are by name. grouped_dot looks matrices
 // up by value: if ranks have slices of them, each computes the rows of its own ones, with zeros for
 // the others, and the sum over the ranks is the result. grouped_outer makes the matrices of its own
-// slice. Each is the gradient of the other.
+// slice. Each is the gradient of the other. If grouped_dot makes one row of several, each of which
+// has a matrix of its own, it has no one order of sums: that of a rank with some of the matrices
+// would be another one. So strict numerics add these rows up in an op of their own.
 #include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
@@ -118,6 +120,19 @@ Tensors dot_gradient(const GradCall& c) {
           grouped_outer(c.in[0], c.grads[0], c.in[2], dim, c.in[1].shape(), used), Tensor()};
 }
 
+/// If several rows become one: their products, and then the sum of these.
+Tensors dot_ordered_body(const OpCall& call, const Tensors& in) {
+  const Shape out = call.out[0].shape, &w = in[1].shape(), &indices = in[2].shape();
+  Shape rows = out;
+  for (const Dim& d : in[0].shape().united(indices)) {
+    if (!out.has(d.name) && (!w.has(d.name) || indices.has(d.name))) rows = rows.united(Shape{d});
+  }
+  if (rows == out) return {};
+  const Tensor each = grouped_dot(in[0], in[1], in[2], dim_of(call.attrs), rows,
+                                  call.attrs.get<double>("used"));
+  return {reduce_sum(each, rows.without(out.names()).names())};
+}
+
 Tensors outer_gradient(const GradCall& c) {
   const double used = c.attrs.get<double>("used");
   const std::string& dim = dim_of(c.attrs);
@@ -146,7 +161,8 @@ extern const Op kGroupedDot = {.name = "grouped_dot",
                                .gradient = dot_gradient,
                                .flops = flops,
                                .kernel = KernelKind::grouped_dot,
-                               .emit = emit_dot};
+                               .emit = emit_dot,
+                               .ordered_body = dot_ordered_body};
 extern const Op kGroupedOuter = {.name = "grouped_outer",
                                  .infer = infer_outer,
                                  .linear = {1u, 2u},

@@ -133,6 +133,7 @@ void emit_window(EmitCall& call) {
                          .fill = a.get<double>("fill")};
   const Relation& r = call.space.relations[0];
   for (int f : {r.in, r.out, r.window}) step.exprs.push_back(f < 0 ? AffineExpr{} : call.offset[f]);
+  for (SumOrder::Along& a : step.order.along) a.dim = 2;  // of [pre, out, window, post]
 }
 
 /// Wrapping is a rotation, whose transpose is the inverse rotation. A reversal is its own.

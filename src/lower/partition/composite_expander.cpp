@@ -23,11 +23,13 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
   if (const auto body = balanced(call, in); body && !is_strict_) return add_form(*body);
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
   if (const auto body = sharded(call, in); body && !is_strict_) return add_form(*body);
-  if (!node.op->body) return false;
+  if (!node.op->body && !(is_strict_ && node.op->ordered_body)) return false;
+  const Body body = node.op->body ? body_of(call) : ordered_body_of(call);
+  if (body.out.empty()) return false;
   // Where a form would have served two dims on one axis, the body keeps that of the first operand.
   std::vector<std::string> prefer;
   if (is_strict_ && may_be_sharded(*node.op)) prefer = split_dims(emit_.value(in[0]));
-  add_body(frame, node, body_of(call), in, std::move(prefer));
+  add_body(frame, node, body, in, std::move(prefer));
   return true;
 }
 

@@ -249,8 +249,10 @@ class Partitioner {
     return order;
   }
   static bool has_order(KernelKind kernel) {
-    return kernel == KernelKind::matmul || kernel == KernelKind::reduce ||
-           kernel == KernelKind::scatter_add;
+    using enum KernelKind;
+    constexpr KernelKind kKnown[] = {matmul,        reduce, scatter_add, grouped_dot,
+                                     grouped_outer, conv,   fold};
+    return std::find(std::begin(kKnown), std::end(kKnown), kernel) != std::end(kKnown);
   }
 
   /// Adds an op whose sum is split: every rank sums its subtrees, which are brought together and
@@ -278,14 +280,14 @@ class Partitioner {
         Shape{Dim("subtrees", join.places * rule_layouts_.slices_of(axes))}.united(type.shape),
         is_narrow(type.dtype) ? DType::float32 : type.dtype, choice.out[0],
         frame.prefix + frame.graph.value(node.out[0]).name, -1};
-    parts.layout.partial.clear();
+    std::erase_if(parts.layout.partial,  // what is left is of rows that other ranks look up
+                  [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
+    TensorLayout joined = joined_layout(type, choice.out[0], result_layouts[0], axes);
+    keep_partial(joined, parts.layout);
     parts.layout.dims.insert(parts.layout.dims.begin(), axes);
     flow.out = {emit_.add_value(parts)};
     const int made = flow.out[0];
     emit_.add_node(std::move(flow));
-    const TensorLayout settled =
-        layouts_.settled_layout(frame, node.out[0], made, result_layouts[0]);
-    const TensorLayout joined = joined_layout(type, choice.out[0], settled, axes);
     parts.layout = joined;
     parts.layout.dims.insert(parts.layout.dims.begin(), std::vector<int>{});
     FlowNode sum;
@@ -297,7 +299,7 @@ class Partitioner {
     sum.out = {emit_.add_value({type.shape, type.dtype, joined, parts.name, -1})};
     frame.env[node.out[0]] = sum.out[0];
     emit_.add_node(std::move(sum));
-    frame.env[node.out[0]] = emit_.move(frame.env[node.out[0]], settled, from);
+    frame.env[node.out[0]] = emit_.move(frame.env[node.out[0]], result_layouts[0], from);
   }
 
   /// Where the places of all ranks' subtrees are joined.
@@ -341,16 +343,15 @@ class Partitioner {
     return join;
   }
 
-  /// The layout in which subtrees are joined: `settled`, or slices of it over the axes of the sum
+  /// The layout in which subtrees are joined: `target`, or slices of it over the axes of the sum
   /// that it leaves unused.
   TensorLayout joined_layout(const ValueType& type, const TensorLayout& computed,
-                             const TensorLayout& settled, const std::vector<int>& axes) const {
+                             const TensorLayout& target, const std::vector<int>& axes) const {
     constexpr int64_t kSmallBytes = 16 << 10;
-    TensorLayout layout = settled;
-    layout.partial.clear();
-    if (std::any_of(axes.begin(), axes.end(), [&](int a) { return settled.uses(a); }))
+    TensorLayout layout = target;
+    if (std::any_of(axes.begin(), axes.end(), [&](int a) { return target.uses(a); }))
       return layout;
-    if (rule_layouts_.local_elements(type.shape, settled) * size_of(type.dtype) < kSmallBytes)
+    if (rule_layouts_.local_elements(type.shape, target) * size_of(type.dtype) < kSmallBytes)
       return layout;
     const int64_t ranks = rule_layouts_.slices_of(axes);
     for (size_t d = 0; d < layout.dims.size(); ++d) {
