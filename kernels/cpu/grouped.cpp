@@ -411,6 +411,8 @@ std::unique_ptr<Kernel> bind_grouped_dot(const KernelArgs& args) {
   if (args.step->order.is_strict()) return bind_ordered_grouped(args);
   return std::make_unique<Grouped>(args);
 }
-std::unique_ptr<Kernel> bind_grouped_outer(const KernelArgs& args) { return bind_grouped_dot(args); }
+std::unique_ptr<Kernel> bind_grouped_outer(const KernelArgs& args) {
+  return bind_grouped_dot(args);
+}
 
 }  // namespace tessera::cpu

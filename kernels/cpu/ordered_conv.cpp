@@ -21,10 +21,11 @@ struct ConvMatmul {
   ConvMatmul(const Step& step, const KernelArgs* args)
       : dims(spread_dims(step, args)),
         spread(step.in[0].sizes, step.in[0].strides, step.as<ConvSpec>().kinds.size(), dims) {
-    static constexpr matmul_kinds::DimKind kKinds[3][4] = {  // group, images, inputs, outputs
-        {kBatch, kRow, kSum, kColumn},                       // of y
-        {kBatch, kRow, kColumn, kSum},                       // of x
-        {kBatch, kSum, kRow, kColumn}};                      // of the filter
+    static constexpr matmul_kinds::DimKind kKinds[3][4] = {
+        // group, images, inputs, outputs
+        {kBatch, kRow, kSum, kColumn},   // of y
+        {kBatch, kRow, kColumn, kSum},   // of x
+        {kBatch, kSum, kRow, kColumn}};  // of the filter
     const ConvSpec& spec = step.as<ConvSpec>();
     const View &b = step.in[1], &c = step.out[0];
     const auto add = [&](matmul_kinds::DimKind kind, int64_t size, int64_t in_a, int64_t in_b,
@@ -118,11 +119,11 @@ class OrderedFold final : public Kernel {
     KernelArgs sum = args;
     std::vector<int64_t> strides = copy_.spread.strides();
     strides[2] += copy_.dim.term * strides[1];
-    sum.in[0] = {static_cast<char*>(args.workspace) +
-                     copy_.spread.first() * size_of(args.in[0].dtype),
-                 args.in[0].dtype,
-                 {w.pre, w.memory, w.window_memory, w.post},
-                 strides};
+    sum.in[0] = {
+        static_cast<char*>(args.workspace) + copy_.spread.first() * size_of(args.in[0].dtype),
+        args.in[0].dtype,
+        {w.pre, w.memory, w.window_memory, w.post},
+        strides};
     sum.out[0].sizes = {w.pre, w.memory, 1, w.post};
     sum.out[0].strides = {w.memory * w.post, w.post, 0, 1};
     sum_ = bind_ordered_reduce(sum);

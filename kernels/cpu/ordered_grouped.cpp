@@ -23,8 +23,8 @@ struct GroupedMatmul {
     for (const GroupedKind kind : step.as<GroupedSpec>().kinds) {
       const size_t d = kinds.size();
       kinds.push_back(kKinds[is_dot(step)][kind]);
-      sizes.push_back(std::max({step.in[0].sizes[d], step.in[1].sizes[d], step.in[2].sizes[d],
-                                step.out[0].sizes[d]}));
+      sizes.push_back(std::max(
+          {step.in[0].sizes[d], step.in[1].sizes[d], step.in[2].sizes[d], step.out[0].sizes[d]}));
       if (kind == kGroupPosition) positions *= sizes[d];
       if (kind == kGroupIndexed) group_dim = d, groups = sizes[d];
     }
@@ -61,8 +61,7 @@ class OrderedGrouped final : public Kernel {
       if (kinds[d] == kGroupPosition)
         positions.add_dim(matmul.sizes[d], {x.strides[d], z.strides[d], indices.strides[d]});
     }
-    const OrderedPlaces places =
-        ordered_places(args, {x.strides, y.strides, indices.strides});
+    const OrderedPlaces places = ordered_places(args, {x.strides, y.strides, indices.strides});
     if (is_dot_) {
       places_ = terms_of(places);
       OrderedPlace rows;

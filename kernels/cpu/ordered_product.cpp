@@ -89,8 +89,7 @@ ProductWalk::ProductWalk(const std::vector<matmul_kinds::DimKind>& kinds,
     std::swap(rows, columns);
 }
 
-ProductSizes::ProductSizes(const SumOrder& order,
-                           const std::vector<matmul_kinds::DimKind>& kinds,
+ProductSizes::ProductSizes(const SumOrder& order, const std::vector<matmul_kinds::DimKind>& kinds,
                            const std::vector<int64_t>& sizes) {
   for (const SumOrder::Along& a : order.along)
     terms *= std::min(a.size, sizes[static_cast<size_t>(a.dim)]);

@@ -26,8 +26,7 @@ class OrderedScatterAdd final : public Kernel {
     dim_.rule = spec.out_of_range;
     dim_.size = spec.size;
     const OrderedPlaces places = ordered_places(args, {updates.strides, indices.strides});
-    for (const OrderedPlace& from : places.places)
-      places_.emplace_back(from, places, 1, dim_.size);
+    for (const OrderedPlace& from : places.places) places_.emplace_back(from, places, 1, dim_.size);
     depth_ = places.depth + 1;
     each_.strides.resize(3);
     row_.strides.resize(2);

@@ -45,8 +45,8 @@ SpreadDim SpreadRelation::of_out() const {
   return dim;
 }
 
-Spread::Spread(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
-               size_t first, const std::vector<SpreadDim>& dims)
+Spread::Spread(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, size_t first,
+               const std::vector<SpreadDim>& dims)
     : strides_(sizes.size()) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);

@@ -128,8 +128,8 @@ Tensors dot_ordered_body(const OpCall& call, const Tensors& in) {
     if (!out.has(d.name) && (!w.has(d.name) || indices.has(d.name))) rows = rows.united(Shape{d});
   }
   if (rows == out) return {};
-  const Tensor each = grouped_dot(in[0], in[1], in[2], dim_of(call.attrs), rows,
-                                  call.attrs.get<double>("used"));
+  const Tensor each =
+      grouped_dot(in[0], in[1], in[2], dim_of(call.attrs), rows, call.attrs.get<double>("used"));
   return {reduce_sum(each, rows.without(out.names()).names())};
 }
 

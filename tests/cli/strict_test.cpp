@@ -114,8 +114,6 @@ TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
   expect_failure(run_cli_in(f, gpt + "numerics=strict:12 --steps 1"), 1,
                  {"'strict:12'", "a power of two C up to 1048576"});
   expect_failure(run_cli_in(f, gpt + "numerics=strict: --steps 1"), 1, {"'strict:'"});
-  expect_failure(run_cli_in(f, "verify cnn --mesh a:2 --bits"), 1,
-                 {"[conv]", "canonical order", "train.numerics=strict"});
   expect_failure(run_cli_in(f, gpt + "--hash-every -1 --steps 1"), 1, {"--hash-every -1"});
   expect_failure(run_cli_in(f, "explain gpt --device cuda --set numerics=strict --machine h100"), 1,
                  {"strict numerics", "device=cpu"});

@@ -349,8 +349,7 @@ class Partitioner {
                              const TensorLayout& target, const std::vector<int>& axes) const {
     constexpr int64_t kSmallBytes = 16 << 10;
     TensorLayout layout = target;
-    if (std::any_of(axes.begin(), axes.end(), [&](int a) { return target.uses(a); }))
-      return layout;
+    if (std::any_of(axes.begin(), axes.end(), [&](int a) { return target.uses(a); })) return layout;
     if (rule_layouts_.local_elements(type.shape, target) * size_of(type.dtype) < kSmallBytes)
       return layout;
     const int64_t ranks = rule_layouts_.slices_of(axes);
