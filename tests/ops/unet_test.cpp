@@ -61,11 +61,13 @@ Array filled(const Tensor& t, int64_t below) {
 
 /// What one step gives: gradients, loss, logits, and the stored running statistics.
 Wholes run(const nn::UnetOptions& unet, const std::string& mesh, const std::string& layout,
-           const std::string& machine = "") {
+           const std::string& machine = "", int64_t strict_chunks = 0) {
   Built built;
   build(unet, built);
   Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
-  Session session(built.graph, cluster, options_of(built, mesh, layout, machine));
+  CompileOptions options = options_of(built, mesh, layout, machine);
+  options.strict_chunks = strict_chunks;
+  Session session(built.graph, cluster, options);
   session.feed("images", filled(built.model.inputs[0], 0));
   session.feed("labels", filled(built.model.inputs[1], unet.classes));
   session.run("step");
@@ -99,6 +101,15 @@ void compare(const nn::UnetOptions& o, const std::string& mesh, const std::strin
   for (const auto& [name, value] : whole) {
     INFO(name);
     CHECK(relative_error(split.at(name), value, 1e-6 * largest) < 1e-5);
+  }
+  if (!machine.empty()) return;
+  constexpr int64_t kChunks = 4;
+  const Wholes strict = run(o, kOneRank, "", "", kChunks),
+               split_strictly = run(o, mesh, layout, "", kChunks);
+  for (const auto& [name, value] : strict) {
+    INFO(name << ", strict numerics");
+    CHECK(split_strictly.at(name).data == value.data);
+    CHECK(relative_error(value, whole.at(name), 1e-6 * largest) < 1e-5);
   }
 }
 
