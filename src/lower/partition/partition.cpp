@@ -19,7 +19,7 @@
 #include "lower/partition/frame.h"
 #include "lower/partition/layout_chooser.h"
 #include "lower/partition/loop_walker.h"
-#include "program/sum_order.h"
+#include "lower/partition/strict_sums.h"
 
 namespace tessera {
 
@@ -58,10 +58,10 @@ class Partitioner {
       : graph_(graph),
         rule_layouts_(rule_layouts),
         reads_counts_(options.reads_counts),
-        strict_chunks_(options.strict_chunks),
         build_(rule_layouts),
         layouts_(rule_layouts, options, build_),
         emit_(graph, build_, layouts_),
+        strict_(rule_layouts, options.strict_chunks, emit_),
         loops_(rule_layouts, emit_, layouts_, [this](Frame& frame) { walk(frame); }),
         composites_(rule_layouts, kernels, options, emit_, layouts_,
                     [this](Frame& frame) { walk(frame); }) {}
@@ -186,9 +186,15 @@ class Partitioner {
     flow.splits = choice.splits;
     flow.space = space;
     flow.origin = from;
-    if (strict_chunks_ > 0) {
-      flow.order = sum_order(call, space, choice, frame.origin(node));
-      if (flow.order.is_split()) return add_strict(frame, node, call, choice, flow, result_layouts);
+    if (strict_.is_on()) {
+      flow.order = strict_.order_of(call, space, choice, from);
+      if (flow.order.is_split()) {
+        const int sum =
+            strict_.add(std::move(flow), call, choice,
+                        frame.prefix + frame.graph.value(node.out[0]).name, result_layouts[0]);
+        frame.env[node.out[0]] = emit_.move(sum, result_layouts[0], from);
+        return;
+      }
     }
     if (wide) return add_wide(frame, node, call, choice, std::move(flow), result_layouts);
     const std::vector<int> out = emit_.add_op(std::move(flow), call, choice, frame, node);
@@ -219,150 +225,6 @@ class Partitioner {
     }
   }
 
-  /// Strict numerics: the canonical order in which an op adds, or none if it adds nothing.
-  SumOrder sum_order(const OpCall& call, const IndexSpace& space, const Choice& choice,
-                     const Origin& origin) const {
-    SumOrder order;
-    for (size_t f = 0; f < space.factors.size(); ++f) {
-      const Factor& factor = space.factors[f];
-      const bool adds = factor.combiner == Combiner::sum || factor.combiner == Combiner::prod;
-      if (factor.role != Role::reduce || !adds || !is_floating(call.out[0].dtype)) continue;
-      const int64_t slices = rule_layouts_.slices_of(choice.splits[f]);
-      order.along.push_back(
-          {static_cast<int64_t>(f), factor.size, chunk_size(factor.size, strict_chunks_), slices,
-           padded_factor(call, space, rule_layouts_, static_cast<int>(f)) / slices});
-    }
-    if (!order.is_strict()) return order;
-    if (!has_order(call.op.kernel))
-      fail(ErrorKind::unsupported,
-           "[{}] adds in no canonical order yet, which strict numerics need; leave "
-           "train.numerics=strict out, or compute '{}' with einsum and reduce_sum ({})",
-           call.op.name, origin.name, origin.source);
-    for (const SumOrder::Along& a : order.along) {
-      TESSERA_REQUIRE(
-          a.slices == 1 || a.slice % a.chunk == 0,
-          "[{}] '{}' of {} is split into {} slices of {}, and strict numerics add chunks of {}; "
-          "take more chunks (train.numerics=strict:C), or split it over fewer ranks ({})",
-          call.op.name, space.factors[static_cast<size_t>(a.dim)].name, a.size, a.slices, a.slice,
-          a.chunk, origin.source);
-    }
-    return order;
-  }
-  static bool has_order(KernelKind kernel) {
-    using enum KernelKind;
-    constexpr KernelKind kKnown[] = {matmul,        reduce, scatter_add, grouped_dot,
-                                     grouped_outer, conv,   fold};
-    return std::find(std::begin(kKnown), std::end(kKnown), kernel) != std::end(kKnown);
-  }
-
-  /// Adds an op whose sum is split: every rank sums its subtrees, which are brought together and
-  /// joined. If ranks are to have slices of the result, only those travel; if all need all of it
-  /// and it is not small, slices are joined and then gathered.
-  void add_strict(Frame& frame, const Node& node, const OpCall& call, const Choice& choice,
-                  FlowNode flow, const std::vector<TensorLayout>& result_layouts) {
-    TESSERA_CHECK(node.out.size() == 1, "[{}] has several sums", call.op.name);
-    Origin from = flow.origin;
-    std::vector<int> axes;
-    for (const SumOrder::Along& a : flow.order.along) {
-      const auto& split = choice.splits[static_cast<size_t>(a.dim)];
-      axes.insert(axes.end(), split.begin(), split.end());
-      for (const int axis : split)
-        from.reason += fmt::format(
-            "{}{} (sum over '{}')", from.reason.empty() ? "" : ", ",
-            rule_layouts_.rule_text(flow.space.factors[static_cast<size_t>(a.dim)].name, axis),
-            flow.space.factors[static_cast<size_t>(a.dim)].name);
-    }
-    std::sort(axes.begin(), axes.end());
-    const StrictJoin join = strict_join(flow.order, choice.splits, axes);
-    flow.order.places = join.places;
-    const ValueType& type = call.out[0];
-    FlowValue parts{
-        Shape{Dim("subtrees", join.places * rule_layouts_.slices_of(axes))}.united(type.shape),
-        is_narrow(type.dtype) ? DType::float32 : type.dtype, choice.out[0],
-        frame.prefix + frame.graph.value(node.out[0]).name, -1};
-    std::erase_if(parts.layout.partial,  // what is left is of rows that other ranks look up
-                  [&](int a) { return std::find(axes.begin(), axes.end(), a) != axes.end(); });
-    TensorLayout joined = joined_layout(type, choice.out[0], result_layouts[0], axes);
-    keep_partial(joined, parts.layout);
-    parts.layout.dims.insert(parts.layout.dims.begin(), axes);
-    flow.out = {emit_.add_value(parts)};
-    const int made = flow.out[0];
-    emit_.add_node(std::move(flow));
-    parts.layout = joined;
-    parts.layout.dims.insert(parts.layout.dims.begin(), std::vector<int>{});
-    FlowNode sum;
-    sum.kind = FlowKind::tree_sum;
-    sum.combiner = call.op.combiner;
-    sum.tree_sum = join.spec;
-    sum.in = {emit_.move(made, parts.layout, from)};
-    sum.origin = from;
-    sum.out = {emit_.add_value({type.shape, type.dtype, joined, parts.name, -1})};
-    frame.env[node.out[0]] = sum.out[0];
-    emit_.add_node(std::move(sum));
-    frame.env[node.out[0]] = emit_.move(frame.env[node.out[0]], result_layouts[0], from);
-  }
-
-  /// Where the places of all ranks' subtrees are joined.
-  struct StrictJoin {
-    int64_t places = 1;  ///< of a rank
-    TreeSumSpec spec;
-  };
-  StrictJoin strict_join(const SumOrder& order, const std::vector<std::vector<int>>& splits,
-                         const std::vector<int>& axes) const {
-    StrictJoin join;
-    const std::vector<MeshAxis>& mesh = rule_layouts_.mesh().axes();
-    std::vector<std::vector<SumRange>> of_rank;
-    for (int64_t rank = 0; rank < rule_layouts_.slices_of(axes); ++rank) {
-      std::vector<int64_t> coordinates(mesh.size(), 0), slices;
-      int64_t rest = rank;
-      for (size_t i = axes.size(); i-- > 0; rest /= mesh[static_cast<size_t>(axes[i])].size)
-        coordinates[static_cast<size_t>(axes[i])] = rest % mesh[static_cast<size_t>(axes[i])].size;
-      for (const SumOrder::Along& a : order.along) {
-        int64_t slice = 0;
-        for (const int axis : splits[static_cast<size_t>(a.dim)])
-          slice =
-              slice * mesh[static_cast<size_t>(axis)].size + coordinates[static_cast<size_t>(axis)];
-        slices.push_back(slice);
-      }
-      of_rank.push_back(subtrees_of(order, slices));
-      join.places = std::max(join.places, std::ssize(of_rank.back()));
-    }
-    std::vector<std::pair<uint64_t, int64_t>> all;  // first leaf, place
-    for (size_t rank = 0; rank < of_rank.size(); ++rank) {
-      for (size_t p = 0; p < of_rank[rank].size(); ++p)
-        all.emplace_back(of_rank[rank][p].leaf,
-                         static_cast<int64_t>(rank) * join.places + static_cast<int64_t>(p));
-    }
-    std::sort(all.begin(), all.end());
-    std::vector<uint64_t> leaves;
-    for (const auto& [leaf, place] : all) {
-      leaves.push_back(leaf);
-      join.spec.places.push_back(place);
-    }
-    join.spec.joins = joins_of(leaves);
-    return join;
-  }
-
-  /// The layout in which subtrees are joined: `target`, or slices of it over the axes of the sum
-  /// that it leaves unused.
-  TensorLayout joined_layout(const ValueType& type, const TensorLayout& computed,
-                             const TensorLayout& target, const std::vector<int>& axes) const {
-    constexpr int64_t kSmallBytes = 16 << 10;
-    TensorLayout layout = target;
-    if (std::any_of(axes.begin(), axes.end(), [&](int a) { return target.uses(a); })) return layout;
-    if (rule_layouts_.local_elements(type.shape, target) * size_of(type.dtype) < kSmallBytes)
-      return layout;
-    const int64_t ranks = rule_layouts_.slices_of(axes);
-    for (size_t d = 0; d < layout.dims.size(); ++d) {
-      if (rule_layouts_.local(type.shape[static_cast<int>(d)], layout.dims[d]) % ranks != 0 ||
-          computed.dims[d] != layout.dims[d])
-        continue;
-      layout.dims[d].insert(layout.dims[d].end(), axes.begin(), axes.end());
-      return layout;
-    }
-    return layout;
-  }
-
   /// True if all that becomes of `value` is a tensor of a wider dtype: it need not be rounded
   /// first.
   static bool is_only_widened(const Frame& frame, int value) {
@@ -383,10 +245,10 @@ class Partitioner {
   const Graph& graph_;
   const RuleLayouts& rule_layouts_;
   const bool reads_counts_;
-  const int64_t strict_chunks_;
   FlowBuilder build_;
   LayoutChooser layouts_;
   FlowEmitter emit_;
+  StrictSums strict_;
   LoopWalker loops_;
   CompositeExpander composites_;
 };
