@@ -66,7 +66,8 @@ TEST_CASE("cli: --dump writes whole tensors, and compare finds where two dumps p
   CHECK(has(other.out, "first difference: gpt."));
   CHECK(has(other.out, ".cpp:"));
   CHECK(has(other.out, ", step 2"));
-  expect_failure(run_cli_in(f, "compare a none"), 1, {"no dump 'none'", "compare MODEL A B"});
+  expect_failure(run_cli_in(f, "compare a none"), 1,
+                 {"no dump or log 'none'", "compare MODEL A B"});
   expect_failure(run_cli_in(f, "compare a ."), 1, {"'.' holds no dump-*.safetensors"});
   expect_failure(run_cli_in(f, "compare a"), 2, {"A is required"});
   expect_failure(train(f, "--dump gpt.*"), 1, {"--dump GLOB and --dump-dir DIR"});
