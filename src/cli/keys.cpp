@@ -99,10 +99,10 @@ std::vector<ConfigKey> common_keys() {
        "Precision of float32 matmuls on a GPU: tf32 rounds their operands to 10 bits of mantissa.",
        KeyRange::one_of({"float32", "tf32"})},
       {"train.numerics", "default",
-       "strict: every sum is added in one order, so that losses, gradients and parameters are "
-       "equal "
-       "bit for bit on every layout and mesh. strict:C cuts a summed dim into at most C chunks, 16 "
-       "by default. See docs/explanation/strict-numerics.md."},
+       "Order of sums. With strict it is one, so that losses, gradients and parameters are equal "
+       "bit "
+       "for bit on every layout and mesh; strict:C cuts a summed dim into at most C chunks, 16 by "
+       "default. See docs/explanation/strict-numerics.md."},
       {"train.offload", "none", "Whether optimizer state is kept in host memory: state keeps it.",
        KeyRange::one_of({"none", "state"})},
       {"train.overlap", "on",
