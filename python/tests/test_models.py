@@ -96,7 +96,9 @@ def test_what_was_tuned_with_lora_is_exported_from_python(tmp_path):
     assert (config["r"], config["lora_alpha"], config["target_modules"]) == (4, 3.0, ["q_proj", "v_proj"])
     header = (tmp_path / "adapter/adapter_model.safetensors").read_bytes()
     names = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])
-    assert config["modules_to_save"] == ["model.embed_tokens"] and "base_model.model.model.embed_tokens.weight" in names, (config, list(names))
+    # The head is tied to the embedding, so it goes along.
+    assert config["modules_to_save"] == ["lm_head", "model.embed_tokens"], config
+    assert "base_model.model.model.embed_tokens.weight" in names, list(names)
     with pytest.raises(ts.UsageError, match="exists"):
         model.export(saved, tmp_path / "adapter", adapter=True)
     with pytest.raises(ts.UsageError, match="alpha 0"):
