@@ -9,20 +9,22 @@
 
 namespace tessera::cpu {
 
-/// The terms of a sum: leaf i ends before term ends[i]; then joins[i] subtrees are joined to it.
+/// The terms of a sum: leaf i ends before term ends[i]; then joins[i] subtrees are joined to it. A
+/// complete sum has no negative zero.
 struct OrderedTerms {
   std::span<const int64_t> ends, joins;
+  bool is_complete = false;
 };
 
-/// The tiles of one instruction set. `a` is packed as [term][rows], `b` as [term][columns]; the
-/// result is left at the bottom of `stack`, as [rows][columns].
+/// The tiles of one instruction set. `a` is packed as [term][rows], `b` as [term][columns]; row r
+/// of the result goes to out[r]. `stack` has the open subtrees.
 template <class T>
 struct OrderedTile {
   int64_t rows, columns;
-  void (*run)(const OrderedTerms& terms, const T* a, const T* b, T* stack);
+  void (*run)(const OrderedTerms& terms, const T* a, const T* b, T* stack, T* const* out);
   /// The same with a row of A at each of `a`, whose terms are `step` apart.
   void (*run_strided)(const OrderedTerms& terms, const T* const* a, int64_t step, const T* b,
-                      T* stack);
+                      T* stack, T* const* out);
 };
 
 struct OrderedOps {

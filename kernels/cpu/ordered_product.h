@@ -132,7 +132,7 @@ class OrderedProduct {
       return;
     }
     const OrderedTile<W>& tile = best_tile<W>();
-    const OrderedTerms terms{place->ends, place->joins};
+    const OrderedTerms terms{place->ends, place->joins, !order_.is_split()};
     const int64_t all_rows = std::ssize(rows.in), all_columns = std::ssize(columns.in);
     const int64_t step = place->step[rows.operand];
     const T* of_rows = rows.operand == kA ? a : b;
@@ -141,6 +141,20 @@ class OrderedProduct {
       const int64_t width = std::min(panels_.columns, all_columns - j);
       pack(columns.operand == kA ? a : b, place->at[columns.operand], columns.in.data() + j, width,
            tile.columns, columns_);
+      // Whole tiles of a dense result are computed in place.
+      W* to[kMostTileRows];
+      const auto is_in_place = [&](int64_t row, int64_t height, int64_t l) {
+        if constexpr (std::is_same_v<Out, W>) {
+          if (is_dense && height >= tile.rows && width - l >= tile.columns) {
+            for (int64_t r = 0; r < tile.rows; ++r)
+              to[r] = c + rows.out[static_cast<size_t>(row + r)] +
+                      columns.out[static_cast<size_t>(j + l)];
+            return true;
+          }
+        }
+        for (int64_t r = 0; r < tile.rows; ++r) to[r] = stack_ + r * tile.columns;
+        return false;
+      };
       const auto write_tile = [&](int64_t row, int64_t height, int64_t l) {
         write(c, rows.out.data() + row, std::min(tile.rows, height), columns.out.data() + j + l,
               std::min(tile.columns, width - l), is_dense);
@@ -155,8 +169,9 @@ class OrderedProduct {
                 at[r] = of_rows + place->at[rows.operand][0] +
                         rows.in[static_cast<size_t>(i + std::min(k + r, height - 1))];
               for (int64_t l = 0; l < width; l += tile.columns) {
-                tile.run_strided(terms, at, step, columns_ + l * panels_.terms, stack_);
-                write_tile(i + k, height - k, l);
+                const bool in_place = is_in_place(i + k, height - k, l);
+                tile.run_strided(terms, at, step, columns_ + l * panels_.terms, stack_, to);
+                if (!in_place) write_tile(i + k, height - k, l);
               }
             }
             continue;
@@ -165,8 +180,9 @@ class OrderedProduct {
         pack(of_rows, place->at[rows.operand], rows.in.data() + i, height, tile.rows, rows_);
         for (int64_t l = 0; l < width; l += tile.columns) {
           for (int64_t k = 0; k < height; k += tile.rows) {
-            tile.run(terms, rows_ + k * panels_.terms, columns_ + l * panels_.terms, stack_);
-            write_tile(i + k, height - k, l);
+            const bool in_place = is_in_place(i + k, height - k, l);
+            tile.run(terms, rows_ + k * panels_.terms, columns_ + l * panels_.terms, stack_, to);
+            if (!in_place) write_tile(i + k, height - k, l);
           }
         }
       }
