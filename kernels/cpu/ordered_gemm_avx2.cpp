@@ -28,9 +28,6 @@ Vector multiply_add(Vector a, Vector b, Vector c) {
 
 #include "kernels/cpu/ordered_gemm.inc"
 
-const OrderedOps kOrderedAvx2Ops = {
-    "avx2",
-    {kTileRows, 2 * kEachOf<float>, packed_tile<float>, strided_tile<float>},
-    {kTileRows, 2 * kEachOf<double>, packed_tile<double>, strided_tile<double>}};
+const OrderedOps kOrderedAvx2Ops = ordered_ops("avx2");
 
 }  // namespace tessera::cpu

@@ -20,9 +20,6 @@ Vector multiply_add(Vector a, Vector b, Vector c) {
 
 #include "kernels/cpu/ordered_gemm.inc"
 
-const OrderedOps kOrderedBaseOps = {
-    "base",
-    {kTileRows, 2 * kEachOf<float>, packed_tile<float>, strided_tile<float>},
-    {kTileRows, 2 * kEachOf<double>, packed_tile<double>, strided_tile<double>}};
+const OrderedOps kOrderedBaseOps = ordered_ops("base");
 
 }  // namespace tessera::cpu

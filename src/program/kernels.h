@@ -41,10 +41,11 @@ struct KernelInfo {
   Fusion fusion = Fusion::none;
   /// An element of a result depends at most on the operands' elements at the same index.
   bool is_elementwise = false;
-  bool is_copy = false;      ///< the result is the operand
-  bool is_cuttable = false;  ///< can be divided along the result's dims into several steps
-  bool combines = false;     ///< uses Step::combiner
-  bool takes_rows = false;   ///< operands may be parts of the rows of a wider buffer
+  bool is_copy = false;        ///< the result is the operand
+  bool is_cuttable = false;    ///< can be divided along the result's dims into several steps
+  bool combines = false;       ///< uses Step::combiner
+  bool takes_rows = false;     ///< operands may be parts of the rows of a wider buffer
+  bool sums_in_order = false;  ///< heeds Step::order: strict numerics can have its sums
   /// An empty spec of the type that its steps have.
   StepSpec (*spec)() = [] { return StepSpec(); };
 };

@@ -203,14 +203,22 @@ TEST_CASE("faults: copies of a parameter that differ are found") {
         "the copy of 'b' on rank 1 differs from 3 equal ones, such as rank 0's");
 }
 
+/// Two ranks with copies of a parameter 'w' that differ in an element.
+struct DifferingCopies {
+  tessera::Graph graph;
+  tessera::Tensor w = graph.parameter("w", {{"rows", 64}}, tessera::nn::normal(1));
+  tessera::Cluster ranks = tessera::Cluster::threads(2);
+  tessera::Session session{
+      graph,
+      ranks,
+      {tessera::Mesh::parse("a:2"), tessera::Layout(), {{"run", {tessera::sum_all(w)}, false}}}};
+  DifferingCopies() { static_cast<float*>(session.slices("w")[1].data)[0] += 1; }
+};
+
 TEST_CASE("faults: copies are compared as often as asked, or as costs little") {
   using namespace tessera;
-  Graph g;
-  g.parameter("w", {{"rows", 64}}, nn::normal(1));
-  Tensor x = g.find("w");
-  Cluster ranks = Cluster::threads(2);
-  Session s(g, ranks, {Mesh::parse("a:2"), Layout(), {{"run", {sum_all(x)}, false}}});
-  static_cast<float*>(s.slices("w")[1].data)[0] += 1;
+  DifferingCopies copies;
+  Session& s = copies.session;
   tessera::cli::ReplicaCheck never(0, ""), third(3, ""), chosen(std::nullopt, "");
   for (int64_t step = 1; step <= 40; ++step) CHECK_NOTHROW(never.after_step(s, step, 1));
   CHECK(never.before_save(s, 40) == "not compared");
@@ -241,12 +249,8 @@ TEST_CASE("faults: a checkpoint says that copies were equal, and the error names
   REQUIRE(saved.size() == 2);
   CHECK(saved[0].metadata.at("replicas") == "equal after step 4");
   CHECK(saved[1].metadata.at("replicas") == "equal after step 2");
-  Graph g;
-  g.parameter("w", {{"rows", 64}}, nn::normal(1));
-  Tensor x = g.find("w");
-  Cluster ranks = Cluster::threads(2);
-  Session s(g, ranks, {Mesh::parse("a:2"), Layout(), {{"run", {sum_all(x)}, false}}});
-  static_cast<float*>(s.slices("w")[1].data)[0] += 1;
+  DifferingCopies copies;
+  Session& s = copies.session;
   tessera::cli::ReplicaCheck check(0, f.dir + "/ck"), other(7, f.dir + "/ck");
   CHECK(check.before_save(s, 9) == "not compared");
   expect_error(

@@ -20,9 +20,13 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
     add_body(frame, node, body, reduced, split);
     return true;
   };
-  if (const auto body = balanced(call, in); body && !is_strict_) return add_form(*body);
+  if (!is_strict_) {
+    if (const auto body = balanced(call, in)) return add_form(*body);
+  }
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
-  if (const auto body = sharded(call, in); body && !is_strict_) return add_form(*body);
+  if (!is_strict_) {
+    if (const auto body = sharded(call, in)) return add_form(*body);
+  }
   if (!node.op->body && !(is_strict_ && node.op->ordered_body)) return false;
   const Body body = node.op->body ? body_of(call) : ordered_body_of(call);
   if (body.out.empty()) return false;

@@ -6,17 +6,6 @@
 
 namespace tessera {
 
-namespace {
-
-bool has_order(KernelKind kernel) {
-  using enum KernelKind;
-  constexpr KernelKind kKnown[] = {matmul,        reduce, scatter_add, grouped_dot,
-                                   grouped_outer, conv,   fold};
-  return std::find(std::begin(kKnown), std::end(kKnown), kernel) != std::end(kKnown);
-}
-
-}  // namespace
-
 SumOrder StrictSums::order_of(const OpCall& call, const IndexSpace& space, const Choice& choice,
                               const Origin& origin) const {
   SumOrder order;
@@ -30,7 +19,7 @@ SumOrder StrictSums::order_of(const OpCall& call, const IndexSpace& space, const
          padded_factor(call, space, rule_layouts_, static_cast<int>(f)) / slices});
   }
   if (!order.is_strict()) return order;
-  if (!has_order(call.op.kernel))
+  if (!info_of(call.op.kernel).sums_in_order)
     fail(ErrorKind::unsupported,
          "[{}] adds in no canonical order yet, which strict numerics need; leave "
          "train.numerics=strict out, or compute '{}' with einsum and reduce_sum ({})",
