@@ -24,6 +24,9 @@ class CompiledProgram {
   int64_t offloaded_bytes() const;  ///< of host memory
   /// Floating-point operations of one run of `function` on one rank.
   int64_t flops(const std::string& function) const;
+  /// Under strict numerics: true if `function` has other bits with other numbers of microbatches,
+  /// as with a batch norm, which takes the mean of a microbatch.
+  bool depends_on_microbatches(const std::string& function) const;
   /// What Session::fetch() knows after a run of `function` and `glob` matches: outputs, with those
   /// that CompileOptions::keep adds, in the order of the model; then inputs, parameters and state.
   std::vector<std::string> find(const std::string& function, const std::string& glob) const;

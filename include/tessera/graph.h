@@ -226,12 +226,14 @@ class Scope : public BuildScope {
 };
 
 /// Builds a model for microbatch `index` of `count` along `dim`; its example i is example
-/// i * count + index of the batch. Build microbatch 0 first, and all alike. input() is fed with the
+/// i * count + index of the batch, or the next one after those of microbatch index - 1 if
+/// microbatches are contiguous. Build microbatch 0 first, and all alike. input() is fed with the
 /// whole batch, `count` times as long, and gives the examples of the microbatch. Microbatch 0 makes
 /// parameters and states, and all share them. Random numbers are those of the whole batch.
 class MicrobatchScope : public BuildScope {
  public:
-  MicrobatchScope(Graph& graph, const std::string& dim, int64_t count, int64_t index);
+  MicrobatchScope(Graph& graph, const std::string& dim, int64_t count, int64_t index,
+                  bool contiguous = false);
 };
 
 /// New values belong to `purpose`, whose rules lay them out (for optimizers).

@@ -19,6 +19,9 @@ struct LoopOptions {
   /// scan(): each iteration has parameters of its own, as a layer of repeat() has. Otherwise those
   /// that the body makes are the same in all iterations, as in the cell of a recurrent network.
   bool own_parameters = false;
+  /// over_microbatches(): the examples of a microbatch follow each other in the batch, as strict
+  /// numerics want them. Ranks that share a batch then send examples to each other.
+  bool contiguous = false;
 };
 
 /// What an iteration begins with.

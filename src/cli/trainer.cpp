@@ -168,7 +168,9 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const Optimizer optimizer =
       averaged(c, job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c));
   const int64_t microbatches = c.integer("train.microbatches");
-  if (microbatches == 1) {
+  const bool is_strict = strict_chunks_of(c) > 0;
+  options.loop.contiguous = is_strict;
+  if (microbatches == 1 && !is_strict) {
     t.model = build_model(job, t.graph, c.integer("train.batch"), false);
     t.lr = add_learning_rate(t.graph, t.model.loss.dtype() == DType::float64);
     t.minimized = minimize(t.model.to_minimize(), t.lr, optimizer, options);

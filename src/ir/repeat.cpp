@@ -1,6 +1,6 @@
-// Example i of microbatch m is example i * count + m of the batch: where the batch is split over
-// ranks, each rank has its share of every microbatch, and nothing is sent. What layers store is one
-// tensor, with a dim in front that counts them.
+// Example i of microbatch m is example i * count + m of the batch, unless microbatches are
+// contiguous: where the batch is split over ranks, each rank has its share of every microbatch, and
+// nothing is sent. What layers store is one tensor, with a dim in front that counts them.
 #include "ir/repeat.h"
 
 #include "base/fail.h"
@@ -98,8 +98,11 @@ Tensor microbatch_input(Graph& g, const std::string& name, const Shape& shape, D
                     d.name, where(at));
     whole.back().size =
         checked_size(Wide{d.size} * microbatch.count, "dim '" + d.name + "' of all microbatches");
-    divided.emplace_back("_" + d.name, microbatch.count);
+    divided.insert(divided.end() - (microbatch.contiguous ? 1 : 0),
+                   Dim("_" + d.name, microbatch.count));
     has_dim = true;
+    if (microbatch.loop >= 0)
+      GraphInternals::of(g).loops[static_cast<size_t>(microbatch.loop)].divides = whole.back();
   }
   const int64_t id = once_for_all(g, "input " + name, [&] {
     const OutsideScope outside(g);

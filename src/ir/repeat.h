@@ -18,7 +18,8 @@ struct Repeat {
   int loop = -1;      ///< the loop whose body it is; -1: it is a copy
   /// A layer has parameters of its own. Iterations and microbatches share theirs.
   enum class Of { layer, iteration, microbatch } of = Of::layer;
-  int64_t instance = 0;  ///< tells apart repetitions that follow each other
+  int64_t instance = 0;     ///< tells apart repetitions that follow each other
+  bool contiguous = false;  ///< of a microbatch: LoopOptions::contiguous
 };
 
 /// Repetitions that are being built, outermost first.

@@ -55,9 +55,9 @@ Scope::Scope(Graph& graph, const std::string& name, int64_t copy, int64_t copies
   g.copies.push_back({name, copies, copy});
 }
 
-MicrobatchScope::MicrobatchScope(Graph& graph, const std::string& dim, int64_t count,
-                                 int64_t index) {
-  undo_ = repeat_once(graph, {dim, count, index, -1, Repeat::Of::microbatch});
+MicrobatchScope::MicrobatchScope(Graph& graph, const std::string& dim, int64_t count, int64_t index,
+                                 bool contiguous) {
+  undo_ = repeat_once(graph, {dim, count, index, -1, Repeat::Of::microbatch, 0, contiguous});
 }
 
 PurposeScope::PurposeScope(Graph& graph, Purpose purpose) {

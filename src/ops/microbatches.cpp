@@ -32,15 +32,23 @@ void require_divided(const char* op, const Graph& g, size_t first, const std::st
       op, dim, suggestion(dim, known), where(at));
 }
 
-/// Example i of microbatch m is example i * count + m of the batch.
+/// Example i of microbatch m is example i * count + m of the batch, or the next after those of
+/// microbatch m - 1 if they are contiguous.
 class Microbatches {
  public:
   Microbatches(const char* op, Graph& g, const std::string& dim, int64_t count,
-               const std::function<IterationResults()>& build, Loc at)
-      : op_(op), g_(g), over_("_" + dim, count), dim_(dim), build_(build), at_(at) {}
+               const std::function<IterationResults()>& build, const LoopOptions& options, Loc at)
+      : op_(op),
+        g_(g),
+        over_("_" + dim, count),
+        dim_(dim),
+        build_(build),
+        options_(options),
+        at_(at) {}
 
-  IterationResults run(bool unroll) const {
-    IterationResults all = unroll || is_eager(g_) || over_.size == 1 ? in_copies() : in_a_loop();
+  IterationResults run() const {
+    const bool copies = options_.unroll || is_eager(g_) || over_.size == 1;
+    IterationResults all = copies ? in_copies() : in_a_loop();
     for (Tensor& t : all.stacked) t = of_batch(t);
     return all;
   }
@@ -51,7 +59,7 @@ class Microbatches {
     IterationResults all;
     std::vector<std::vector<Tensor>> stacked;
     for (int64_t m = 0; m < over_.size; ++m) {
-      const MicrobatchScope scope(g_, dim_, over_.size, m);
+      const MicrobatchScope scope(g_, dim_, over_.size, m, options_.contiguous);
       IterationResults made = built();
       if (m == 0) stacked.resize(made.stacked.size());
       const size_t now = made.sums.size() + made.stacked.size(),
@@ -74,7 +82,8 @@ class Microbatches {
     LoopBuilder loop(g_, over_);
     IterationResults made;
     {
-      const RepeatScope scope(g_, {dim_, over_.size, 0, loop.number(), Repeat::Of::microbatch});
+      const RepeatScope scope(
+          g_, {dim_, over_.size, 0, loop.number(), Repeat::Of::microbatch, 0, options_.contiguous});
       made = built();
       require_divided(op_, g_, first, dim_, at_);
     }
@@ -108,7 +117,7 @@ class Microbatches {
       apart.push_back(d);
       merged.push_back(d);
       if (d.name != dim_) continue;
-      apart.push_back(over_);
+      apart.insert(apart.end() - (options_.contiguous ? 1 : 0), over_);
       merged.back().size *= over_.size;
     }
     return reshape(transpose(stacked, Shape(apart), at_), Shape(merged), at_);
@@ -119,14 +128,16 @@ class Microbatches {
   Dim over_;
   std::string dim_;
   const std::function<IterationResults()>& build_;
+  const LoopOptions& options_;
   Loc at_;
 };
 
 IterationResults microbatches(const char* op, Graph& g, const std::string& dim, int64_t count,
-                              const std::function<IterationResults()>& build, bool unroll, Loc at) {
+                              const std::function<IterationResults()>& build,
+                              const LoopOptions& options, Loc at) {
   TESSERA_REQUIRE(count >= 1, "[{}] {} microbatches of '{}'; there is at least one ({})", op, count,
                   dim, where(at));
-  return Microbatches(op, g, dim, count, build, at).run(unroll);
+  return Microbatches(op, g, dim, count, build, options, at).run();
 }
 
 }  // namespace
@@ -136,7 +147,7 @@ IterationResults over_microbatches(Graph& g, const std::string& dim, int64_t cou
                                    const LoopOptions& options, Loc at) {
   const char* op = "over_microbatches";
   require_function(op, "what builds a microbatch", build, at);
-  return microbatches(op, g, dim, count, build, options.unroll, at);
+  return microbatches(op, g, dim, count, build, options, at);
 }
 
 std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int64_t count,
@@ -154,7 +165,7 @@ std::vector<Tensor> sum_over_microbatches(Graph& g, const std::string& dim, int6
     }
     return made;
   };
-  const IterationResults all = microbatches(op, g, dim, count, sorted, options.unroll, at);
+  const IterationResults all = microbatches(op, g, dim, count, sorted, options, at);
   std::vector<Tensor> result;
   auto stacked = all.stacked.begin(), sum = all.sums.begin();
   for (const bool has : has_dim) result.push_back(has ? *stacked++ : *sum++);

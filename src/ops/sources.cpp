@@ -234,7 +234,8 @@ Tensor dim_size(Graph& g, const Dim& dim, DType dtype, Loc at) {
 }
 
 /// Repetitions count as dims of the whole tensor, so that random numbers do not depend on them: a
-/// layer is a dim in front, a microbatch a dim behind the one that it divides. Here such a dim has
+/// layer is a dim in front, a microbatch a dim behind the one that it divides (in front of it if
+/// microbatches are contiguous). Here such a dim has
 /// size 1, and its offset tells which repetition it is. Copies are in front of all, as an offset in
 /// elements.
 Attrs drawn_attrs(Graph& g, const Shape& shape, int64_t stream) {
@@ -257,10 +258,11 @@ Attrs drawn_attrs(Graph& g, const Shape& shape, int64_t stream) {
     if (r.of != Repeat::Of::microbatch) add(r);
   }
   for (const Dim& d : shape) {
+    const Repeat* microbatch = open_microbatch(g);
+    if (microbatch != nullptr && microbatch->dim != d.name) microbatch = nullptr;
+    if (microbatch != nullptr && microbatch->contiguous) add(*microbatch);
     dims.push_back(d);
-    for (const Repeat& r : open_repeats(g)) {
-      if (r.of == Repeat::Of::microbatch && r.dim == d.name) add(r);
-    }
+    if (microbatch != nullptr && !microbatch->contiguous) add(*microbatch);
   }
   const Attrs source = source_attrs(Shape(dims), DType::int64);
   Attrs attrs;

@@ -252,6 +252,8 @@ struct Function {
   bool overlaps = false;
   int early = 0, late = 0;
   FunctionKind kind = FunctionKind::user;
+  /// Of strict numerics: other numbers of microbatches give other bits.
+  bool by_microbatches = false;
 };
 
 /// All functions and loop bodies. A body comes before the function that contains it.

@@ -250,6 +250,7 @@ class Reader {
     numbers(" inputs=", f.inputs, program_.ports.size(), "port");
     numbers(" outputs=", f.outputs, program_.ports.size(), "port");
     f.updates = l.accept(" updates");
+    f.by_microbatches = l.accept(" by_microbatches");
     number(" first_update=", f.first_update);
     numbers(" outer=", f.outer, program_.buffers.size(), "buffer");
     f.overlaps = l.accept(" overlaps");

@@ -156,9 +156,9 @@ class ProgramWriter {
     static constexpr const char* kKinds[] = {"function", "init", "body"};
     text_ += indent + kKinds[static_cast<size_t>(f.kind)] + " " + name_text(f.name) +
              list("inputs", f.inputs) + list("outputs", f.outputs) + flag("updates", f.updates) +
-             number("first_update", f.first_update) + list("outer", f.outer) +
-             flag("overlaps", f.overlaps) + number("early", f.early) + number("late", f.late) +
-             "\n";
+             flag("by_microbatches", f.by_microbatches) + number("first_update", f.first_update) +
+             list("outer", f.outer) + flag("overlaps", f.overlaps) + number("early", f.early) +
+             number("late", f.late) + "\n";
     for (const Step& s : f.steps) {
       text_ += indent + "  " + step(s) + (notes_ ? notes(s) : "") + "\n";
       for (const Function& body : s.body) function(body, indent + "    ");

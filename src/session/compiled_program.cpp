@@ -31,6 +31,10 @@ int64_t CompiledProgram::flops(const std::string& function) const {
   return flops_of(program_.functions[program_.function(function)].steps, 1);
 }
 
+bool CompiledProgram::depends_on_microbatches(const std::string& function) const {
+  return program_.functions[program_.function(function)].by_microbatches;
+}
+
 std::vector<std::string> CompiledProgram::find(const std::string& function,
                                                const std::string& glob) const {
   const Function& f = program_.functions[program_.function(function)];

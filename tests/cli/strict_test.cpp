@@ -26,7 +26,8 @@ TEST_CASE("cli: runs under strict numerics have one hash", "[cli][strict]") {
   const char* const kRuns[] = {
       "--mesh data:3 --fsdp data --threads 2",
       "--mesh \"data:2;model:2\" --layout \"batch:data;heads,ff,vocab:model\"",
-      "--mesh length:2 --layout \"length:length\"", "--mesh model:5 --layout \"d_model:model\""};
+      "--mesh length:2 --layout \"length:length\"", "--mesh data:2 --set microbatches=2",
+      "--mesh model:5 --layout \"d_model:model\""};
   for (const char* run : kRuns) {
     expect_success(train(f, "other.jsonl", std::string("--steps 4 ") + run));
     INFO(run);

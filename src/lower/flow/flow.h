@@ -81,6 +81,7 @@ struct FlowLoop {
   std::vector<Carry> carries;
   std::vector<Slice> slices;
   std::vector<int> stacked, sums;  ///< values that an iteration computes
+  bool sums_in_tree = false;       ///< iterations are leaves of one binary tree (strict numerics)
   std::vector<FlowNode> body;
   /// The mesh axis whose ranks are stages: each runs the iterations whose slices it has. -1: none.
   int stage_axis = -1;
@@ -129,6 +130,7 @@ struct FlowLoop {
 struct FlowFunction {
   std::string name;
   FunctionKind kind = FunctionKind::user;
+  bool by_microbatches = false;  ///< see Function
   std::vector<FlowNode> nodes;
   std::vector<std::pair<std::string, int>> outputs;  ///< name, value
   std::vector<std::pair<int, int>>

@@ -27,7 +27,7 @@ bool renames_dims(const FlowNode& node) {
 }  // namespace
 
 void FlowBuilder::start(const std::string& name, FunctionKind kind) {
-  flow_.functions.push_back({name, kind, {}, {}, {}});
+  flow_.functions.push_back({name, kind, false, {}, {}, {}});
   moved_.clear();
   recompute_group_ = 0;
 }

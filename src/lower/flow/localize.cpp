@@ -39,6 +39,7 @@ class Localizer {
   void add_function(const FlowFunction& f) {
     Function function{f.name, {}, {}, {}, f.kind == FunctionKind::user && !f.updates.empty(), 0};
     function.kind = f.kind;
+    function.by_microbatches = f.by_microbatches;
     build_.set_function(&function);
     add_nodes(f.nodes);
     for (const auto& [name, id] : f.outputs) {

@@ -5,9 +5,12 @@
 //   buffer is copied there.
 //   Sums: buffers that start as zeros; each iteration adds to them. If an inner loop stacks what
 //   the outer loop only sums (gradients of layers, over microbatches), it adds each slice directly.
+//   Under strict numerics a sum is a tree over the iterations and has a buffer for each subtree
+//   that is open at a time; the first one has the sum in the end.
 #include "lower/flow/loop_localizer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -61,6 +64,13 @@ View chunk_of(View view, int dim, int64_t chunk) {
 int64_t chunk_in(const FlowLoop& microbatches) {
   if (microbatches.body.empty() || !microbatches.body.back().loop) return -1;
   return microbatches.body.back().loop->chunk;
+}
+
+/// The joins of a tree whose leaves are iterations.
+std::vector<int64_t> joins_of_iterations(int64_t iterations) {
+  std::vector<uint64_t> leaves(static_cast<size_t>(iterations));
+  std::iota(leaves.begin(), leaves.end(), 0);
+  return joins_of(leaves);
 }
 
 /// An entry of a table [turn, stage], or [turn] if `stages` is 1.
@@ -150,6 +160,8 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   const auto buffers = static_cast<int>(build_.program().buffers.size());
   Function* outside = build_.set_function(&body);
   const std::map<int, View> places = build_.places();
+  const Tree outer = tree_;
+  if (loop.sums_in_tree) tree_ = {counter, joins_of_iterations(loop.iterations)};
   for (size_t i = 0; i < loop.stacked.size(); ++i) {
     const int result = node.out[loop.carries.size() + i];
     if (!sums_.contains(result))
@@ -165,6 +177,7 @@ Function LoopLocalizer::body_of(const FlowNode& node, int counter) {
   if (loop.stage_axis >= 0) build_.stage_axes().pop_back();
   build_.set_places(places);
   end_iteration(node, counter);
+  tree_ = outer;
   build_.set_function(outside);
   find_outer(build_.program(), buffers, body);
   body.overlaps = loop.condition < 0 && loop.stage_axis < 0 && loop.iterations > 1;
@@ -210,6 +223,7 @@ void LoopLocalizer::fill_with_zeros(const View& view, const Origin& origin) {
 }
 
 void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin& origin) {
+  if (open_.contains(sum.buffer)) return push_subtree(sum, value, origin);
   Step step;
   step.kernel = KernelKind::pointwise;
   step.origin = origin;
@@ -222,6 +236,64 @@ void LoopLocalizer::add_to_sum(const View& sum, const View& value, const Origin&
   add.dtype = sum.dtype;
   step.pointwise = {{load_instr(0, sum.dtype), load_instr(1, sum.dtype), add}, {2}};
   step.flops = sum.elements();
+  build_.add_step(std::move(step));
+}
+
+/// The subtree of this iteration is joined with those that end here, and put where the first of
+/// them was. Adding -0 changes nothing.
+void LoopLocalizer::push_subtree(const View& sum, const View& value, const Origin& origin) {
+  const std::vector<int>& open = open_.at(sum.buffer);
+  std::vector<std::vector<int64_t>> joins(open.size()), becomes(open.size());
+  int64_t before = 0;
+  for (const int64_t count : tree_.joins) {
+    for (int64_t i = 0; i < std::ssize(open); ++i) {
+      joins[static_cast<size_t>(i)].push_back(i >= before - count && i < before);
+      becomes[static_cast<size_t>(i)].push_back(i == before - count);
+    }
+    before += 1 - count;
+  }
+  Step step;
+  step.kernel = KernelKind::pointwise;
+  step.origin = origin;
+  std::vector<Instr>& code = step.pointwise.code;
+  const auto add = [&](Instr instr, DType dtype) {
+    instr.dtype = dtype;
+    code.push_back(instr);
+    return static_cast<int>(code.size()) - 1;
+  };
+  const auto chosen = [&](int of, double otherwise, const std::vector<int64_t>& when) {
+    Instr mask{.code = PointwiseOp::mask, .a = of};
+    mask.slot = -1;
+    mask.imm = otherwise;
+    mask.expr = static_cast<int>(step.exprs.size());
+    step.exprs.push_back(entry(when, tree_.counter, 0, 1));
+    return add(mask, code[static_cast<size_t>(of)].dtype);
+  };
+  for (const int buffer : open) {
+    step.in.push_back(sum);
+    step.in.back().buffer = buffer;
+    code.push_back(load_instr(static_cast<int>(code.size()), sum.dtype));
+  }
+  step.out = step.in;
+  step.in.push_back(value);
+  code.push_back(load_instr(static_cast<int>(code.size()), sum.dtype));
+  int top = static_cast<int>(open.size());
+  for (int i = top; i-- > 0;) {
+    const int joined = chosen(i, -0.0, joins[static_cast<size_t>(i)]);
+    top = add({.code = PointwiseOp::add, .a = joined, .b = top}, sum.dtype);
+  }
+  for (size_t i = 0; i < open.size(); ++i) {
+    const std::vector<int64_t>& here = becomes[i];
+    if (std::ranges::count(here, 0) == 0) {
+      step.pointwise.outputs.push_back(top);
+      continue;
+    }
+    const int yes = add({.code = PointwiseOp::constant, .imm = 1}, DType::bool_);
+    const int is_here = chosen(yes, 0, here);
+    Instr where{.code = PointwiseOp::where, .a = is_here, .b = top, .c = static_cast<int>(i)};
+    step.pointwise.outputs.push_back(add(where, sum.dtype));
+  }
+  step.flops = sum.elements() * std::ssize(open);
   build_.add_step(std::move(step));
 }
 
@@ -265,6 +337,17 @@ void LoopLocalizer::make_results(const FlowNode& node) {
                has_padding(loop)) {
       const size_t sum = i - loop.carries.size() - loop.stacked.size();
       const bool continues = sum < loop.sum_inits.size() && loop.sum_inits[sum] >= 0;
+      if (loop.sums_in_tree) {
+        int64_t open = 0, most = 0;
+        for (const int64_t count : joins_of_iterations(loop.iterations))
+          most = std::max(most, open += 1 - count);
+        open_[view.buffer] = {view.buffer};
+        while (std::ssize(open_[view.buffer]) < most) {
+          const View further = build_.new_view(build_.value(node.out[i]), ArenaKind::transient);
+          open_[view.buffer].push_back(further.buffer);
+          fill_with_zeros(further, node.origin);
+        }
+      }
       if (continues) {
         build_.add_copy(build_.view(loop.sum_inits[sum]), view, node.origin);
       } else {

@@ -47,6 +47,7 @@ class LoopLocalizer {
   int64_t iterations_here(const FlowLoop& loop) const;
   void fill_with_zeros(const View& view, const Origin& origin);
   void add_to_sum(const View& sum, const View& value, const Origin& origin);
+  void push_subtree(const View& sum, const View& value, const Origin& origin);
 
   ProgramBuilder& build_;
   AddNodes add_nodes_;
@@ -55,6 +56,12 @@ class LoopLocalizer {
   std::map<int, View> sums_;
   /// The carries of layers in stages that are in a pipeline: their buffers outlive a tick.
   std::set<int> passed_;
+  /// The loop whose sums are added up in a tree: its counter and its iterations, the leaves.
+  struct Tree {
+    int counter = -1;
+    std::vector<int64_t> joins;  ///< of each leaf, see OpenSubtrees
+  } tree_;
+  std::map<int, std::vector<int>> open_;  ///< by the buffer of a sum in a tree: all open subtrees
   std::set<int> made_;  ///< results of shares of the present pipeline; chunks have some in common
 };
 

@@ -123,6 +123,7 @@ class MicrobatchPipeline {
       part.loop.name = loop_.name;
       part.loop.iterations = loop_.iterations;
       part.loop.reverse = loop_.reverse;
+      part.loop.sums_in_tree = loop_.sums_in_tree;
     }
   }
 

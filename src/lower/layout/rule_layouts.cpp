@@ -4,11 +4,13 @@
 #include "lower/layout/rule_layouts.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <set>
 
 #include "base/fail.h"
 #include "ir/body.h"
+#include "ir/loop.h"
 #include "program/sum_order.h"
 
 namespace tessera {
@@ -19,6 +21,10 @@ RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& lay
   resolve(graph, layout);
   check_intervals(graph);
   tie_sizes(graph);
+  for (const Loop& loop : loops_of(graph)) {
+    const std::optional<Dim>& batch = loop.divides;
+    if (batch) batches_[{batch->name, batch->size / loop.over.size}] = batch->size;
+  }
 }
 
 namespace {
@@ -231,8 +237,19 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
     }
     multiple = slices_of(axes);
   }
-  if (multiple > 1 && strict_chunks_ > 0) multiple *= chunk_size(dim.size, strict_chunks_);
+  if (multiple > 1 && strict_chunks_ > 0) multiple *= chunk(dim);
   return (dim.size + multiple - 1) / multiple * multiple;
+}
+
+bool RuleLayouts::is_subtree(const Dim& dim) const {
+  const auto batch = batches_.find({dim.name, dim.size});
+  if (batch == batches_.end()) return false;
+  const int64_t chunk = chunk_size(batch->second, strict_chunks_);
+  return dim.size % chunk == 0 && std::has_single_bit(static_cast<uint64_t>(dim.size / chunk));
+}
+
+int64_t RuleLayouts::chunk(const Dim& dim) const {
+  return chunk_size(is_subtree(dim) ? batches_.at({dim.name, dim.size}) : dim.size, strict_chunks_);
 }
 
 int64_t RuleLayouts::local(const Dim& dim, const std::vector<int>& axes) const {

@@ -39,6 +39,12 @@ class RuleLayouts {
   /// The size of a dim in memory: a multiple of the product of all axes that rules give its name,
   /// or a name tied to it. Under strict numerics, of that and a chunk.
   int64_t padded(const Dim& dim) const;
+  /// Elements of a chunk under strict numerics. Microbatches have the chunks of the batch, if each
+  /// is one subtree of it.
+  int64_t chunk(const Dim& dim) const;
+  /// True for the dim of a microbatch; is_subtree(): which is one subtree of the batch.
+  bool divides_batch(const Dim& dim) const { return batches_.contains({dim.name, dim.size}); }
+  bool is_subtree(const Dim& dim) const;
   /// True if memory may hold elements that are not part of the tensor: the dim is padded, or
   /// bounded and shorter at run time.
   bool has_padding(const Dim& dim) const { return dim.is_bounded || padded(dim) != dim.size; }
@@ -92,6 +98,7 @@ class RuleLayouts {
   int64_t strict_chunks_;
   std::vector<Rule> rules_;
   std::map<DimKey, int64_t> multiple_;
+  std::map<DimKey, int64_t> batches_;  ///< by the dim of a microbatch: the size of the batch
 };
 
 }  // namespace tessera

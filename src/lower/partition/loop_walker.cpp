@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "ir/needed.h"
 #include "ir/source_ops.h"
+#include "lower/partition/hoist_sums.h"
 
 namespace tessera {
 
@@ -27,6 +28,7 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   walk_iteration(frame, record, *loop);
   const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
   loop->body = emit_.end_iteration();
+  loop->sums_in_tree = layouts_.is_strict() && record.divides;
   if (loop->stage_axis >= 0) {
     loop->per_stage = rule_layouts_.padded(record.over) /
                       rule_layouts_.mesh().axes()[static_cast<size_t>(loop->stage_axis)].size;
@@ -238,7 +240,13 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
       if (needed[i] && record.results[i] == kind) results.push_back(node.out[i]);
     }
   }
-  for (size_t i = 0; i < results.size(); ++i) {
+  HoistSums hoist(rule_layouts_, emit_, *loop);
+  const size_t sums = loop->carries.size() + loop->stacked.size();
+  if (loop->sums_in_tree) {
+    hoist.run();
+    if (hoist.depends_on_microbatches()) emit_.function().by_microbatches = true;
+  }
+  for (size_t i = 0; i < results.size() && (i < sums || !loop->sums_in_tree); ++i) {
     const Value& v = frame.graph.value(results[i]);
     const bool carried = i < loop->carries.size();
     FlowValue value{v.shape, v.dtype, {}, frame.prefix + v.name, -1};
@@ -246,9 +254,20 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
         carried ? emit_.value(loop->carries[i].value).layout : layouts[i - loop->carries.size()];
     flow.out.push_back(emit_.add_value(std::move(value)));
   }
-  flow.loop = std::move(loop);
-  const std::vector<int> out = flow.out;
+  for (size_t i = 0; i < loop->sums.size() && loop->sums_in_tree; ++i) {
+    FlowValue total = emit_.value(loop->sums[i]);
+    total.node = -1;
+    flow.out.push_back(emit_.add_value(std::move(total)));
+  }
+  flow.loop = loop;
+  std::vector<int> out = flow.out;
   emit_.add_node(std::move(flow));
+  if (loop->sums_in_tree) {
+    const auto first = out.begin() + static_cast<std::ptrdiff_t>(sums);
+    const std::vector<int> totals = hoist.add({first, out.end()}, frame, node);
+    out.erase(first, out.end());
+    out.insert(out.end(), totals.begin(), totals.end());
+  }
   for (size_t i = 0; i < results.size(); ++i) {
     const int v = results[i];
     const TensorLayout layout = layouts_.loop_result_layout(frame, v);

@@ -15,8 +15,8 @@ SumOrder StrictSums::order_of(const OpCall& call, const IndexSpace& space, const
     if (factor.role != Role::reduce || !adds || !is_floating(call.out[0].dtype)) continue;
     const int64_t slices = rule_layouts_.slices_of(choice.splits[f]);
     order.along.push_back(
-        {static_cast<int64_t>(f), factor.size, chunk_size(factor.size, chunks_), slices,
-         padded_factor(call, space, rule_layouts_, static_cast<int>(f)) / slices});
+        {static_cast<int64_t>(f), factor.size, rule_layouts_.chunk({factor.name, factor.size}),
+         slices, padded_factor(call, space, rule_layouts_, static_cast<int>(f)) / slices});
   }
   if (!order.is_strict()) return order;
   if (!info_of(call.op.kernel).sums_in_order)
