@@ -51,6 +51,10 @@ struct TokenScore {
   std::vector<std::pair<int32_t, double>> best;  ///< the likeliest tokens, in descending order
 };
 
+/// The score of `token` by the logits of its place, a number for each token of a vocabulary, with
+/// the `choices` likeliest ones.
+TokenScore token_score(const float* logits, int64_t vocabulary, int32_t token, int64_t choices);
+
 struct GenerationRequest {
   /// At least one token: the begin of the text, or what a model with an encoder answers.
   std::vector<int32_t> prompt;
@@ -93,7 +97,7 @@ struct GeneratorOptions {
   Mesh mesh;
   Layout layout;
   int64_t rows = 1;  ///< texts that are written at a time; others wait
-  /// Tokens of a prompt that a step reads; 0: 128 / rows, at least 8, and 8 under strict numerics.
+  /// Tokens of a prompt that a step reads; 0: 128 / rows, at least 8.
   int64_t chunk = 0;
   /// Most tokens of a text with its prompt, or with an encoder of each alone. 0: the model's
   /// length.

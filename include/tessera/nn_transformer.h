@@ -317,6 +317,11 @@ struct DecoderOptions {
   int64_t choices = 5;    ///< the likeliest tokens of each score, at most vocab
   int64_t source = 0;     ///< most tokens that an encoder reads; 0: length
   bool reorders = false;  ///< also make the function "reorder"
+  /// A step attends to one cache of the whole context, its own tokens in it, by the ops of
+  /// training. With strict numerics, and a context as long as `length`, its logits are then those
+  /// of the training forward, bit for bit. Each step reads the whole context, layers with a window
+  /// too.
+  bool as_trained = false;
 };
 
 /// The functions for rows of at most `context` tokens, those of this step counted. They read and

@@ -23,7 +23,7 @@ constexpr int64_t kUsualTokens = 200;
 struct GenerateFlags : WriterFlags, SamplingFlags, JsonFlag {
   std::vector<std::string> prompts, stops;
   int64_t samples = 1;  ///< texts of a prompt
-  bool no_cache = false;
+  bool no_cache = false, check = false;
   int64_t beams = 0;  ///< 0: tokens are chosen one by one
   double length_penalty = 1;
   bool early_stopping = false;
@@ -40,6 +40,10 @@ struct GenerateFlags : WriterFlags, SamplingFlags, JsonFlag {
          {"--no-cache", &no_cache, kAgree,
           "Keeps no keys and values: reads the whole text again for every token, as texts that "
           "outgrow the model's length always are."},
+         {"--check", &check, kAgree,
+          "Reads each text once more as training does, and compares the log-probabilities of its "
+          "tokens. Under train.numerics=strict they are equal bit for bit; the exit status is 1 "
+          "if they are not."},
          {"--beams", &beams, kAgree,
           "Writes the likeliest text that a beam search with so many beams finds, instead of "
           "choosing tokens one by one; with --samples the best ones.",
@@ -137,19 +141,39 @@ class Recomputing {
     }
   }
 
+  /// The log-probabilities of `tokens`, which follow the prompt.
+  std::vector<double> log_probs(const std::vector<int32_t>& prompt,
+                                const std::vector<int32_t>& tokens) {
+    std::vector<int32_t> all = prompt;
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    const std::vector<float> logits = logits_of(all.data(), std::ssize(all));
+    std::vector<double> result;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      const float* at =
+          logits.data() + (prompt.size() - 1 + i) * static_cast<size_t>(model_.vocabulary);
+      result.push_back(token_score(at, model_.vocabulary, tokens[i], 0).log_prob);
+    }
+    return result;
+  }
+
  private:
-  int32_t next(const std::vector<int32_t>& tokens, int64_t count, const Sampling& sampling) {
-    const int64_t used = std::min<int64_t>(model_.length, std::ssize(tokens));
+  /// [length, vocabulary], of `used` tokens and zeros behind them.
+  std::vector<float> logits_of(const int32_t* tokens, int64_t used) {
     Array window(DType::int32, {"batch", model_.position}, {1, model_.length});
-    std::copy(tokens.end() - used, tokens.end(), window.data<int32_t>());
+    std::fill_n(std::copy_n(tokens, used, window.data<int32_t>()), model_.length - used, 0);
     session_->feed(model_.tokens.name(), window);
     session_->run("logits");
     const Array logits = session_->fetch(model_.logits.name());
-    std::vector<float> last(static_cast<size_t>(count));
-    for (int64_t v = 0; v < count; ++v)
-      last[static_cast<size_t>(v)] =
-          static_cast<float>(logits.at((used - 1) * model_.vocabulary + v));
-    return sample_token(last.data(), count, tokens, sampling);
+    std::vector<float> result;
+    for (int64_t i = 0; i < logits.elements(); ++i)
+      result.push_back(static_cast<float>(logits.at(i)));
+    return result;
+  }
+
+  int32_t next(const std::vector<int32_t>& tokens, int64_t count, const Sampling& sampling) {
+    const int64_t used = std::min<int64_t>(model_.length, std::ssize(tokens));
+    const std::vector<float> logits = logits_of(&*tokens.end() - used, used);
+    return sample_token(logits.data() + (used - 1) * model_.vocabulary, count, tokens, sampling);
   }
 
   const Job& job_;
@@ -242,6 +266,47 @@ nlohmann::json report_of(const Checkpoint& loaded, const std::vector<Text>& text
           {"written", written}};
 }
 
+/// What --check found.
+struct Checked {
+  int64_t tokens = 0, different = 0;
+  double most = 0;  ///< difference of two log-probabilities
+
+  std::string text(bool is_strict) const {
+    if (different == 0)
+      return fmt::format(
+          "check   {} log-probabilities are those of the training forward, bit for bit", tokens);
+    return fmt::format(
+        "check   {} of {} log-probabilities differ from those of the training forward, by up to "
+        "{:.2g}{}",
+        different, tokens, most, is_strict ? "" : "; with --set numerics=strict none does");
+  }
+};
+
+Checked check(const std::vector<Text>& texts, const std::vector<Generation>& written,
+              Recomputing& training) {
+  Checked result;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::vector<double> expected =
+        training.log_probs(texts[i].request.prompt, written[i].tokens);
+    for (size_t k = 0; k < expected.size(); ++k) {
+      const double by = std::abs(expected[k] - written[i].scores[k].log_prob);
+      ++result.tokens;
+      result.different += by == 0 ? 0 : 1;
+      result.most = std::max(result.most, by);
+    }
+  }
+  return result;
+}
+
+void require_checked(const GenerateFlags& args, const Transformer& model, int64_t context) {
+  TESSERA_REQUIRE(
+      !args.check || (args.beams == 0 && !model.end && context <= model.length),
+      "--check compares texts that are written with a cache, token by token, with the training "
+      "forward: leave out --beams and --no-cache, take a decoder, and at most its length of {} "
+      "tokens",
+      model.length);
+}
+
 void require_beams(const GenerateFlags& args) {
   const Sampling& s = args.sampling;
   const bool samples = s.top_k != 0 || s.top_p != 1 || s.min_p != 0 || s.repetition_penalty != 1;
@@ -311,10 +376,13 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
     };
   }
   const int64_t context = longest(texts);
+  require_checked(args, model, context);
+  std::optional<Checked> checked;
   Checkpoint loaded;
   double begin = 0;
   if (context <= model.length) {
     WritingOptions o{std::min(args.rows, std::ssize(texts)), context, vocabulary.count()};
+    o.choices = args.check ? 1 : 0;
     if (args.beams > 0) {
       const int64_t searches = std::ssize(texts) / args.samples;
       o.beams = args.beams;
@@ -323,12 +391,20 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
     const std::unique_ptr<Generator> generator = make_generator(job, cluster, o);
     loaded = load_parameters(job, args.model, all, *generator);
     std::vector<GenerationRequest> requests;
-    for (size_t i = 0; i < texts.size(); ++i) requests.push_back(texts[i].request);
+    for (Text& text : texts) {
+      text.request.choices = o.choices;
+      requests.push_back(text.request);
+    }
     begin = host_seconds();
     if (args.beams > 0) {
       search(args, *generator, vocabulary, model.end, texts);
     } else {
-      generator->run(requests);
+      const std::vector<Generation> results = generator->run(requests);
+      if (args.check) {
+        Recomputing training(job, cluster);
+        training.load(args.model, all);
+        checked = check(texts, results, training);
+      }
     }
     for (size_t i = 0; i < texts.size(); ++i) printer.complete(i);
   } else {
@@ -347,7 +423,10 @@ int run_generate(const GenerateFlags& args, const std::vector<ModelSpec>& models
   }
   const double spent = seconds_since(begin);
   if (cluster.is_root()) write_report(args.json, report_of(loaded, texts, written, spent));
-  return 0;
+  if (!checked) return 0;
+  const bool is_strict = strict_chunks_of(job.config) > 0;
+  if (cluster.is_root()) say("{}\n", checked->text(is_strict));
+  return is_strict && checked->different > 0 ? 1 : 0;
 }
 
 }  // namespace

@@ -14,23 +14,6 @@ namespace tessera {
 
 namespace {
 
-/// The likeliest tokens with their log-probabilities, and the logarithm of the sum.
-TokenScore score_of(const float* logits, int64_t vocabulary, int32_t token, int64_t choices) {
-  const double top = *std::max_element(logits, logits + vocabulary);
-  double sum = 0;
-  for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(logits[v] - top);
-  const double total = top + std::log(sum);
-  std::vector<int32_t> order(static_cast<size_t>(vocabulary));
-  std::iota(order.begin(), order.end(), 0);
-  const auto end = order.begin() + std::min(choices, vocabulary);
-  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
-    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
-  });
-  TokenScore score{token, logits[token] - total, {}};
-  for (auto it = order.begin(); it != end; ++it) score.best.emplace_back(*it, logits[*it] - total);
-  return score;
-}
-
 void require_request(const Stepper& stepper, const GenerationRequest& r, size_t number, Loc at) {
   stepper.require_prompt(r.prompt, r.max_tokens, number, at);
   const int64_t most = stepper.options().choices;
@@ -46,6 +29,22 @@ bool is_trivial(const GenerationRequest& r) {
 }
 
 }  // namespace
+
+TokenScore token_score(const float* logits, int64_t vocabulary, int32_t token, int64_t choices) {
+  const double top = *std::max_element(logits, logits + vocabulary);
+  double sum = 0;
+  for (int64_t v = 0; v < vocabulary; ++v) sum += std::exp(logits[v] - top);
+  const double total = top + std::log(sum);
+  std::vector<int32_t> order(static_cast<size_t>(vocabulary));
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + std::min(choices, vocabulary);
+  std::partial_sort(order.begin(), end, order.end(), [&](int32_t a, int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  TokenScore score{token, logits[token] - total, {}};
+  for (auto it = order.begin(); it != end; ++it) score.best.emplace_back(*it, logits[*it] - total);
+  return score;
+}
 
 class TextQueue::State {
  public:
@@ -178,7 +177,7 @@ class TextQueue::State {
     text.result.tokens.push_back(token);
     if (request.choices > 0)
       text.result.scores.push_back(
-          score_of(logits, stepper_.model().vocab, token, request.choices));
+          token_score(logits, stepper_.model().vocab, token, request.choices));
     text.result.ended = request.on_token && !request.on_token(token);
     return !text.result.ended && std::ssize(text.result.tokens) < request.max_tokens;
   }

@@ -30,13 +30,14 @@ Stepper::Stepper(const nn::TransformerOptions& model, Cluster& cluster,
   if (options.parameters != DType::float32) graph_.store_parameters_as(options.parameters);
   nn::DecoderOptions decoding;
   decoding.rows = options.rows;
-  const bool is_strict = options.strict_chunks > 0;  // sums depend on the size of a chunk
-  decoding.chunk = options.chunk != 0 ? options.chunk
-                   : is_strict
-                       ? kLeastChunk
+  decoding.as_trained = options.strict_chunks > 0;
+  decoding.chunk = options.chunk != 0
+                       ? options.chunk
                        : std::max(kLeastChunk, kUsualTokens / std::max<int64_t>(1, options.rows));
   decoding.chunk = std::min(decoding.chunk, std::max<int64_t>(1, options_.context));
-  decoding.context = options_.context;
+  // The order of a sum over keys depends on their number: that of training.
+  decoding.context =
+      decoding.as_trained ? std::max(options_.context, model.length) : options_.context;
   decoding.source = model.encoder_layers > 0 ? options_.context : 0;
   decoding.scores = options.choices > 0;
   decoding.choices = std::max<int64_t>(1, options.choices);

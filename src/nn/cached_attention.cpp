@@ -27,7 +27,7 @@ Tensor last_below(Tensor end, Tensor place, int64_t slots, Loc at) {
 }  // namespace
 
 CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
-                       int64_t window, const std::vector<int64_t>& ends, Loc at) {
+                       int64_t window, const std::vector<int64_t>& ends, bool as_trained, Loc at) {
   Graph& g = starts.graph();
   const Dim batch = starts.shape()[0];
   const Dim query = length.renamed("query_length"), own = length.renamed("new_length");
@@ -36,6 +36,7 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
                column = rename(row, query.name, own.name, at);
   const Tensor from = add(broadcast(starts, {batch, query}, at), row, at);
   CacheSlots result;
+  result.as_trained = as_trained;
   result.length = length.name;
   result.back = sub(broadcast(row, {query, own}, at), column, at);
   result.inside = greater_equal(result.back, zero, at);
@@ -47,9 +48,11 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
     s.first = first, s.size = end - first;
     Tensor place = iota(g, memory, DType::int32, at);
     if (first > 0) place = add(place, whole_number(g, first, at), at);
-    const Tensor held = last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
-    s.seen = broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
+    const Tensor held =
+        as_trained ? place : last_below(broadcast(starts, {batch, memory}, at), place, slots, at);
     s.behind = sub(broadcast(from, {batch, query, memory}, at), held, at);
+    s.seen = as_trained ? greater_equal(s.behind, zero, at)
+                        : broadcast(greater_equal(held, zero, at), {batch, query, memory}, at);
     if (window > 0) s.seen = logical_and(s.seen, less(s.behind, all, at), at);
     // Token j of the step is token starts + j of the row.
     const Tensor source =
@@ -78,7 +81,7 @@ Tensor cached_attention(const AttentionOperands& in, const TransformerOptions& o
     const DType exact = query.dtype() == DType::float64 ? DType::float64 : DType::float32;
     const double scale =
         o.heads.scale != 0 ? o.heads.scale : 1 / std::sqrt(static_cast<double>(o.heads.d_head));
-    const std::string depth = cached_dims(o.heads).key.names().back();
+    const std::string depth = cached_dims(o.heads, false).key.names().back();
     const auto logits = [&](const KeyValue& of, const char* memory, Tensor seen, Tensor bias) {
       std::vector<Dim> dims = query.shape().without({"query_length", depth}).dims();
       dims.push_back(query.dim("query_length"));

@@ -53,11 +53,12 @@ std::vector<int64_t> ends_of(int64_t context, int64_t first) {
 /// and caches are shared. `ends`: of the segments of the caches that these steps need.
 class StepBuilder {
  public:
-  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, std::vector<int64_t> ends,
-              const Dim& batch, const Dim& source)
+  StepBuilder(Graph& g, const TransformerOptions& o, int64_t context, bool as_trained,
+              std::vector<int64_t> ends, const Dim& batch, const Dim& source)
       : g_(g),
         o_(o),
         context_(context),
+        as_trained_(as_trained),
         ends_(std::move(ends)),
         batch_(batch),
         source_(source.renamed("memory_length")) {
@@ -145,8 +146,9 @@ class StepBuilder {
       const SpanOptions& span = o_.spans[k];
       spans_[k] = placed_span(g_, o_, span, length, positions);
       const int64_t window = span.window < context_ ? span.window : 0;
-      slots_[k] = window > 0 ? cache_slots(starts, counts, length, window, window, {window})
-                             : cache_slots(starts, counts, length, context_, 0, ends_);
+      slots_[k] = window > 0 && !as_trained_
+                      ? cache_slots(starts, counts, length, window, window, {window}, false)
+                      : cache_slots(starts, counts, length, context_, window, ends_, as_trained_);
       if (table.empty()) continue;
       for (CacheSegment& s : slots_[k].segments) s.bias_of_seen = bias_of(table, s.behind);
       slots_[k].bias_of_inside = bias_of(table, slots_[k].back);
@@ -167,7 +169,7 @@ class StepBuilder {
     const auto state = [&](const char* name, const Shape& of_token) {
       return g_.state(prefix + name + end, Shape(dims).united(of_token), zeros(), o_.dtype);
     };
-    const CachedDims kept = cached_dims(o_.heads);
+    const CachedDims kept = cached_dims(o_.heads, as_trained_);
     Tensor key = state("key_cache", kept.key);
     return {key, state("value_cache", kept.value)};
   }
@@ -190,8 +192,11 @@ class StepBuilder {
                   const CacheSlots& slots) {
     for (size_t i = 0; i < kept.size(); ++i) {
       const CacheSegment& segment = slots.segments[i];
-      store(kept[i].key, cache_with(kept[i].key, tokens.key, segment, slots.length));
-      store(kept[i].value, cache_with(kept[i].value, tokens.value, segment, slots.length));
+      const auto all = [&](Tensor old, Tensor fresh) {
+        return slots.as_trained ? fresh : cache_with(old, fresh, segment, slots.length);
+      };
+      store(kept[i].key, all(kept[i].key, tokens.key));
+      store(kept[i].value, all(kept[i].value, tokens.value));
       caches_.insert(caches_.end(), {kept[i].key, kept[i].value});
     }
   }
@@ -244,6 +249,7 @@ class StepBuilder {
   Graph& g_;
   const TransformerOptions& o_;
   const int64_t context_;
+  const bool as_trained_;
   const std::vector<int64_t> ends_;
   const Dim batch_, source_;
   std::vector<std::string> functions_;
@@ -291,7 +297,8 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
     d.source_counts = g.input("source_counts", {batch}, DType::int32);
   }
   const Scope scope(g, o.name);
-  const std::vector<int64_t> ends = ends_of(context, decoding.segment);
+  const std::vector<int64_t> ends =
+      decoding.as_trained ? std::vector<int64_t>{context} : ends_of(context, decoding.segment);
   d.steps.resize(ends.size());
   const int64_t graphs = 2 * std::ssize(ends);
   // The first to be built, which makes the caches, is the one for all of them.
@@ -306,7 +313,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
       const MicrobatchScope first(g, kNoDim, graphs, index);
       std::vector<std::string> functions = {"read" + end};
       if (decoding.scores) functions.emplace_back("score" + end);
-      StepBuilder step(g, o, context, needed, batch, source);
+      StepBuilder step(g, o, context, decoding.as_trained, needed, batch, source);
       Tensor x = step.build(d.tokens, d.starts, d.counts, functions);
       made.logits = step.logits(gather(x, maximum(d.counts - 1, 0), length)).named("logits" + end);
       if (decoding.scores) add_scores(made, step.logits(x), d.targets, decoding.choices, end);
@@ -314,7 +321,7 @@ Decoder decoder(Graph& g, const TransformerOptions& options, const DecoderOption
       if (o.encoder_layers > 0 && i == 0) step.encode(d.sources, d.source_counts);
     }
     const MicrobatchScope second(g, kNoDim, graphs, index + 1);
-    StepBuilder step(g, o, context, needed, batch, source);
+    StepBuilder step(g, o, context, decoding.as_trained, needed, batch, source);
     Tensor x = step.build(broadcast(d.token, {batch, one}), d.starts, d.counts, {"write" + end});
     made.next_logits =
         step.logits(reshape(x, x.shape().without({length}))).named("next_logits" + end);

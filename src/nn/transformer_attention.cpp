@@ -23,8 +23,8 @@ HeadDims head_dims(const HeadOptions& o) {
   return of({some, Dim("heads_per_key", o.count / kept), depth}, {some, depth});
 }
 
-CachedDims cached_dims(const HeadOptions& o) {
-  if (o.latent.rank == 0) return {head_dims(o).key, head_dims(o).value};
+CachedDims cached_dims(const HeadOptions& o, bool as_trained) {
+  if (o.latent.rank == 0 || as_trained) return {head_dims(o).key, head_dims(o).value};
   return {Shape{Dim("d_rotary", o.latent.d_rotary)}, Shape{Dim("d_latent", o.latent.rank)}};
 }
 
@@ -76,30 +76,42 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
   return on_behalf_of("attention_layer", at, [&] {
     Scope scope(x.graph(), "attention");
     const bool is_latent = o.heads.latent.rank > 0;
+    const bool is_whole = cache == nullptr || cache->slots->as_trained;
     AttentionOperands in =
-        is_latent ? latent_operands(x, o, span, cache != nullptr, at) : operands_of(x, o, span, at);
+        is_latent ? latent_operands(x, o, span, !is_whole, at) : operands_of(x, o, span, at);
     if (o.heads.sinks)
       in.sinks =
           parameter_for(x, "sinks", head_dims(o.heads).query.without({"d_head"}), zeros(), at);
-    if (cache) {
+    if (!is_whole) {
       Tensor seen = cached_attention(in, o, *cache, at);
       return out_of(is_latent ? values_of_latents(seen, o, at) : seen, x, o, at);
+    }
+    BiasedOptions options;
+    options.scale = o.heads.scale;
+    options.dropout = o.dropout;
+    options.soft_cap = o.heads.soft_cap;
+    options.sinks = in.sinks;
+    if (cache) {
+      const CacheSegment& all = cache->slots->segments[0];
+      cache->new_key = cache_with(cache->kept[0].key, in.key, all, span.length, at);
+      cache->new_value = cache_with(cache->kept[0].value, in.value, all, span.length, at);
+      options.length = "query_length";
+      options.bias = all.bias_of_seen;
+      const Tensor query = rename(in.query, span.length, options.length, at),
+                   seen = biased_attention(query, cache->new_key, cache->new_value, all.seen,
+                                           options, at);
+      return out_of(rename(seen, options.length, span.length, at), x, o, at);
     }
     // Keys and values are renamed after the projections: if `length` is split, ranks project their
     // slices and gather keys.
     const Tensor key = rename(in.key, span.length, "memory_length", at),
                  value = rename(in.value, span.length, "memory_length", at);
-    BiasedOptions options;
     options.length = span.length;
     options.causal = o.causal;
-    options.scale = o.heads.scale;
-    options.dropout = o.dropout;
-    options.soft_cap = o.heads.soft_cap;
     options.window = span.window;
     options.segments = span.segments;
     options.bias = span.bias;
     options.by_distance = span.by_distance;
-    options.sinks = in.sinks;
     return out_of(biased_attention(in.query, key, value, {}, options, at), x, o, at);
   });
 }

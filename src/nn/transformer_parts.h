@@ -17,7 +17,7 @@ HeadDims head_dims(const HeadOptions& options);
 struct CachedDims {
   Shape key, value;
 };
-CachedDims cached_dims(const HeadOptions& options);
+CachedDims cached_dims(const HeadOptions& options, bool as_trained);
 
 /// What attention reads of x [..., length, d_model].
 struct AttentionOperands {
@@ -49,6 +49,8 @@ struct CacheSegment {
 /// Where the tokens of a step go in caches with `slots` places, which layers of one kind share.
 /// Token p of a row has its place p mod slots, so that a cache holds the last `slots` tokens.
 struct CacheSlots {
+  bool as_trained =
+      false;           ///< DecoderOptions::as_trained: one segment, which has the step's tokens
   std::string length;  ///< the dim of the step's tokens: "length", or "target_length"
   std::vector<CacheSegment> segments;
   Tensor inside;          ///< bool [query_length, new_length]: the tokens of the step themselves
@@ -58,7 +60,8 @@ struct CacheSlots {
 /// `starts` and `counts`, int32 [batch]: tokens in the cache, and tokens of the step. `ends`: where
 /// the segments that a step needs end.
 CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t slots,
-                       int64_t window, const std::vector<int64_t>& ends, Loc at = Loc::current());
+                       int64_t window, const std::vector<int64_t>& ends, bool as_trained,
+                       Loc at = Loc::current());
 
 struct KeyValue {
   Tensor key = {}, value = {};
@@ -68,7 +71,8 @@ struct LayerCache {
   const CacheSlots* slots = nullptr;
   /// Of earlier tokens, by segment: [batch, memory_length, cached_dims()...].
   std::vector<KeyValue> kept = {};
-  Tensor new_key = {}, new_value = {};  ///< set by cached_attention(): of the step, with `length`
+  /// Set by attention_of(): of the step, with `length`; of all tokens if CacheSlots::as_trained.
+  Tensor new_key = {}, new_value = {};
   /// What the encoder's result became for this layer: [batch, memory_length, heads..., d_head], and
   /// int32 [batch, memory_length]: 1 for a token of the source, 0 behind it.
   KeyValue memory = {};

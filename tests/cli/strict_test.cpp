@@ -107,6 +107,24 @@ TEST_CASE("cli: verify --bits gives one hash, or the layout with another one", "
         std::string::npos);
 }
 
+TEST_CASE("cli: generate --check compares with the training forward", "[cli][strict]") {
+  const Folder f;
+  const std::string generate = "generate " TESSERA_SOURCE_DIR
+                               "/data/tiny-llama --prompt \"Call me\" "
+                               "--tokens 12 --samples 3 --rows 2 --check ";
+  const CliResult strict =
+      run_cli_in(f, generate + "--set numerics=strict --mesh a:2 --layout ff:a");
+  expect_success(strict);
+  CHECK(strict.out.find("36 log-probabilities are those of the training forward, bit for bit") !=
+        std::string::npos);
+  const CliResult other = run_cli_in(f, generate);
+  expect_success(other);
+  CHECK(other.out.find("differ from those of the training forward, by up to") != std::string::npos);
+  CHECK(other.out.find("with --set numerics=strict none does") != std::string::npos);
+  expect_failure(run_cli_in(f, generate + "--no-cache"), 1,
+                 {"--check compares texts", "--no-cache"});
+}
+
 TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
   const TextFolder f;
   const std::string gpt = std::string("train ") + kTinyGpt;
