@@ -37,6 +37,8 @@ CacheSlots cache_slots(Tensor starts, Tensor counts, const Dim& length, int64_t 
   const Tensor from = add(broadcast(starts, {batch, query}, at), row, at);
   CacheSlots result;
   result.as_trained = as_trained;
+  result.starts = starts;
+  result.window = window;
   result.length = length.name;
   result.back = sub(broadcast(row, {query, own}, at), column, at);
   result.inside = greater_equal(result.back, zero, at);

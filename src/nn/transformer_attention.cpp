@@ -1,6 +1,7 @@
 // The attention of a transformer's blocks: to the text itself, and to what an encoder made of
 // another.
 #include <cmath>
+#include <utility>
 
 #include "base/fail.h"
 #include "nn/stored.h"
@@ -69,6 +70,21 @@ AttentionOperands operands_of(Tensor x, const TransformerOptions& o, const Share
   return in;
 }
 
+/// Attention of a step's queries to all keys of a cache, by the ops that attention() consists of.
+Tensor attention_from(Tensor query, const LayerCache& cache, AttentionOptions options, Loc at) {
+  const CacheSlots& slots = *cache.slots;
+  const Tensor sinks = std::exchange(options.sinks, {});
+  options.causal = true;
+  if (slots.window > 0) options.window = slots.window;
+  const AttentionPart seen = attention_part(query, cache.new_key, cache.new_value, slots.starts,
+                                            constant(query.graph(), 0, DType::int32, {}, at),
+                                            cache.new_key.dim("memory_length").size, options, at);
+  if (sinks.empty()) return seen.out;
+  const DType exact = seen.log_sum.dtype();
+  const Tensor share = sigmoid(seen.log_sum - read_as(sinks, exact, at), at);
+  return read_as(mul(read_as(seen.out, exact, at), share, at), seen.out.dtype(), at);
+}
+
 }  // namespace
 
 Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& span,
@@ -98,8 +114,10 @@ Tensor attention_of(Tensor x, const TransformerOptions& o, const SharedSpan& spa
       options.length = "query_length";
       options.bias = all.bias_of_seen;
       const Tensor query = rename(in.query, span.length, options.length, at),
-                   seen = biased_attention(query, cache->new_key, cache->new_value, all.seen,
-                                           options, at);
+                   seen = options.bias.empty()
+                              ? attention_from(query, *cache, options, at)
+                              : biased_attention(query, cache->new_key, cache->new_value, all.seen,
+                                                 options, at);
       return out_of(rename(seen, options.length, span.length, at), x, o, at);
     }
     // Keys and values are renamed after the projections: if `length` is split, ranks project their

@@ -52,6 +52,8 @@ struct CacheSlots {
   bool as_trained =
       false;           ///< DecoderOptions::as_trained: one segment, which has the step's tokens
   std::string length;  ///< the dim of the step's tokens: "length", or "target_length"
+  Tensor starts;       ///< int32 [batch]: tokens of earlier steps
+  int64_t window = 0;  ///< 0: none
   std::vector<CacheSegment> segments;
   Tensor inside;          ///< bool [query_length, new_length]: the tokens of the step themselves
   Tensor back;            ///< int32, of these dims: how far the query is behind the key
