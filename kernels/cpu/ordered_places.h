@@ -12,6 +12,9 @@ namespace tessera::cpu {
 /// Adding it changes nothing, not even the sign of a zero: what a place without a subtree holds.
 constexpr double kNoTerms = -0.0;
 
+/// Open subtrees of a sum, at most.
+constexpr int64_t kDeepest = 64;
+
 /// Terms that follow each other along the innermost summed dim. at: of the first one, in elements
 /// of each operand.
 struct OrderedRun {

@@ -16,9 +16,6 @@ namespace tessera::cpu {
 
 using namespace kernels;
 
-/// Open subtrees of a sum, at most.
-constexpr int64_t kDeepest = 64;
-
 /// The terms of a place: their offsets in A and B, and how their sums are joined (OrderedTerms).
 struct PlaceTerms {
   std::vector<int64_t> at[2], ends, joins;
@@ -74,6 +71,21 @@ Panels panels_of(int64_t terms, int64_t rows, int64_t columns) {
       kBytesOfPanel / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(1, terms);
   return {terms, up(std::min(rows, kRowsOfPanel), tile.rows),
           up(std::min(columns, std::max(most, tile.columns)), tile.columns)};
+}
+
+/// Four terms of each of four lines, terms one behind the other, as [term][line].
+inline void transpose_four(const float* const* lines, float* to, int64_t unit) {
+  typedef float Four __attribute__((vector_size(16)));
+  Four x[4];
+  for (int i = 0; i < 4; ++i) std::memcpy(&x[i], lines[i], sizeof(Four));
+  const Four a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
+             b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5),
+             c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
+             d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+  const Four terms[4] = {
+      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
+      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
+  for (int i = 0; i < 4; ++i) std::memcpy(to + i * unit, &terms[i], sizeof(Four));
 }
 
 template <class T>
@@ -139,8 +151,8 @@ class OrderedProduct {
     const bool is_dense = step_of(columns.out) == 1;
     for (int64_t j = 0; j < all_columns; j += panels_.columns) {
       const int64_t width = std::min(panels_.columns, all_columns - j);
-      pack(columns.operand == kA ? a : b, place->at[columns.operand], columns.in.data() + j, width,
-           tile.columns, columns_);
+      pack(columns.operand == kA ? a : b, place->at[columns.operand],
+           place->step[columns.operand] == 1, columns.in.data() + j, width, tile.columns, columns_);
       // Whole tiles of a dense result are computed in place.
       W* to[kMostTileRows];
       const auto is_in_place = [&](int64_t row, int64_t height, int64_t l) {
@@ -177,7 +189,8 @@ class OrderedProduct {
             continue;
           }
         }
-        pack(of_rows, place->at[rows.operand], rows.in.data() + i, height, tile.rows, rows_);
+        pack(of_rows, place->at[rows.operand], step == 1, rows.in.data() + i, height, tile.rows,
+             rows_);
         for (int64_t l = 0; l < width; l += tile.columns) {
           for (int64_t k = 0; k < height; k += tile.rows) {
             const bool in_place = is_in_place(i + k, height - k, l);
@@ -189,9 +202,10 @@ class OrderedProduct {
     }
   }
 
-  /// Packs `count` rows or columns, in groups of `unit`, as [group][term][unit].
-  void pack(const T* from, const std::vector<int64_t>& terms, const int64_t* offsets, int64_t count,
-            int64_t unit, W* to) const {
+  /// Packs `count` rows or columns, in groups of `unit`, as [group][term][unit]. in_a_row: terms
+  /// are one behind the other.
+  void pack(const T* from, const std::vector<int64_t>& terms, bool in_a_row, const int64_t* offsets,
+            int64_t count, int64_t unit, W* to) const {
     for (int64_t g = 0; g < count; g += unit, to += panels_.terms * unit) {
       const int64_t n = std::min(unit, count - g);
       bool dense = std::is_same_v<T, W>;
@@ -204,7 +218,23 @@ class OrderedProduct {
         }
         continue;
       }
-      for (int64_t i = 0; i < unit; ++i) {  // what is beyond the last one is not read
+      int64_t done = 0;
+      if constexpr (std::is_same_v<T, float>) {
+        for (; in_a_row && done + 4 <= n; done += 4) {
+          const float* lines[4];
+          for (int64_t i = 0; i < 4; ++i) lines[i] = from + terms[0] + offsets[g + done + i];
+          float* at = to + done;
+          int64_t k = 0;
+          for (; k + 4 <= std::ssize(terms); k += 4, at += 4 * unit) {
+            transpose_four(lines, at, unit);
+            for (const float*& line : lines) line += 4;
+          }
+          for (; k < std::ssize(terms); ++k, at += unit) {
+            for (int64_t i = 0; i < 4; ++i) at[i] = *lines[i]++;
+          }
+        }
+      }
+      for (int64_t i = done; i < unit; ++i) {  // what is beyond the last one is not read
         const T* x = from + offsets[g + std::min(i, n - 1)];
         W* at = to + i;
         for (const int64_t term : terms) {

@@ -1,5 +1,6 @@
-// Reductions, and sums of subtrees, in the canonical order (program/sum_order.h). Strips of results
-// are accumulated together, so that their chains of additions run side by side.
+// Reductions, and sums of subtrees, in the canonical order (program/sum_order.h). Chains of
+// additions run side by side: those of a strip of results, or those of several leaves of one
+// result.
 #include <algorithm>
 
 #include "kernels/common/nest.h"
@@ -94,6 +95,8 @@ class OrderedReduce final : public Kernel {
     const bool dense = kept_.strides[0].back() == 1;
     width_ = std::min(dense ? kDenseStrip : kStridedStrip, kept_.sizes.back());
     strips_ = std::make_unique<Strips<F, W>>(places_.depth, std::max<int64_t>(1, width_));
+    lines_.resize(static_cast<size_t>(width_));
+    TESSERA_CHECK(places_.depth <= kDeepest, "{} open subtrees", places_.depth);
   }
 
   void run() override {
@@ -130,8 +133,12 @@ class OrderedReduce final : public Kernel {
   static W nothing() { return std::is_same_v<F, Sum> ? W(kNoTerms) : W(1); }
 
   const W* strip(const OrderedPlace& place, const T* x, int64_t stride, int64_t m) {
-    strips_->clear();
     const int64_t step = places_.strides[0];
+    if (m == 1 || (step == 1 && stride != 1)) {
+      for (int64_t j = 0; j < m; ++j) lines_[static_cast<size_t>(j)] = line(place, x + j * stride);
+      return lines_.data();
+    }
+    strips_->clear();
     size_t run = 0;
     for (size_t leaf = 0; leaf < place.ends.size(); ++leaf) {
       W* acc = strips_->push();
@@ -151,11 +158,62 @@ class OrderedReduce final : public Kernel {
     return strips_->result();
   }
 
+  static constexpr size_t kSide = 8;  ///< leaves that are summed side by side
+
+  /// True if the leaves from `leaf` on, whose runs begin at `run`, are alike.
+  static bool are_alike(const OrderedPlace& place, size_t leaf, size_t run) {
+    if (leaf + kSide > place.ends.size()) return false;
+    const auto runs = place.ends[leaf] - static_cast<int64_t>(run);
+    for (size_t l = 1; l < kSide; ++l) {
+      if (place.ends[leaf + l] - place.ends[leaf + l - 1] != runs) return false;
+    }
+    for (size_t r = 1; r < kSide * static_cast<size_t>(runs); ++r) {
+      if (place.runs[run + r].count != place.runs[run].count) return false;
+    }
+    return true;
+  }
+
+  /// One sum.
+  W line(const OrderedPlace& place, const T* x) const {
+    W open[kDeepest] = {nothing()}, *top = open;
+    const int64_t step = places_.strides[0];
+    size_t run = 0;
+    for (size_t leaf = 0; leaf < place.ends.size();) {
+      W acc[kSide];
+      std::fill_n(acc, kSide, nothing());
+      const size_t leaves = are_alike(place, leaf, run) ? kSide : 1,
+                   end = static_cast<size_t>(place.ends[leaf]), runs = end - run;
+      for (; run < end; ++run) {
+        const int64_t count = place.runs[run].count;
+        if (leaves == 1) {
+          const T* from = x + place.runs[run].at[0];
+          for (int64_t i = 0; i < count; ++i) acc[0] = F::apply(acc[0], W(load_as(from[i * step])));
+          continue;
+        }
+        const T* from[kSide];
+        for (size_t l = 0; l < kSide; ++l) from[l] = x + place.runs[run + l * runs].at[0];
+        for (int64_t i = 0; i < count; ++i) {
+#pragma GCC unroll 8
+          for (size_t l = 0; l < kSide; ++l)
+            acc[l] = F::apply(acc[l], W(load_as(from[l][i * step])));
+        }
+      }
+      run = static_cast<size_t>(place.ends[leaf + leaves - 1]);
+      for (size_t l = 0; l < leaves; ++l, ++leaf) {
+        *top++ = acc[l];
+        for (int64_t join = place.joins[leaf]; join > 0; --join, --top)
+          top[-2] = F::apply(top[-2], top[-1]);
+      }
+    }
+    return open[0];
+  }
+
   KernelArgs args_;
   OrderedPlaces places_;
   Nest kept_;  ///< operands in, out
   int64_t width_ = 1;
   std::unique_ptr<Strips<F, W>> strips_;
+  std::vector<W> lines_;
 };
 
 /// The sum of subtrees: of in[0] [place, ...], in the order that the spec says.
