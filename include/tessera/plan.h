@@ -69,6 +69,7 @@ struct PlanModel {
   /// Compile options of a step: see CompileOptions.
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
        offload_state = false;
+  int64_t strict_chunks = 0;
 };
 
 struct PlanOptions {

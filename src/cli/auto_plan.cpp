@@ -105,6 +105,7 @@ PlanModel model_of(const Job& job) {
   model.wide_grad_reduce = compile.wide_grad_reduce;
   model.reduce_each_microbatch = compile.reduce_each_microbatch;
   model.offload_state = compile.offload_state;
+  model.strict_chunks = compile.strict_chunks;
   const int64_t batch = job.config.integer("train.batch");
   if (!is_free(job, kMicrobatches, "1")) {
     model.microbatches = {job.config.integer(kMicrobatches)};

@@ -130,6 +130,7 @@ void look_closer(const PlanModel& model, const Machine& machine, PlanFindings& f
   options.wide_grad_reduce = model.wide_grad_reduce;
   options.reduce_each_microbatch = model.reduce_each_microbatch;
   options.offload_state = model.offload_state;
+  options.strict_chunks = model.strict_chunks;
   options.pipeline_schedule = build.pipeline_schedule;
   options.machine = std::make_shared<const Machine>(machine);
   findings.placement = placement(*step.graph, options);

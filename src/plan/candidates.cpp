@@ -37,7 +37,7 @@ SharedWork shared_work(Pricer& pricer, size_t recompute) {
   build.unrolled = model.is_loop && repeats;
   const auto lowered = [&](int64_t layers) {
     build.layers = layers;
-    return on_one_rank(pricer.built(build), model.device);
+    return on_one_rank(pricer.built(build), model);
   };
   try {
     Program one = lowered(1), two = repeats ? lowered(2) : one;

@@ -194,6 +194,7 @@ Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanS
   compile.wide_grad_reduce = model_.wide_grad_reduce;
   compile.reduce_each_microbatch = model_.reduce_each_microbatch;
   compile.offload_state = model_.offload_state;
+  compile.strict_chunks = model_.strict_chunks;
   compile.pipeline_schedule = schedule;
   compile.chunks = chunks;
   LowerOptions options = lowering_of(compile, model.functions);

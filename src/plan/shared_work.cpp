@@ -17,9 +17,10 @@ constexpr double kFusedOtherwise = 0.9;
 
 }  // namespace
 
-Program on_one_rank(const PlanStep& step, const std::string& device) {
+Program on_one_rank(const PlanStep& step, const PlanModel& model) {
   CompileOptions compile{Mesh::parse("all:1"), Layout(), {}};
-  compile.device = device;
+  compile.device = model.device;
+  compile.strict_chunks = model.strict_chunks;
   compile.chunks = 1;
   LowerOptions options = lowering_of(compile, step.functions);
   options.init = false;

@@ -13,7 +13,7 @@ namespace tessera {
 
 /// The step's first function, lowered for one rank and fused as that may be, a row of any length in
 /// one kernel: a rank may have a part of it.
-Program on_one_rank(const PlanStep& step, const std::string& device);
+Program on_one_rank(const PlanStep& step, const PlanModel& model);
 
 /// Seconds of pointwise steps and reductions, if all ranks have equal shares of them, with a margin
 /// for what fusion makes of them elsewhere. No plan takes less: its fullest rank has no less.

@@ -117,7 +117,7 @@ ByPhase<PlacedTimes> TensorProof::shared(const Models& models, const LayoutProbl
   const Mesh one = Mesh::parse("all:1");
   const Costs costs(candidates_.machine(), one), costs_there(candidates_.machine(), plan.mesh);
   ByPhase<PlacedTimes> shares = of_all_layers(models, [&](const PlanStep& step) {
-    const Program program = on_one_rank(step, candidates_.model().device);
+    const Program program = on_one_rank(step, candidates_.model());
     return shared_sum(program, program.functions[0], costs, plan.mesh.size(), {}, place_of,
                       anywhere);
   });

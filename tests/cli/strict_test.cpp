@@ -125,6 +125,29 @@ TEST_CASE("cli: generate --check compares with the training forward", "[cli][str
                  {"--check compares texts", "--no-cache"});
 }
 
+TEST_CASE("cli: explain and plan know what strict numerics cost", "[cli][strict]") {
+  const Folder f;
+  const std::string gpt =
+      " gpt --set numerics=strict layers=2 d_model=64 heads=4 ff=128 length=64 ";
+  const CliResult explained = run_cli_in(f, "explain" + gpt + "--mesh data:2 --machine h100");
+  expect_success(explained);
+  CHECK(explained.out.find("strict numerics: ") != std::string::npos);
+  CHECK(explained.out.find(" ms a step (") != std::string::npos);
+  CHECK(explained.out.find(" sent by a rank (") != std::string::npos);
+  CHECK(run_cli_in(f, "explain gpt --mesh data:2").out.find("strict numerics:") ==
+        std::string::npos);
+  // The plan is one that strict numerics can run, and its step is priced as they run it.
+  expect_success(run_cli_in(f, "plan" + gpt + "--devices 4 --time 3 --json strict.json"));
+  expect_success(run_cli_in(
+      f,
+      "plan gpt --set layers=2 d_model=64 heads=4 ff=128 length=64 --devices 4 --time 3 --json "
+      "default.json"));
+  const auto seconds = [&](const char* file) {
+    return json_of(f, file)["best"]["seconds"].get<double>();
+  };
+  CHECK(seconds("strict.json") > seconds("default.json"));
+}
+
 TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
   const TextFolder f;
   const std::string gpt = std::string("train ") + kTinyGpt;
