@@ -87,7 +87,6 @@ class Gather final : public Kernel {
   /// The bits of -0 in the result's dtype; 0 where there is none.
   template <class T>
   T minus_zero() const {
-    if (out_.dtype == DType::complex64) return static_cast<T>(0x8000000080000000);
     return is_floating(out_.dtype) ? static_cast<T>(T(1) << (8 * sizeof(T) - 1)) : T(0);
   }
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""sanitize_jobs PROGRAM --minutes N [--seed S] [--streams K] [--out DIR]: random small jobs of a build with sanitizers, which signals
-disturb. A job is trained once in peace. Then the same job is started again and again: with other meshes, with ranks that are
-threads or processes of MPI, and stopped, continued, asked to save, or killed at any time. What comes out must be the same: to the bit
-on one mesh and with strict numerics, within rounding on others. Its checkpoint is evaluated, converted, exported, writes texts and
-serves requests that hurt. A report of a sanitizer, another exit code than docs/reference/exit-codes.md says, a hang or another
-result is a finding. Its folder is kept. The same seed draws the same jobs; when a signal arrives is up to the machine.
+"""random_jobs.py PROGRAM --minutes N [--seed S] [--streams K] [--out DIR]: random small jobs, which signals disturb; best of a build
+with sanitizers (scripts/sanitize --minutes N).
+
+A job is trained once in peace. Then the same job is started again and again: with other meshes, with ranks that are threads or
+processes of MPI, and stopped, continued, asked to save, or killed at any time. What comes out must be the same: to the bit on one
+mesh and with strict numerics, within rounding on others. Its checkpoint is converted and exported, writes texts and serves requests
+that hurt. A report of a sanitizer, another exit code than docs/reference/exit-codes.md says, a hang or another result is a finding,
+whose folder is kept. The same seed draws the same jobs; when a signal arrives is up to the machine.
+
 The last line counts jobs, seconds, signals and findings; the exit status is 1 if there are findings."""
 import argparse, json, math, os, pathlib, random, re, shutil, signal, socket, struct, subprocess, sys, threading, time
 
@@ -74,6 +77,7 @@ class Stream:
         number = 0
         while time.monotonic() < end:
             folder = self.out / f"{self.seed}-{number}"
+            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             self.random, self.folder, begin = random.Random(f"{self.seed} {number}"), folder, time.monotonic()
             try:
@@ -332,7 +336,7 @@ def main():
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--streams", type=int, default=1, help="jobs at a time; stream k has seed S + k")
-    parser.add_argument("--out", default="build/sanitize-jobs", help="where logs and the folders of findings go")
+    parser.add_argument("--out", default="build/random-jobs", help="where logs and the folders of findings go")
     options = parser.parse_args()
     out = pathlib.Path(options.out).resolve()
     end = time.monotonic() + 60 * options.minutes
@@ -344,7 +348,7 @@ def main():
         thread.join()
     signals = sum(sum(stream.signals.values()) for stream in streams)
     total = {key: sum(getattr(stream, key) for stream in streams) for key in ("jobs", "commands", "seconds", "findings")}
-    print(f"sanitize: {total['jobs']} jobs, {total['commands']} commands in {total['seconds'] / 3600:.2f} h of jobs, {signals} signals, "
+    print(f"random jobs: {total['jobs']} jobs, {total['commands']} commands in {total['seconds'] / 3600:.2f} h of jobs, {signals} signals, "
           f"{total['findings']} findings")
     return 1 if total["findings"] else 0
 
