@@ -189,7 +189,8 @@ TEST_CASE("the next writer of a file removes what killed ones left, and nothing 
   const auto text = [](const std::string& path) { write_text_file(path, "one"); };
   const auto cache = [](const std::string& path) { write_cache_file(path, "one"); };
   const auto tensors = [](const std::string& path) { SafetensorsWriter(path, {}, {}).finish(); };
-  for (const std::function<void(const std::string&)>& write : {text, cache, tensors}) {
+  for (const auto& write :
+       std::vector<std::function<void(const std::string&)>>{text, cache, tensors}) {
     const Folder f;
     for (const char* name : {"page.tmp-1-0", "page.tmp-1-1", "page.tmp-mine", "age.tmp-1-0"})
       f.write(name, "part");
