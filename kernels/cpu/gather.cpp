@@ -58,7 +58,9 @@ class Gather final : public Kernel {
     T* out = static_cast<T*>(out_.data);
     const int rank = nest_.rank();
     const T elsewhere = minus_zero<T>();
-    const auto absent = [&](int64_t row) { return row == IndexedDim::kElsewhere ? elsewhere : T(0); };
+    const auto absent = [&](int64_t row) {
+      return row == IndexedDim::kElsewhere ? elsewhere : T(0);
+    };
     bool bad = false;
     if (!by_rows_) {
       for_each<3>(nest_, rank, [&](const auto& at) {

@@ -84,7 +84,7 @@ struct HttpServer::State {
   std::mutex mutex;
   std::set<Connection*> connections;
   std::set<Exchange*> exchanges;
-  bool ends = false;  ///< whoever answers does so no more
+  bool ends = false;             ///< whoever answers does so no more
   std::condition_variable left;  ///< there are fewer exchanges
   size_t bodies = 0;             ///< bytes of the bodies of `exchanges`
 

@@ -88,7 +88,8 @@ std::vector<AdaptedTensor> adapted_tensors(const ExportSource& source, const Ten
 bool is_of_expert(const std::string& tensor) {
   constexpr std::string_view kExperts = ".experts.";
   const size_t at = tensor.find(kExperts);
-  return at != tensor.npos && std::isdigit(static_cast<unsigned char>(tensor[at + kExperts.size()]));
+  return at != tensor.npos &&
+         std::isdigit(static_cast<unsigned char>(tensor[at + kExperts.size()]));
 }
 
 struct Targets {

@@ -194,8 +194,8 @@ Array adapted(const Array& base, const std::string& name, const SafetensorsReade
   return result;
 }
 
-/// PEFT has one parameter for the matrices of all experts, and takes each target that is called like
-/// one of them for it: other modules of that name have to be parameters.
+/// PEFT has one parameter for the matrices of all experts, and takes each target that is called
+/// like one of them for it: other modules of that name have to be parameters.
 void check_targets(const std::map<std::string, Array>& all, const SafetensorsReader& adapter,
                    const nlohmann::json& config) {
   const auto leaf = [](const std::string& name) {
@@ -210,14 +210,13 @@ void check_targets(const std::map<std::string, Array>& all, const SafetensorsRea
     if (is_expert(name)) of_experts.insert(leaf(name));
   }
   const std::vector<std::string> modules = config["target_modules"],
-                                 parameters = config.value("target_parameters",
-                                                           std::vector<std::string>{});
+                                 parameters =
+                                     config.value("target_parameters", std::vector<std::string>{});
   for (const auto& [name, w] : all) {
     INFO(name);
     const std::string module = name.substr(0, name.rfind('.'));
-    const bool is_adapted =
-        name.ends_with(".weight") &&
-        adapter.find("base_model.model." + module + ".lora_A.weight") != nullptr;
+    const bool is_adapted = name.ends_with(".weight") && adapter.find("base_model.model." + module +
+                                                                      ".lora_A.weight") != nullptr;
     const bool is_target = std::any_of(modules.begin(), modules.end(), [&](const auto& target) {
       return module == target || module.ends_with("." + target);
     });

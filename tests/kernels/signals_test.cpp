@@ -71,7 +71,8 @@ TEST_CASE("kernels compute the same while signals are handled", "[fast]") {
     Graph g;
     const std::vector<Tensor> results = products(g, dtype);
     Cluster cluster = Cluster::threads(1);
-    Session session(g, cluster, {Mesh::parse("one:1"), Layout::parse(""), {{"run", results, false}}, 0, 1});
+    Session session(g, cluster,
+                    {Mesh::parse("one:1"), Layout::parse(""), {{"run", results, false}}, 0, 1});
     const auto run = [&] {
       session.run("run");
       std::vector<Array> values;

@@ -194,8 +194,7 @@ TEST_CASE("strict: a split table keeps the sign of its zeros", "[strict]") {
     Graph g;
     const Dim rows("rows", 4), width("width", 3), n("n", 4);
     const Tensor table = g.parameter("table", {rows, width}, nn::zeros(), dtype),
-                 at = g.input("at", {n}, DType::int32),
-                 y = gather(table, at, "rows").named("y");
+                 at = g.input("at", {n}, DType::int32), y = gather(table, at, "rows").named("y");
     CompileOptions options{Mesh::parse("x:2"), Layout::parse("rows:x"), {{"run", {y}, false}}};
     options.strict_chunks = kChunks;
     Session session(g, cluster, options);

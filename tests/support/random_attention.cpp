@@ -58,12 +58,11 @@ Tensor attended(Tensor x, const Draw& draw, const std::function<Tensor(const Sha
   if (draw(3) == 0) o.segments = turned(ids_of(g, length, row, draw), draw);
   const Tensor key = rename(tanh(x) * parameter(Shape{width}), length.name, memory.name),
                value = rename(sin(x), length.name, memory.name);
-  const Tensor mask =
-      draw(5) > 0
-          ? Tensor()
-          : turned(greater_equal(iota(g, length) + constant(g, 1, DType::int32),
-                                 iota(g, memory) * constant(g, 2, DType::int32)),
-                   draw);
+  const Tensor mask = draw(5) > 0
+                          ? Tensor()
+                          : turned(greater_equal(iota(g, length) + constant(g, 1, DType::int32),
+                                                 iota(g, memory) * constant(g, 2, DType::int32)),
+                                   draw);
   return transpose(attention(turned(x, draw), turned(key, draw), turned(value, draw), mask, o),
                    x.shape());
 }

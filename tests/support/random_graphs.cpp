@@ -415,8 +415,8 @@ class Builder {
     const size_t n = pool_.size();
     model_.outputs = {identity(pool_[n - 1]),
                       identity(pool_[n - 2])};  // never a stored tensor itself
-    Tensor loss = mean_all(sin(as(pool_[n - 1], base_))) +
-                  mean_all(square(as(pool_[n - 2], base_))) * 0.5;
+    Tensor loss =
+        mean_all(sin(as(pool_[n - 1], base_))) + mean_all(square(as(pool_[n - 2], base_))) * 0.5;
     const std::vector<Tensor> parameters = g_.parameters();
     if (recipe_.training >= 2 && !parameters.empty())  // minimize() wants a loss that trains one
       loss = loss + mean_all(square(parameters[0])) * 0.1;
