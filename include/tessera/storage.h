@@ -13,7 +13,8 @@ namespace tessera {
 /// the gradients, 3 also the parameters (FSDP). Compute layouts stay as they are.
 ///
 /// Returns rules to append to `layout`, such as "@params/*gpt.block*.mlp.up.w*/ ff:data": one or
-/// more for each parameter of `graph`; parameters of numbered scopes share equal rules. The largest
+/// more for each parameter of `graph`; parameters of numbered scopes share equal rules. Those of
+/// stages 1 and 2, "ff?:data", do nothing for a parameter that is not trained. The largest
 /// dim that the product of all axes divides is split; else each axis splits the largest dim that it
 /// divides; else the largest dim that it pads by at most half (a dim is padded in every tensor).
 /// The dim by whose index a parameter is looked up, as an embedding is, comes last, so that ranks

@@ -12,18 +12,20 @@ struct IndexedDim {
   OutOfRange rule = OutOfRange::drop;
   int64_t first = 0, size = 0, n = 0;
 
-  /// The local row of index i, or -1 if this rank does not have it. Sets `bad` if i is out of range
-  /// under `error`.
+  static constexpr int64_t kElsewhere = -1, kNowhere = -2;
+
+  /// The local row of index i; kElsewhere if another rank has it, kNowhere if it is out of range.
+  /// Sets `bad` if that is under `error`.
   int64_t local(int64_t i, bool& bad) const {
     if (i < 0 || i >= n) {
       if (rule != OutOfRange::clamp || n == 0) {
         bad |= rule == OutOfRange::error;
-        return -1;
+        return kNowhere;
       }
       i = i < 0 ? 0 : n - 1;
     }
     const int64_t row = i - first;
-    return row >= 0 && row < size ? row : -1;
+    return row >= 0 && row < size ? row : kElsewhere;
   }
 };
 

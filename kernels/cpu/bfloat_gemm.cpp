@@ -12,7 +12,7 @@
 #ifdef TESSERA_HAVE_DNNL
 #include <dnnl.hpp>
 
-#include "kernels/cpu/one_openmp_thread.h"
+#include "kernels/cpu/onednn_call.h"
 #endif
 
 namespace tessera::cpu {
@@ -78,7 +78,7 @@ bool BfloatGemm::is_fast() {
 /// Nothing if the library declines.
 std::unique_ptr<BfloatGemm::State> BfloatGemm::library(const Gemm& g, DType result) {
   prepare_libraries();
-  const OneOpenMpThread one;
+  const OneDnnCall call;
   try {
     return std::make_unique<State>(g, result);
   } catch (const dnnl::error&) {
@@ -87,7 +87,7 @@ std::unique_ptr<BfloatGemm::State> BfloatGemm::library(const Gemm& g, DType resu
 }
 
 void BfloatGemm::State::run(const void* x, const void* y, void* z, bool overwrite) {
-  const OneOpenMpThread one;
+  const OneDnnCall call;
   a.set_data_handle(const_cast<void*>(x));
   b.set_data_handle(const_cast<void*>(y));
   c.set_data_handle(z);

@@ -9,7 +9,7 @@
 #ifdef TESSERA_HAVE_DNNL
 #include <dnnl.h>
 
-#include "kernels/cpu/one_openmp_thread.h"
+#include "kernels/cpu/onednn_call.h"
 #endif
 
 #include <algorithm>
@@ -100,7 +100,7 @@ void call_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, cons
   int done = 0;  // columns
 #ifdef TESSERA_HAVE_DNNL
   if (onednn_is_faster(ta == CblasTrans, tb == CblasTrans, m, n, k, ldb)) {
-    const OneOpenMpThread one;
+    const OneDnnCall call;
     const auto letter = [](CBLAS_TRANSPOSE t) { return t == CblasTrans ? 'T' : 'N'; };
     const int step = columns_at_a_time(ta == CblasTrans, tb == CblasTrans, m, n, k);
     while (done < n && dnnl_sgemm(letter(ta), letter(tb), m, std::min(step, n - done), k, 1.0f, a,

@@ -14,7 +14,7 @@
 #include <dnnl.hpp>
 #include <string_view>
 
-#include "kernels/cpu/one_openmp_thread.h"
+#include "kernels/cpu/onednn_call.h"
 #endif
 
 namespace tessera::cpu {
@@ -84,7 +84,7 @@ class DirectConv final : public Kernel {
  public:
   DirectConv(const KernelArgs& args, const DirectPlan& plan, std::vector<WindowDim> dims)
       : args_(args), sides_(*args.step), plan_(plan), dims_(std::move(dims)) {
-    const OneOpenMpThread one;
+    const OneDnnCall call;
     attr_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     place_workspace();
     place(x_, *sides_.x, plan_.x, kInputs);
@@ -101,7 +101,7 @@ class DirectConv final : public Kernel {
   }
 
   void run() override {
-    const OneOpenMpThread one;
+    const OneDnnCall call;
     if (x_.is_part && sides_.result == kOfX)
       with_elements([&](auto zero) { clear_x<decltype(zero)>(); });
     if (sides_.result != kOfFilter) order_filter_.run(stream_);

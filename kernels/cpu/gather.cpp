@@ -1,7 +1,7 @@
 // Gather: every iteration reads its index and then one element of the weights. Dims along which the
 // index is constant and both tensors are dense (an embedding's width) form the inner loop: one
-// memcpy per index. Elements are moved as bits. Rows of other ranks are zero here; the sum over
-// ranks is complete.
+// memcpy per index. Elements are moved as bits. Rows of other ranks are -0 here, which changes no
+// number that is added to it, not even -0; the sum over ranks is complete.
 #include <algorithm>
 #include <cstring>
 
@@ -57,11 +57,15 @@ class Gather final : public Kernel {
     const Index* indices = static_cast<const Index*>(indices_.data);
     T* out = static_cast<T*>(out_.data);
     const int rank = nest_.rank();
+    const T elsewhere = minus_zero<T>();
+    const auto absent = [&](int64_t row) {
+      return row == IndexedDim::kElsewhere ? elsewhere : T(0);
+    };
     bool bad = false;
     if (!by_rows_) {
       for_each<3>(nest_, rank, [&](const auto& at) {
         const int64_t row = dim_.local(indices[at[2]], bad);
-        out[at[0]] = row < 0 ? T(0) : weights[at[1] + row * stride_];
+        out[at[0]] = row < 0 ? absent(row) : weights[at[1] + row * stride_];
       });
       return bad;
     }
@@ -72,14 +76,20 @@ class Gather final : public Kernel {
       T* to = out + at[0];
       const T* from = weights + at[1] + row * stride_;
       if (so == 1 && row < 0) {
-        std::memset(to, 0, static_cast<size_t>(n) * sizeof(T));
+        std::fill_n(to, n, absent(row));
       } else if (so == 1 && sw == 1) {
         std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
       } else {
-        for (int64_t i = 0; i < n; ++i) to[i * so] = row < 0 ? T(0) : from[i * sw];
+        for (int64_t i = 0; i < n; ++i) to[i * so] = row < 0 ? absent(row) : from[i * sw];
       }
     });
     return bad;
+  }
+
+  /// The bits of -0 in the result's dtype; 0 where there is none.
+  template <class T>
+  T minus_zero() const {
+    return is_floating(out_.dtype) ? static_cast<T>(T(1) << (8 * sizeof(T) - 1)) : T(0);
   }
 
   KernelArgs args_;

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 namespace tessera {
 
@@ -23,9 +25,19 @@ int nesting_of(std::string_view text) {
   return most;
 }
 
-nlohmann::json parse_json(std::string_view text) {
-  if (nesting_of(text) > kMostNesting) return nlohmann::json::value_t::discarded;
-  return nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+nlohmann::json parse_json(std::string_view text, std::string* twice) {
+  using nlohmann::json;
+  if (nesting_of(text) > kMostNesting) return json::value_t::discarded;
+  if (twice == nullptr) return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto note = [&](int, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end) keys.pop_back();
+    if (event == json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      *twice = value.get<std::string>();
+    return true;
+  };
+  return json::parse(text, note, /*allow_exceptions=*/false);
 }
 
 std::string json_fault(std::string_view text) {

@@ -7,6 +7,15 @@
 
 namespace tessera {
 
+/// A name for a file that becomes `path` when it is complete.
+std::string part_name(const std::string& path, int n);
+/// Says that the file has a writer, until `fd` is closed or the process ends. False if somebody has
+/// just removed it.
+bool hold_part(int fd);
+/// Removes the files named by part_name(path) that no writer holds: processes that were killed left
+/// them. Where the file system has no locks they stay.
+void remove_abandoned_parts(const std::string& path);
+
 /// A new file in the folder of `path`, under a name that was free. It is complete and durable when
 /// its error() is 0, and is removed at the end unless it took its place. Nothing that another user
 /// put into the folder beforehand, such as a link, is opened. Errors are values of errno.
@@ -29,6 +38,7 @@ class PartFile {
 
  private:
   std::string path_, name_;
+  int fd_ = -1;  ///< open to the end, so that nobody takes the file for an abandoned one
   int error_ = 0;
 };
 

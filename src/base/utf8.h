@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -30,5 +31,9 @@ inline size_t valid_utf8(std::string_view text) {
   }
   return i;
 }
+
+/// What to say of a line that is not UTF-8: "has the byte 0xe9 at 4, so the file is not UTF-8;
+/// convert it: ...". "" for one that is.
+std::string utf8_fault(std::string_view line);
 
 }  // namespace tessera

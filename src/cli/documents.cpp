@@ -88,19 +88,9 @@ bool DocumentReader::read_line(std::string& line) {
   place_.offset += bytes;
   ++line_;
   if (is_first && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // a byte-order mark
-  require_utf8(line, is_first);
+  if (const std::string fault = utf8_fault(line); !fault.empty())
+    fail(ErrorKind::io, "line {} of '{}' {}", line_, files_[place_.file], fault);
   return true;
-}
-
-void DocumentReader::require_utf8(const std::string& line, bool is_first) const {
-  const size_t valid = valid_utf8(line);
-  if (valid == line.size()) return;
-  const bool is_utf16 = is_first && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"));
-  fail(ErrorKind::io,
-       "line {} of '{}' has the byte 0x{:02x} at {}, so the file is not UTF-8{}; convert it: iconv "
-       "-f {} -t UTF-8",
-       line_, files_[place_.file], static_cast<unsigned char>(line[valid]), valid + 1,
-       is_utf16 ? " but UTF-16" : "", is_utf16 ? "UTF-16" : "WINDOWS-1252");
 }
 
 bool DocumentReader::next(RawDocument& document) {

@@ -53,8 +53,6 @@ class DocumentReader {
   };
   bool open_next();
   bool read_line(std::string& line);
-  /// Throws an io error with the place.
-  void require_utf8(const std::string& line, bool is_first) const;
   bool is_json() const;
 
   std::vector<std::string> files_;

@@ -84,6 +84,7 @@ struct HttpServer::State {
   std::mutex mutex;
   std::set<Connection*> connections;
   std::set<Exchange*> exchanges;
+  bool ends = false;             ///< whoever answers does so no more
   std::condition_variable left;  ///< there are fewer exchanges
   size_t bodies = 0;             ///< bytes of the bodies of `exchanges`
 
@@ -178,9 +179,16 @@ class HttpServer::State::Exchange final : public HttpExchange {
     const std::lock_guard lock(mutex_);
     connection_ = nullptr;
   }
-  bool has_answer() {
+  /// Says that the server ends, unless there is an answer, which then ends.
+  void end() {
     const std::lock_guard lock(mutex_);
-    return status_ != 0;
+    if (status_ == 0) {
+      status_ = MHD_HTTP_SERVICE_UNAVAILABLE;
+      type_ = "application/json";
+      ready_ = http_error("the server ends", "server_error");
+    }
+    ended_ = true;
+    resume();
   }
 
   bool is_read = false;  ///< the whole request; of the server's thread
@@ -255,7 +263,14 @@ MHD_Result HttpServer::State::on_request(void* self, MHD_Connection* connection,
   }
   if (!std::exchange(exchange.is_read, true)) {
     server.note(connection, /*has_request=*/true);
-    if (exchange.dropped > 0) {
+    bool ends = false;
+    {
+      const std::lock_guard lock(server.mutex);
+      ends = server.ends;
+    }
+    if (ends) {
+      exchange.end();
+    } else if (exchange.dropped > 0) {
       exchange.answer(
           kContentTooLarge,
           http_error(fmt::format("the body has more than the {} bytes that this server takes, or "
@@ -368,15 +383,10 @@ HttpServer::~HttpServer() {
   std::vector<std::shared_ptr<State::Exchange> > open;
   {
     const std::lock_guard lock(state_->mutex);
+    state_->ends = true;  // an open connection may bring one more request
     for (State::Exchange* x : state_->exchanges) open.push_back(x->self);
   }
-  for (const auto& exchange : open) {
-    if (!exchange->has_answer())
-      exchange->answer(MHD_HTTP_SERVICE_UNAVAILABLE, http_error("the server ends", "server_error"),
-                       "application/json");
-    else
-      exchange->end_stream();
-  }
+  for (const auto& exchange : open) exchange->end();
   open.clear();
   std::unique_lock lock(state_->mutex);  // answers are on their way
   state_->left.wait_for(lock, kPatience, [&] { return state_->exchanges.empty(); });

@@ -58,7 +58,7 @@ std::vector<int32_t> ends_of_folder(const std::string& folder, int64_t vocabular
 TextTokens::TextTokens(const TokenizerFlags& args, const std::string& model, const Job& job,
                        int64_t vocabulary)
     : TextTokens(with_tokenizer(args, model, job, vocabulary), vocabulary) {
-  if (job.folder && tokenizer_) more_ends_ = ends_of_folder(model, vocabulary);
+  if (job.folder) more_ends_ = ends_of_folder(model, vocabulary);
 }
 
 bool TextTokens::ends_text(int32_t token) const {

@@ -25,9 +25,9 @@ class TextTokens {
   std::vector<int32_t> of_prompt(const std::string& prompt) const;
   /// The tokens of a rendered chat template, which has the names of special tokens in it.
   std::vector<int32_t> of_conversation(const std::string& text) const;
-  /// The token that ends a text; no byte does.
+  /// The tokenizer's token that ends a text.
   std::optional<int32_t> end() const { return tokenizer_ ? tokenizer_->eos() : std::nullopt; }
-  /// That token, or one of those that the folder's generation_config.json has as eos_token_id.
+  /// That token, or one of those that the folder has as eos_token_id, which may be a byte.
   bool ends_text(int32_t token) const;
   /// How a token is written by itself, special ones too. Not always UTF-8.
   std::string piece_of(int32_t token) const;

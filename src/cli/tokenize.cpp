@@ -96,13 +96,17 @@ std::string place_text(const TokenizeJob& job, const RawDocument& document) {
 
 /// The text of a line of JSON.
 std::string text_in(const TokenizeJob& job, const RawDocument& document) {
-  const nlohmann::json json = parse_json(document.text);
+  std::string twice;
+  const nlohmann::json json = parse_json(document.text, &twice);
   if (!json.is_object())
     fail(ErrorKind::io,
          "{} is no JSON object: {}; mend the line, or read the file as text with "
          "--documents file",
          place_text(job, document),
          document.text.substr(0, std::min<size_t>(60, document.text.find_first_of("\r\n"))));
+  if (!twice.empty())
+    fail(ErrorKind::io, "{} has the key '{}' twice; take one of them out",
+         place_text(job, document), twice);
   const auto it = json.find(job.args.json_key);
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);

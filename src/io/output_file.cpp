@@ -12,6 +12,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/part_file.h"
+
 namespace tessera {
 
 AlignedBytes aligned_bytes(int64_t bytes) {
@@ -34,6 +36,10 @@ int OutputFile::create(const std::string& path, int64_t bytes) {
   }
   if (!direct_) file_ = FileHandle(::open(path.c_str(), flags, 0666));
   if (!file_) return errno;
+  if (!hold_part(file_.get())) {
+    file_.close();
+    return EEXIST;
+  }
   if (!direct_) return 0;
   int error = 0;
   do {
@@ -98,8 +104,7 @@ int OutputFile::finish() {
     if (const int error = leave_direct()) return error;
   }
   if (const int error = flush()) return error;
-  if (fsync(file_.get()) != 0) return errno;
-  return file_.close();
+  return fsync(file_.get()) == 0 ? 0 : errno;
 }
 
 }  // namespace tessera

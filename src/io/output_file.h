@@ -32,7 +32,7 @@ class OutputFile {
   int create(const std::string& path, int64_t bytes);
   bool is_open() const { return static_cast<bool>(file_); }
   int append(const void* data, int64_t bytes);
-  /// Makes the file durable and closes it.
+  /// Makes the file durable. It stays open, so that nobody takes it for one that was abandoned.
   int finish();
   void close() { file_.close(); }
 

@@ -3,6 +3,7 @@
 #include "io/peft_adapter.h"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -83,19 +84,47 @@ std::vector<AdaptedTensor> adapted_tensors(const ExportSource& source, const Ten
   return result;
 }
 
-/// Names that fit these modules and no others: their last parts, or all of each.
-std::set<std::string> targets_of(const std::vector<AdaptedTensor>& adapted, const TensorMap& map) {
-  std::set<std::string> modules, short_names;
-  for (const AdaptedTensor& t : adapted) {
-    modules.insert(module_of(t.tensor->name));
-    short_names.insert(last_part(module_of(t.tensor->name)));
-  }
+/// "model.layers.1.mlp.experts.0.up_proj.weight": the file has a matrix for each expert.
+bool is_of_expert(const std::string& tensor) {
+  constexpr std::string_view kExperts = ".experts.";
+  const size_t at = tensor.find(kExperts);
+  return at != tensor.npos &&
+         std::isdigit(static_cast<unsigned char>(tensor[at + kExperts.size()]));
+}
+
+struct Targets {
+  std::set<std::string> modules, parameters;
+  bool has_experts = false;
+};
+
+/// Modules: names that fit these and no others, their last parts or all of each. transformers 5
+/// keeps the matrices of all experts as one parameter. PEFT takes each module that is called like
+/// one of an expert for that parameter, so that others of the name are listed as parameters.
+Targets targets_of(const std::vector<AdaptedTensor>& adapted, const TensorMap& map) {
+  std::set<std::string> of_experts, short_names;
   for (const MappedTensor& t : map.tensors) {
-    if (!t.name.ends_with(kWeightSuffix)) continue;
-    const std::string module = module_of(t.name);
-    if (!modules.contains(module) && short_names.contains(last_part(module))) return modules;
+    if (is_of_expert(t.name)) of_experts.insert(last_part(module_of(t.name)));
   }
-  return short_names;
+  Targets targets;
+  for (const AdaptedTensor& t : adapted) {
+    const std::string module = module_of(t.tensor->name);
+    const bool is_expert = is_of_expert(t.tensor->name);
+    targets.has_experts |= is_expert;
+    if (!is_expert && of_experts.contains(last_part(module))) {
+      targets.parameters.insert(t.tensor->name);
+    } else {
+      targets.modules.insert(module);
+      short_names.insert(last_part(module));
+    }
+  }
+  const bool fit = std::ranges::none_of(map.tensors, [&](const MappedTensor& t) {
+    const std::string module = module_of(t.name);
+    return t.name.ends_with(kWeightSuffix) && !targets.modules.contains(module) &&
+           !targets.parameters.contains(t.name) && short_names.contains(last_part(module)) &&
+           is_of_expert(t.name) == of_experts.contains(last_part(module));
+  });
+  if (fit) targets.modules = std::move(short_names);
+  return targets;
 }
 
 /// The modules that hold trained tensors beside LoRA, as a whole.
@@ -217,6 +246,8 @@ int64_t write_peft_adapter(const std::string& folder, const ExportSource& source
   file.finish();
   nlohmann::json task;  // PEFT has none for masked tokens
   if (model.causal) task = model.encoder_layers > 0 ? "SEQ_2_SEQ_LM" : "CAUSAL_LM";
+  const Targets targets = targets_of(adapted, map);
+  const bool has_dropout = targets.parameters.empty() && !targets.has_experts;  // PEFT's rule
   nlohmann::json config = {
       {"peft_type", "LORA"},
       {"task_type", task},
@@ -225,12 +256,13 @@ int64_t write_peft_adapter(const std::string& folder, const ExportSource& source
       {"lora_alpha", source.lora().alpha},
       {"rank_pattern", ranks},
       {"alpha_pattern", alphas},
-      {"lora_dropout", source.lora().dropout},
-      {"target_modules", targets_of(adapted, map)},
+      {"lora_dropout", has_dropout ? source.lora().dropout : 0.0},
+      {"target_modules", targets.modules},
       {"bias", "none"},
       {"fan_in_fan_out",
        std::ranges::any_of(adapted, [](const AdaptedTensor& t) { return t.in == 0; })},
       {"inference_mode", true}};
+  if (!targets.parameters.empty()) config["target_parameters"] = targets.parameters;
   if (!saved.empty()) config["modules_to_save"] = saved;
   write_text_file((fs::path(folder) / "adapter_config.json").string(), config.dump(2) + "\n");
   return std::ssize(infos);

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/part_file.h"
 #include "io/file.h"
 #include "io/output_file.h"
 #include "io/safetensors_format.h"
@@ -112,8 +113,9 @@ struct SafetensorsWriter::State {
 
   void open(int64_t bytes) {
     int error = EEXIST;
+    remove_abandoned_parts(path);
     for (int n = 0; error == EEXIST; ++n) {
-      temporary = fmt::format("{}.tmp-{}-{}", path, getpid(), n);
+      temporary = part_name(path, n);
       error = file.create(temporary, bytes);
     }
     if (file.is_open() && error != 0) give_up("write", error);
@@ -201,6 +203,7 @@ void SafetensorsWriter::finish(bool sync_name) {
   if (const int error = s.file.finish()) s.give_up("sync", error);
   if (::rename(s.temporary.c_str(), s.path.c_str()) != 0) s.give_up("rename to", errno);
   s.temporary.clear();
+  s.file.close();
   if (sync_name) s.sync_directory();
 }
 

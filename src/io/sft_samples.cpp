@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace tessera {
 
@@ -22,9 +23,15 @@ void for_each_sample(const std::string& path,
     ++line;
     if (row.find_first_not_of(" \t\r") == row.npos) continue;
     const std::string where = fmt::format("'{}' line {}", path, line);
-    const Json json = parse_json(row);
+    if (const std::string fault = utf8_fault(row); !fault.empty())
+      fail(ErrorKind::io, "[data] {} {}", where, fault);
+    std::string twice;
+    const Json json = parse_json(row, &twice);
     if (!json.is_object())
-      fail(ErrorKind::io, "[data] {} is no JSON object; every line of jsonl is one sample", where);
+      fail(ErrorKind::io, "[data] {} is no JSON object: {}; every line of jsonl is one sample",
+           where, json_fault(row));
+    if (!twice.empty())
+      fail(ErrorKind::io, "[data] {} has the key '{}' twice; take one of them out", where, twice);
     visit(json, where);
   }
 }

@@ -191,7 +191,9 @@ std::string storage_rules(const Graph& graph, const Mesh& mesh, const Layout& la
     const std::string glob = without_numbers(name);
     const std::string& scope = splits_of[glob].size() == 1 ? glob : name;
     if (!written.insert(scope).second) continue;
-    for (const std::string& split : splits) {
+    for (std::string split : splits) {
+      // A parameter that is not trained has no gradient and no state.
+      if (purpose != Purpose::params) split.insert(split.find(':'), "?");
       rules +=
           fmt::format("{}@{}/*{}*/ {}", rules.empty() ? "" : ";", to_string(purpose), scope, split);
     }

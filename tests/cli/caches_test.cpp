@@ -1,13 +1,17 @@
 // What is kept in the cache folder is not trusted: a file that is not good is named and replaced.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 
 #include "base/cache_file.h"
 #include "base/files.h"
 #include "cli/cli_run.h"
+#include "tessera/safetensors.h"
 
 namespace tessera::test {
 
@@ -179,6 +183,27 @@ TEST_CASE("what a user's path names is written whole, and through no link of ano
   CHECK(f.error([&] { write_text_file(f("theirs"), "x"); }) == refused);
   CHECK(f.error([&] { std::fclose(open_output(f("theirs"), true)); }) == refused);
   CHECK(f.read("precious") == "precious");
+}
+
+TEST_CASE("the next writer of a file removes what killed ones left, and nothing else", "[fast]") {
+  const auto text = [](const std::string& path) { write_text_file(path, "one"); };
+  const auto cache = [](const std::string& path) { write_cache_file(path, "one"); };
+  const auto tensors = [](const std::string& path) { SafetensorsWriter(path, {}, {}).finish(); };
+  for (const auto& write :
+       std::vector<std::function<void(const std::string&)>>{text, cache, tensors}) {
+    const Folder f;
+    for (const char* name : {"page.tmp-1-0", "page.tmp-1-1", "page.tmp-mine", "age.tmp-1-0"})
+      f.write(name, "part");
+    // One that is being written is locked by its writer.
+    const int living = ::open(f.write("page.tmp-2-0", "part").c_str(), O_RDONLY);
+    REQUIRE(::flock(living, LOCK_EX) == 0);
+    write(f("page"));
+    CHECK(f.names() ==
+          std::set<std::string>{"age.tmp-1-0", "page", "page.tmp-2-0", "page.tmp-mine"});
+    ::close(living);
+    write(f("page"));
+    CHECK(f.names() == std::set<std::string>{"age.tmp-1-0", "page", "page.tmp-mine"});
+  }
 }
 
 TEST_CASE("an entry of the cache is taken for its own format and key only", "[fast]") {

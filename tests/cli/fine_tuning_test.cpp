@@ -89,6 +89,23 @@ TEST_CASE("LoRA of experts is merged, and dropout is kept for training", "[cli]"
   CHECK(json_of(f, "adapter/adapter_config.json")["lora_dropout"] == 0.5);
 }
 
+TEST_CASE("every stage of ZeRO leaves what is frozen alone", "[cli]") {
+  const Folder f;
+  f.write("text.txt", some_text());
+  for (const std::string few : {"--lora-rank 2 ", "--trainable *.norm.scale "}) {
+    const auto loss = [&](const std::string& storage) {
+      expect_success(run_cli_in(
+          f, folder_run("train") + few + "--steps 3 --mesh data:2 --json a.json " + storage));
+      return json_of(f, "a.json")["eval_loss"].get<double>();
+    };
+    const double plain = loss("");
+    for (const std::string stage : {"1", "2", "3"}) {
+      INFO(few << stage);
+      CHECK(loss("--zero " + stage + " --over data") == Approx(plain).epsilon(1e-5));
+    }
+  }
+}
+
 TEST_CASE("explain shows that what is frozen has no state and no gradient", "[cli]") {
   const Folder f;
   const std::string all =

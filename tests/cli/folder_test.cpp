@@ -404,6 +404,18 @@ TEST_CASE("a text ends where generation_config.json, or else config.json, says",
     f.write("model/generation_config.json", text);
     expect_failure(generate(), 1, {error});
   }
+  // So does one of bytes, which has no tokenizer.
+  fs::copy(TESSERA_SOURCE_DIR "/data/tiny-llama", f("bytes"));
+  const auto bytes = [&] {
+    return run_cli_in(f, "generate bytes --prompt a --tokens 6 --temperature 0");
+  };
+  const size_t all = bytes().out.size();
+  nlohmann::json of_bytes;
+  for (int i = 0; i < 256; ++i) of_bytes["eos_token_id"].push_back(i);
+  f.write("bytes/generation_config.json", of_bytes.dump());
+  CHECK(bytes().out.size() < all);
+  f.write("bytes/generation_config.json", R"({"suppress_tokens": [1]})");
+  expect_failure(bytes(), 1, {"'suppress_tokens' is [1]; Tessera knows only null here"});
 }
 
 TEST_CASE("a folder names special tokens in vocab.txt, or in a tokenizer.json of other rules",

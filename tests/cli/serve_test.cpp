@@ -3,10 +3,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "cli/cli_background.h"
+#include "cli/http_server.h"
 #include "support/catch.h"
 
 using namespace tessera;
@@ -367,6 +370,32 @@ TEST_CASE("serve ends soon after SIGTERM, also while it writes", "[cli]") {
   client.join();
   CHECK(a.status == 503);
   CHECK(a.body["error"]["message"].get<std::string>().find("the server ends") != std::string::npos);
+}
+
+// The library ends the process if it stops while a connection waits for its answer.
+TEST_CASE("a server that ends answers what open connections still ask", "[cli]") {
+  if (cli::http_library().rfind("no", 0) == 0) return;
+  constexpr size_t kLarge = size_t{64} << 20;
+  std::atomic<int> asked = 0;
+  auto server = std::make_unique<cli::HttpServer>(
+      "127.0.0.1", 0, cli::HttpLimits{}, [&](const std::shared_ptr<cli::HttpExchange>& exchange) {
+        if (exchange->path == "/large") exchange->answer(200, std::string(kLarge, 'a'), "text");
+        ++asked;
+      });
+  const std::string end = " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+  // One client does not take its answer, so the server waits a while; others go on asking.
+  Client slow(server->port()), first(server->port()), second(server->port());
+  slow.write("GET /large" + end);
+  for (Client* client : {&first, &second}) client->write("GET /" + end);
+  REQUIRE(eventually([&] { return asked == 3; }));
+  std::thread ends([&] { server.reset(); });
+  for (Client* client : {&first, &second}) {
+    CHECK(client->read().rfind("HTTP/1.1 503", 0) == 0);
+    client->write("GET /" + end);
+    CHECK(client->read().rfind("HTTP/1.1 503", 0) == 0);
+  }
+  ends.join();
+  CHECK(asked == 3);
 }
 
 TEST_CASE("serve writes conversations, whole and piece by piece", "[cli]") {

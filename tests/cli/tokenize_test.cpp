@@ -127,6 +127,8 @@ TEST_CASE("errors of tokenize name file and line, and leave no corpus", "[cli]")
   f.write("d.jsonl", "{\"text\": \"x\"}\n{\"text\": \"\"}\n");
   fails("d.jsonl", {"the document at line 2 of 'd.jsonl' is empty; leave such documents out with "
                     "--skip-empty"});
+  f.write("e.jsonl", "{\"text\": \"x\", \"text\": \"y\"}\n");
+  fails("e.jsonl", {"line 1 of 'e.jsonl' has the key 'text' twice; take one of them out"});
   f.write("empty.jsonl", "\n");
   fails("empty.jsonl", {"there is no document in 'empty.jsonl'"});
   fails("none.jsonl", {"'none.jsonl' is missing; give files of text or jsonl"});

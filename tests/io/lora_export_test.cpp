@@ -194,6 +194,38 @@ Array adapted(const Array& base, const std::string& name, const SafetensorsReade
   return result;
 }
 
+/// PEFT has one parameter for the matrices of all experts, and takes each target that is called
+/// like one of them for it: other modules of that name have to be parameters.
+void check_targets(const std::map<std::string, Array>& all, const SafetensorsReader& adapter,
+                   const nlohmann::json& config) {
+  const auto leaf = [](const std::string& name) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    return module.substr(module.rfind('.') + 1);
+  };
+  const auto is_expert = [](const std::string& name) {
+    return name.find(".experts.") != name.npos;
+  };
+  std::set<std::string> of_experts;
+  for (const auto& [name, w] : all) {
+    if (is_expert(name)) of_experts.insert(leaf(name));
+  }
+  const std::vector<std::string> modules = config["target_modules"],
+                                 parameters =
+                                     config.value("target_parameters", std::vector<std::string>{});
+  for (const auto& [name, w] : all) {
+    INFO(name);
+    const std::string module = name.substr(0, name.rfind('.'));
+    const bool is_adapted = name.ends_with(".weight") && adapter.find("base_model.model." + module +
+                                                                      ".lora_A.weight") != nullptr;
+    const bool is_target = std::any_of(modules.begin(), modules.end(), [&](const auto& target) {
+      return module == target || module.ends_with("." + target);
+    });
+    const bool as_parameter = of_experts.contains(leaf(name)) && !is_expert(name);
+    CHECK(std::count(parameters.begin(), parameters.end(), name) == (is_adapted && as_parameter));
+    if (name.ends_with(".weight") && !as_parameter) CHECK(is_target == is_adapted);
+  }
+}
+
 TEST_CASE("base and adapter are the merged model, whatever was trained",
           "[model_folder][fine_tuning]") {
   struct Case {
@@ -219,6 +251,7 @@ TEST_CASE("base and adapter are the merged model, whatever was trained",
     const SafetensorsReader adapter(f("adapter/adapter_model.safetensors"));
     CHECK(config.value("modules_to_save", nlohmann::json::array()).size() == c.saved);
     const auto base = tensors_of(folder.path()), merged = tensors_of(f("merged"));
+    check_targets(merged, adapter, config);
     for (const auto& [name, w] : merged) {
       INFO(name);
       const Array right = adapted(base.at(name), name, adapter, config);

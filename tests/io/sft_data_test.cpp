@@ -227,7 +227,15 @@ TEST_CASE("samples that are refused", "[sft][errors]") {
   };
   const std::string good = "{\"prompt\": \"her\", \"completion\": \" ship\"}\n";
   CHECK(of(good + "{\"prompt\"") ==
-        "io [data] 'DIR/a.jsonl' line 2 is no JSON object; every line of jsonl is one sample");
+        "io [data] 'DIR/a.jsonl' line 2 is no JSON object: line 1, column 10: unexpected end of "
+        "input; expected ':'; every line of jsonl is one sample");
+  CHECK(of(good + "{\"prompt\": NaN}").find("line 2 is no JSON object: line 1, column 12: ") !=
+        std::string::npos);
+  CHECK(of(good + "{\"prompt\": \"caf\xE9\"}") ==
+        "io [data] 'DIR/a.jsonl' line 2 has the byte 0xe9 at 16, so the file is not UTF-8; convert "
+        "it: iconv -f WINDOWS-1252 -t UTF-8");
+  CHECK(of("{\"prompt\": \"a\", \"completion\": \"b\", \"prompt\": \"c\"}") ==
+        "io [data] 'DIR/a.jsonl' line 1 has the key 'prompt' twice; take one of them out");
   CHECK(of(good + "\n[1]\n").find("'DIR/a.jsonl' line 3 is no JSON object") != std::string::npos);
   CHECK(of("{\"prompt\": \"x\"}").find("line 1: the sample has no 'completion'; it is") !=
         std::string::npos);

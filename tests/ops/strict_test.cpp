@@ -188,5 +188,25 @@ TEST_CASE("what adds in no canonical order is refused by name", "[strict]") {
                [&] { compile_strictly(g, grads, "layers:x"); });
 }
 
+TEST_CASE("strict: a split table keeps the sign of its zeros", "[strict]") {
+  Cluster cluster = Cluster::threads(2);
+  for (const DType dtype : {DType::float32, DType::float64, DType::bfloat16, DType::float16}) {
+    Graph g;
+    const Dim rows("rows", 4), width("width", 3), n("n", 4);
+    const Tensor table = g.parameter("table", {rows, width}, nn::zeros(), dtype),
+                 at = g.input("at", {n}, DType::int32), y = gather(table, at, "rows").named("y");
+    CompileOptions options{Mesh::parse("x:2"), Layout::parse("rows:x"), {{"run", {y}, false}}};
+    options.strict_chunks = kChunks;
+    Session session(g, cluster, options);
+    session.assign("table", array_of(Whole({"rows", "width"}, {4, 3}, -0.0), dtype));
+    Whole indices({"n"}, {4});
+    indices.data = {3, 0, 2, 1};
+    session.feed("at", array_of(indices, DType::int32));
+    session.run("run");
+    const Array found = session.fetch("y");
+    for (int64_t i = 0; i < found.elements(); ++i) CHECK(std::signbit(found.at(i)));
+  }
+}
+
 }  // namespace TESSERA_FILE
 }  // namespace tessera::test

@@ -13,6 +13,12 @@ Tensor reached(Graph& g, const Dim& dim, const Shape& row, double start) {
   return cast(greater_equal(at, constant(g, start, DType::int32)), DType::int32);
 }
 
+Tensor turned(Tensor x, const Draw& draw) {
+  std::vector<Dim> dims = x.shape().dims();
+  for (size_t i = dims.size(); i > 1; --i) std::swap(dims[i - 1], dims[draw(i)]);
+  return transpose(x, Shape(dims));
+}
+
 /// Two or three documents, whose borders differ in the rows, behind padding or without.
 Tensor ids_of(Graph& g, const Dim& dim, const Shape& row, const Draw& draw) {
   const Tensor borders = reached(g, dim, row, 1 + draw(3)) + reached(g, dim, row, 2 + draw(4));
@@ -49,13 +55,16 @@ Tensor attended(Tensor x, const Draw& draw, const std::function<Tensor(const Sha
   if (draw(3) == 0) o.sinks = parameter(row);
   if (draw(3) == 0) o.slopes = constant(g, 0.3, x.dtype(), row);
   if (draw(3) == 0) o.by_distance = parameter(row.united(Shape{entries}));
-  if (draw(3) == 0) o.segments = ids_of(g, length, row, draw);
+  if (draw(3) == 0) o.segments = turned(ids_of(g, length, row, draw), draw);
   const Tensor key = rename(tanh(x) * parameter(Shape{width}), length.name, memory.name),
                value = rename(sin(x), length.name, memory.name);
-  const Tensor mask = draw(5) > 0 ? Tensor()
-                                  : greater_equal(iota(g, length) + constant(g, 1, DType::int32),
-                                                  iota(g, memory) * constant(g, 2, DType::int32));
-  return transpose(attention(x, key, value, mask, o), x.shape());
+  const Tensor mask = draw(5) > 0
+                          ? Tensor()
+                          : turned(greater_equal(iota(g, length) + constant(g, 1, DType::int32),
+                                                 iota(g, memory) * constant(g, 2, DType::int32)),
+                                   draw);
+  return transpose(attention(turned(x, draw), turned(key, draw), turned(value, draw), mask, o),
+                   x.shape());
 }
 
 }  // namespace tessera::test

@@ -1,5 +1,6 @@
-// A pool of float64 tensors grows by one with each step. Names of dims fix their sizes, whatever
-// made them, so that any two tensors of the pool fit together.
+// A pool of floating tensors grows by one with each step. Names of dims fix their sizes, whatever
+// made them, so that any two tensors of the pool fit together. Orders of dims, of lists and of
+// operands are drawn. In a mixed graph each step computes in a dtype of its own.
 #include "support/random_graphs.h"
 
 #include <algorithm>
@@ -16,15 +17,19 @@ namespace tessera::test {
 
 namespace {
 
-constexpr DType kType = DType::float64;
-constexpr int kKinds = 18;
+constexpr int kKinds = 20;
 constexpr int kMaxRank = 4;
 constexpr int64_t kMaxElements = 700;
 
 class Builder {
  public:
   Builder(const Recipe& recipe, RandomModel& model)
-      : recipe_(recipe), model_(model), g_(model.graph), data_(recipe.data_seed) {
+      : recipe_(recipe),
+        model_(model),
+        g_(model.graph),
+        base_(recipe.mixed && recipe.data_seed % 4 < 2 ? DType::float32 : DType::float64),
+        type_(base_),
+        data_(recipe.data_seed) {
     for (size_t i = 0; i < recipe.sizes.size(); ++i) {
       dims_.emplace_back(std::string(1, static_cast<char>('p' + i)), recipe.sizes[i]);
       if (recipe.run_sizes[i][0] == 0) continue;
@@ -41,6 +46,7 @@ class Builder {
     for (const RecipeStep& step : recipe_.steps) {
       draws_ = step.draws;
       next_ = 0;
+      type_ = drawn_type();
       Tensor result = bounded_again(apply(step.kind));
       if (result.shape().rank() <= kMaxRank && result.shape().elements() <= kMaxElements)
         pool_.push_back(result);
@@ -52,7 +58,24 @@ class Builder {
   uint32_t draw(size_t below) {
     return next_ < draws_.size() ? draws_[next_++] % static_cast<uint32_t>(below) : 0;
   }
-  Tensor any() { return pool_[pool_.size() - 1 - draw(std::min<size_t>(pool_.size(), 6))]; }
+  /// Of 16 bits only where what two layouts round apart decides nothing: a gradient has jumps.
+  DType drawn_type() {
+    if (!recipe_.mixed) return base_;
+    const bool can_be_short = recipe_.strict_chunks > 0 || recipe_.training == 0;
+    const DType types[] = {base_, DType::float32, can_be_short ? DType::bfloat16 : base_};
+    return types[draw(std::size(types))];
+  }
+  Tensor as(Tensor x, DType dtype) { return x.dtype() == dtype ? x : cast(x, dtype); }
+  template <class T>
+  std::vector<T> shuffled(std::vector<T> list) {
+    for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[draw(i)]);
+    return list;
+  }
+  Shape shuffled(const Shape& shape) { return Shape(shuffled(shape.dims())); }
+  Tensor turned(Tensor x) { return draw(2) ? transpose(x, shuffled(x.shape())) : x; }
+  Tensor any() {
+    return turned(as(pool_[pool_.size() - 1 - draw(std::min<size_t>(pool_.size(), 6))], type_));
+  }
   const Dim& any_dim() { return dims_[draw(dims_.size())]; }
 
   double uniform(double lo, double hi) {
@@ -66,7 +89,7 @@ class Builder {
     return whole;
   }
   Tensor input(const Shape& shape) {
-    Tensor t = g_.input(fmt::format("x{}", model_.fed.size()), shape, kType);
+    Tensor t = g_.input(fmt::format("x{}", model_.fed.size()), shape, base_);
     model_.fed.emplace_back(t, values(shape, -1, 1));
     return t;
   }
@@ -75,7 +98,8 @@ class Builder {
     for (const auto& sizes : model_.sizes) {
       if (into.is_bounded) below = std::min(below, sizes.at(into.name));
     }
-    Tensor t = g_.input(fmt::format("i{}", model_.fed.size()), shape, DType::int32);
+    const DType dtype = recipe_.mixed && draw(2) ? DType::int64 : DType::int32;
+    Tensor t = g_.input(fmt::format("i{}", model_.fed.size()), shape, dtype);
     Whole whole = values(shape, 0, static_cast<double>(below));
     for (double& x : whole.data) x = std::floor(x);
     model_.fed.emplace_back(t, whole);
@@ -87,13 +111,13 @@ class Builder {
     for (const Dim& d : wanted) {
       if (!d.is_bounded) dims.push_back(d);
     }
-    const Shape shape(dims);
-    Tensor t = g_.parameter(fmt::format("w{}", model_.stored.size()), shape, nn::zeros(), kType);
+    const Shape shape = shuffled(Shape(dims));
+    Tensor t = g_.parameter(fmt::format("w{}", model_.stored.size()), shape, nn::zeros(), base_);
     model_.stored.emplace_back(t, values(shape, -1, 1));
-    return t;
+    return as(t, type_);
   }
 
-  /// Some of the names, at least `least`, in the given order.
+  /// Some of the names, at least `least`, in any order.
   std::vector<std::string> some(const std::vector<std::string>& names, size_t least = 1) {
     std::vector<std::string> chosen;
     for (const std::string& name : names) {
@@ -103,13 +127,11 @@ class Builder {
       if (std::find(chosen.begin(), chosen.end(), names[i]) == chosen.end())
         chosen.push_back(names[i]);
     }
-    return chosen;
+    return shuffled(chosen);
   }
-  /// Some dims of a shape, reordered by a draw.
   Shape some_dims(const Shape& shape, size_t least = 0) {
     std::vector<Dim> dims;
     for (const std::string& name : some(shape.names(), least)) dims.push_back(shape.dim(name));
-    if (dims.size() > 1 && draw(2)) std::rotate(dims.begin(), dims.begin() + 1, dims.end());
     return Shape(dims);
   }
 
@@ -181,7 +203,7 @@ class Builder {
     if (all.elements() > 4 * kMaxElements) return unary(a);
     const Shape out = some_dims(all);
     const double n = static_cast<double>(all.elements()) / static_cast<double>(out.elements());
-    return sum_of_products({a, b}, out) * (1 / std::sqrt(n));
+    return sum_of_products(shuffled(std::vector{a, b}), out) * (1 / std::sqrt(n));
   }
 
   Tensor reduction(Tensor x) {
@@ -223,20 +245,16 @@ class Builder {
     const Dim& extra = any_dim();
     switch (draw(4)) {
       case 0:
-        return x.shape().has(extra.name) ? transpose(x, reversed(x.shape()))
-                                         : broadcast(x, x.shape().united({extra}));
+        return x.shape().has(extra.name) ? transpose(x, shuffled(x.shape()))
+                                         : broadcast(x, shuffled(x.shape().united({extra})));
       case 1:
-        return transpose(x, reversed(x.shape()));
+        return transpose(x, shuffled(x.shape()));
       case 2:
         return x.shape().rank() ? x.prefer(x.shape()[static_cast<int>(draw(x.shape().rank()))].name)
                                 : x;
       default:
         return reshaped(x);
     }
-  }
-  static Shape reversed(const Shape& shape) {
-    std::vector<Dim> dims(shape.dims().rbegin(), shape.dims().rend());
-    return Shape(dims);
   }
   /// Renames a dim, or merges two neighbours; the new name tells the size.
   Tensor reshaped(Tensor x) {
@@ -284,11 +302,11 @@ class Builder {
     const Dim& dim = any_dim();
     switch (draw(3)) {
       case 0:
-        return x.shape().rank() < kMaxRank ? x + iota(g_, dim, kType) * 0.1 : x;
+        return x.shape().rank() < kMaxRank ? x + iota(g_, dim, type_) * 0.1 : x;
       case 1:
-        return x.shape().rank() < kMaxRank ? x * constant(g_, 0.7, kType, {dim}) : x;
+        return x.shape().rank() < kMaxRank ? x * constant(g_, 0.7, type_, {dim}) : x;
       default:
-        return x * dim_size(g_, dim, kType) * 0.2;
+        return x * dim_size(g_, dim, type_) * 0.2;
     }
   }
 
@@ -297,6 +315,55 @@ class Builder {
     std::vector<Dim> dims = some_dims(x.shape(), 1).dims();
     if (!Shape(dims).has(out.name)) dims.push_back(out);
     return product(x, parameter(Shape(dims)));
+  }
+
+  /// Integers of one of two dtypes, and bools, that come back as a factor or a choice.
+  Tensor whole_numbers(Tensor x) {
+    const Dim& dim = any_dim();
+    if (x.shape().rank() == 0 || x.shape().united({dim}).rank() > kMaxRank) return unary(x);
+    const DType dtype = draw(2) ? DType::int32 : DType::int64;
+    const std::string own = x.shape()[static_cast<int>(draw(x.shape().rank()))].name;
+    Tensor n;
+    switch (draw(4)) {
+      case 0:
+        n = cast(x > constant(g_, 0.05, type_), dtype);
+        break;
+      case 1:
+        n = type_ == DType::bfloat16 ? iota(g_, dim, dtype) : cast(argmax(x, own), dtype);
+        break;
+      case 2:
+        n = iota(g_, dim, dtype);
+        break;
+      default:
+        n = as(indices(some_dims(x.shape()), dim), dtype);
+    }
+    n = turned(n);
+    const Tensor three = constant(g_, 3, dtype), at = iota(g_, dim, dtype);
+    switch (draw(7)) {
+      case 0:
+        n = n * n - three;
+        break;
+      case 1:
+        n = maximum(n, at);
+        break;
+      case 2:
+        n = reduce_sum(n + at, Axes(some((n + at).shape().names())));
+        break;
+      case 3:
+        n = cumsum(n + at, dim.name, draw(2) == 1, draw(2) == 1);
+        break;
+      case 4:
+        n = mod(n * three, at + three);
+        break;
+      case 5:
+        n = reduce_max(n + at, Axes(some((n + at).shape().names())));
+        break;
+      default:
+        n = where(logical_or(n > at, logical_not(n > constant(g_, 1, dtype))), n, -n);
+    }
+    n = turned(n);
+    if (draw(2)) return x * as(n, type_) * 0.2;
+    return where(logical_and(as(n, DType::bool_), at > n), x, sin(x));
   }
 
   Tensor apply(int kind) {
@@ -335,16 +402,21 @@ class Builder {
         return attended(
             x, [this](size_t below) { return draw(below); },
             [this](const Shape& shape) { return parameter(shape); });
+      case 17:
+      case 18:
+        return whole_numbers(x);
       default:
         return unary(binary(x, x));
     }
   }
 
   void finish() {
+    type_ = base_;
     const size_t n = pool_.size();
     model_.outputs = {identity(pool_[n - 1]),
                       identity(pool_[n - 2])};  // never a stored tensor itself
-    Tensor loss = mean_all(sin(pool_[n - 1])) + mean_all(square(pool_[n - 2])) * 0.5;
+    Tensor loss =
+        mean_all(sin(as(pool_[n - 1], base_))) + mean_all(square(as(pool_[n - 2], base_))) * 0.5;
     const std::vector<Tensor> parameters = g_.parameters();
     if (recipe_.training >= 2 && !parameters.empty())  // minimize() wants a loss that trains one
       loss = loss + mean_all(square(parameters[0])) * 0.1;
@@ -354,7 +426,7 @@ class Builder {
       std::vector<Tensor> wrt;
       for (auto* list : {&model_.fed, &model_.stored}) {
         for (const auto& [tensor, value] : *list) {
-          if (tensor.dtype() == kType) wrt.push_back(tensor);
+          if (tensor.dtype() == base_) wrt.push_back(tensor);
         }
       }
       for (Tensor t : gradients(loss, wrt)) model_.outputs.push_back(t);
@@ -365,11 +437,11 @@ class Builder {
                                                         : adam({.weight_decay = 0.1});
     MinimizeOptions options;
     options.clip = recipe_.training == 4 ? 0.05 : 0;
-    const Minimized minimized = minimize(loss, constant(g_, 0.1, kType), optimizer, options);
+    const Minimized minimized = minimize(loss, constant(g_, 0.1, base_), optimizer, options);
     model_.outputs.push_back(minimized.gradient_norm);
     for (size_t i = model_.stored.size(); i < g_.stored().size(); ++i) {
       Tensor state(&g_, g_.stored()[i].value);
-      const bool is_step = state.dtype() != kType;  // float32: a number that it holds exactly
+      const bool is_step = state.dtype() == DType::int64;
       states_.emplace_back(state, is_step ? Whole({}, {}, 3) : values(state.shape(), 0.1, 1));
     }
     model_.stored.insert(model_.stored.end(), states_.begin(), states_.end());
@@ -378,6 +450,8 @@ class Builder {
   const Recipe& recipe_;
   RandomModel& model_;
   Graph& g_;
+  const DType base_;  ///< of what is fed and stored
+  DType type_;        ///< in which a step computes
   std::mt19937_64 data_;
   std::vector<Dim> dims_;
   std::vector<Tensor> pool_;
@@ -409,7 +483,7 @@ Recipe draw_recipe(std::mt19937_64& random) {
   for (size_t i = 0; i < dims; ++i) recipe.sizes.push_back(sizes[random() % std::size(sizes)]);
   for (size_t i = 0; i < steps; ++i) {
     RecipeStep step{static_cast<int>(random() % kKinds), {}};
-    for (int k = 0; k < 24; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
+    for (int k = 0; k < 48; ++k) step.draws.push_back(static_cast<uint32_t>(random() >> 32));
     recipe.steps.push_back(std::move(step));
   }
   recipe.training = static_cast<int>(random() % 5);

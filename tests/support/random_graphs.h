@@ -31,6 +31,10 @@ struct Recipe {
   std::string mesh, layout;
   std::string device = "cpu";
   int64_t strict_chunks = 0;  ///< see CompileOptions; then bits are compared with one rank's
+  bool mixed = false;         ///< float64, float32, bfloat16, int32, int64 and bool in one graph
+
+  /// With 16 bits, values jump where what is rounded ties. Bits do not.
+  bool compares_values() const { return !mixed || strict_chunks == 0; }
 };
 
 /// The model of a recipe with a value for every input and stored tensor.
@@ -57,7 +61,8 @@ using Draw = std::function<uint32_t(size_t)>;
 Tensor ordered(Tensor x, const Draw& draw);
 /// A random convolution or pooling along one dim, whose size stays. `parameter` makes filters.
 Tensor windowed(Tensor x, const Draw& draw, const std::function<Tensor(const Shape&)>& parameter);
-/// Attention of x to itself with random structure. `parameter` makes sinks, biases and a scale.
+/// Attention of x to itself with random structure, of operands in any order. `parameter` makes
+/// sinks, biases and a scale.
 Tensor attended(Tensor x, const Draw& draw, const std::function<Tensor(const Shape&)>& parameter);
 
 }  // namespace tessera::test

@@ -188,8 +188,8 @@ Whole brute_einsum(const std::vector<Whole>& operands, Whole out) {
   return out;
 }
 
-Reference::Reference(const Graph& graph, std::map<std::string, int64_t> sizes)
-    : graph_(graph), sizes_(std::move(sizes)) {}
+Reference::Reference(const Graph& graph, std::map<std::string, int64_t> sizes, double tie)
+    : graph_(graph), sizes_(std::move(sizes)), tie_(tie) {}
 
 const Whole& Reference::value(const Tensor& tensor) { return value(tensor.id()); }
 
@@ -224,7 +224,7 @@ Whole Reference::empty(const Shape& shape, double fill) const {
 void Reference::evaluate_body(const Node& node, const std::vector<Whole>& in) {
   const CallTypes types = call_types(graph_, node);
   const Body body = body_of(OpCall{*node.op, types.in, types.out, node.attrs});
-  Reference inner(body.graph, sizes_);
+  Reference inner(body.graph, sizes_, tie_);
   inner.meanings_ = meanings_;
   for (size_t i = 0; i < in.size(); ++i) inner.set(body.in[i], in[i]);
   for (size_t i = 0; i < node.out.size(); ++i) known_[node.out[i]] = inner.value(body.out[i]);

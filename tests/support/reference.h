@@ -60,8 +60,10 @@ using Meaning = std::function<Whole(const Attrs& attrs, const std::vector<Whole>
 
 class Reference {
  public:
-  /// `sizes`: the run's sizes of bounded dims.
-  explicit Reference(const Graph& graph, std::map<std::string, int64_t> sizes = {});
+  /// `sizes`: the run's sizes of bounded dims. `tie`: the relative distance below which rounding
+  /// could decide a comparison.
+  explicit Reference(const Graph& graph, std::map<std::string, int64_t> sizes = {},
+                     double tie = 1e-9);
 
   /// Gives an input or stored tensor (or any other) its value.
   void set(const Tensor& tensor, Whole value) { known_[tensor.id()] = std::move(value); }
@@ -92,10 +94,14 @@ class Reference {
   void window(const Node& node, const Whole& x, Whole& result) const;
   void conv(const Node& node, const Whole& a, const Whole& b, Whole& result) const;
   void cumsum(const Node& node, const Whole& x, Whole& result) const;
-  void largest(const Node& node, const Whole& x, int64_t k, Whole& values, Whole& indices) const;
+  void largest(const Node& node, const Whole& x, int64_t k, Whole& values, Whole& indices);
+  /// Whether rounding could decide which of the two is larger. Equal ones are exact, unless
+  /// numbers of 16 bits are among what made them.
+  bool is_close(double a, double b) const;
 
   const Graph& graph_;
   std::map<std::string, int64_t> sizes_;
+  double tie_;
   std::map<int, Whole> known_;
   std::map<std::string, Meaning> meanings_;
   std::map<int, int64_t> iteration_of_;  ///< of the loops that are run

@@ -130,7 +130,7 @@ void Reference::cumsum(const Node& node, const Whole& x, Whole& result) const {
 }
 
 void Reference::largest(const Node& node, const Whole& x, int64_t k, Whole& values,
-                        Whole& indices) const {
+                        Whole& indices) {
   const auto& dim = node.attrs.get<std::string>("dim");
   const bool smallest = node.attrs.get<int64_t>("smallest", 0);
   std::vector<std::string> rest = x.dims;
@@ -151,6 +151,8 @@ void Reference::largest(const Node& node, const Whole& x, int64_t k, Whole& valu
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return sign * line[a * stride] > sign * line[b * stride];
     });
+    if (step == 0 && n > 1)  // argmax: an index jumps
+      near_tie_ = near_tie_ || is_close(line[order[0] * stride], line[order[1] * stride]);
     for (int64_t j = n; j < k; ++j) {  // more than a run has of a bounded dim
       values.data[dot(index, to) + j * step] = -sign * std::numeric_limits<double>::max();
       indices.data[dot(index, to) + j * step] = static_cast<double>(j);

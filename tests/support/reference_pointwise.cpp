@@ -110,14 +110,12 @@ int jump_operands(std::string_view name) {
   return it == table.end() ? 0 : it->second;
 }
 
-bool is_close(int operands, const double* x) {
-  if (operands == 0) return false;
-  const double other = operands == 2 ? x[1] : std::nearbyint(x[0]);
-  const double scale = std::max({std::abs(x[0]), std::abs(other), 1e-3});
-  return x[0] != other && std::abs(x[0] - other) < 1e-9 * scale;
-}
-
 }  // namespace
+
+bool Reference::is_close(double a, double b) const {
+  const double scale = std::max({std::abs(a), std::abs(b), 1e-3});
+  return (a != b || tie_ > 1e-3) && std::abs(a - b) < tie_ * scale;
+}
 
 Whole Reference::pointwise(const Node& node, const std::vector<Whole>& in, const Value& out) {
   auto it = formulas().find(node.op->name);
@@ -127,11 +125,13 @@ Whole Reference::pointwise(const Node& node, const std::vector<Whole>& in, const
   std::vector<std::vector<int64_t>> strides;
   for (const Whole& x : in) strides.push_back(x.strides_over(result.dims));
   const int jump = jump_operands(node.op->name);
+  const DType dtype = graph_.value(node.in[0]).dtype;
   int64_t i = 0;
   each_index(result.sizes, [&](const std::vector<int64_t>& index) {
     double x[3] = {};
     for (size_t k = 0; k < in.size(); ++k) x[k] = in[k].data[dot(index, strides[k])];
-    near_tie_ = near_tie_ || is_close(jump, x);
+    if (jump > 0 && is_floating(dtype))
+      near_tie_ = near_tie_ || is_close(x[0], jump == 2 ? x[1] : std::nearbyint(x[0]));
     const double y = it->second(x);
     const bool exact = is_floating(out.dtype) && node.op->name != "cast";
     result.data[i++] = exact ? y : as_dtype(y, out.dtype);
