@@ -127,8 +127,8 @@ TEST_CASE("cli: generate --check compares with the training forward", "[cli][str
 
 TEST_CASE("cli: explain and plan know what strict numerics cost", "[cli][strict]") {
   const Folder f;
-  const std::string gpt =
-      " gpt --set numerics=strict layers=2 d_model=64 heads=4 ff=128 length=64 ";
+  const std::string sizes = " gpt --device cpu --set layers=2 d_model=64 heads=4 ff=128 length=64 ",
+                    gpt = sizes + "numerics=strict ";
   const CliResult explained = run_cli_in(f, "explain" + gpt + "--mesh data:2 --machine h100");
   expect_success(explained);
   CHECK(explained.out.find("strict numerics: ") != std::string::npos);
@@ -138,14 +138,13 @@ TEST_CASE("cli: explain and plan know what strict numerics cost", "[cli][strict]
         std::string::npos);
   // The plan is one that strict numerics can run, and its step is priced as they run it.
   expect_success(run_cli_in(f, "plan" + gpt + "--devices 4 --time 3 --json strict.json"));
-  expect_success(run_cli_in(
-      f,
-      "plan gpt --set layers=2 d_model=64 heads=4 ff=128 length=64 --devices 4 --time 3 --json "
-      "default.json"));
+  expect_success(run_cli_in(f, "plan" + sizes + "--devices 4 --time 3 --json default.json"));
   const auto seconds = [&](const char* file) {
     return json_of(f, file)["best"]["seconds"].get<double>();
   };
   CHECK(seconds("strict.json") > seconds("default.json"));
+  expect_failure(run_cli_in(f, "plan gpt --set numerics=strict --devices 4 --time 3"), 1,
+                 {"strict numerics are not there for device 'cuda'"});
 }
 
 TEST_CASE("cli: what strict numerics cannot do is refused", "[cli][strict]") {
