@@ -1,0 +1,126 @@
+#include "tessera/pytorch_model.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/fail.h"
+#include "base/hash.h"
+#include "pytorch/import.h"
+#include "pytorch/loss.h"
+#include "pytorch/names.h"
+
+namespace tessera {
+
+using namespace pytorch;  // its parts
+
+struct PytorchModel::State {
+  State(const std::string& path, const PytorchOptions& given)
+      : options(given), archive(path), program(read_program(archive)), labels(add_loss(program, given.loss)) {}
+
+  PytorchOptions options;
+  Archive archive;
+  ExportedProgram program;
+  std::string labels, hash;
+  std::vector<FoundDim> dims;
+  std::vector<Input> inputs;
+  int64_t batch = 0;
+  bool dynamic = false;
+};
+
+PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& options)
+    : state_(std::make_unique<State>(path, options)) {
+  State& s = *state_;
+  s.hash = fmt::format("{:016x}", hash_of(s.archive.read("models/model.json")));
+  Import import(s.archive, s.program);
+  name_dims(import, options.dims);
+  std::map<std::string, size_t> at;
+  for (const InputSpec& input : s.program.inputs) {
+    std::vector<Dim> dims;
+    const AxisList& axes = import.values().at(input.value).axes;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      for (const Use& use : import.atoms().expand(axes[a])) {
+        const Dim d = import.dim({use.atom, 0});
+        dims.push_back(d);
+        if (at.emplace(d.name, s.dims.size()).second) s.dims.push_back({d.name, d.size, {}, {}});
+        FoundDim& found = s.dims[at[d.name]];
+        auto& where = input.kind == InputSpec::Kind::user ? found.inputs : found.parameters;
+        if (where.empty() || where.back() != input.name) where.push_back(input.name);
+        if (d.name != "batch" || input.kind != InputSpec::Kind::user) continue;
+        s.batch = d.size;
+        s.dynamic = !s.program.graph.tensors.at(input.value).symbols[a].empty();
+      }
+    }
+    if (input.kind != InputSpec::Kind::user) continue;
+    s.inputs.push_back({input.name, dims, dtype_of(s.program.graph.tensors.at(input.value).type)});
+  }
+}
+
+PytorchModel::~PytorchModel() = default;
+PytorchModel::PytorchModel(PytorchModel&&) noexcept = default;
+
+const std::string& PytorchModel::path() const { return state_->program.path; }
+const std::string& PytorchModel::hash() const { return state_->hash; }
+const std::vector<PytorchModel::FoundDim>& PytorchModel::dims() const { return state_->dims; }
+const std::vector<PytorchModel::Input>& PytorchModel::inputs() const { return state_->inputs; }
+const std::vector<std::string>& PytorchModel::outputs() const { return state_->program.output_names; }
+const std::string& PytorchModel::labels() const { return state_->labels; }
+bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
+int64_t PytorchModel::exported_batch() const { return state_->batch; }
+bool PytorchModel::has_dynamic_batch() const { return state_->dynamic; }
+
+PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& options) const {
+  const State& s = *state_;
+  TESSERA_REQUIRE(options.batch == 0 || options.batch == s.batch || s.dynamic,
+                  "[pytorch] '{}' was exported for a batch of {}, not of {}; export it with a dynamic batch "
+                  "(dynamic_shapes), or take that size",
+                  s.program.path, s.batch, options.batch);
+  Import import(s.archive, s.program);
+  name_dims(import, s.options.dims);
+  if (options.batch != 0) {
+    for (const InputSpec& input : s.program.inputs)
+      for (const Axis& axis : import.values().at(input.value).axes)
+        for (const Use& use : import.atoms().expand(axis))
+          if (import.dim({use.atom, 0}).name == "batch")
+            import.resize(use.atom, options.batch, options.partial);
+  }
+  import.build(graph, {options.dtype, options.evaluates});
+  Built built;
+  for (const InputSpec& input : s.program.inputs)
+    if (input.kind == InputSpec::Kind::user) built.model.inputs.push_back(graph.find(input.name));
+  for (size_t i = 0; i < s.program.outputs.size(); ++i)
+    if (!s.program.outputs[i].empty())
+      built.outputs[s.program.output_names[i]] = import.whole(s.program.outputs[i]);
+  if (!s.program.loss.empty()) {
+    built.model.loss = import.value(s.program.loss).tensor;
+    if (built.model.loss.dtype() != DType::float32 && built.model.loss.dtype() != DType::float64)
+      built.model.loss = cast(built.model.loss, DType::float32);
+  }
+  return built;
+}
+
+bool PytorchModel::has_weights() const {
+  for (const InputSpec& input : state_->program.inputs) {
+    if (input.kind != InputSpec::Kind::parameter) continue;
+    const auto stored = state_->program.stored.find(input.name);
+    if (stored == state_->program.stored.end() || stored->second.entry.empty()) return false;
+  }
+  return true;
+}
+
+void PytorchModel::load(Session& session) const {
+  const State& s = *state_;
+  const std::vector<std::string> names = session.program().stored_names();
+  const std::set<std::string> there(names.begin(), names.end());
+  for (const InputSpec& input : s.program.inputs) {
+    if (input.kind == InputSpec::Kind::user || there.count(input.name) == 0) continue;
+    const auto stored = s.program.stored.find(input.name);
+    if (stored == s.program.stored.end())
+      fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}'", s.program.path, input.name);
+    const std::vector<int64_t> shape = session.shape_of(input.name).sizes;
+    session.assign_slices(input.name, [&](const Slice& slice) {
+      read_slice(s.archive, input.name, stored->second, slice, shape);
+    });
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "pytorch/comparison.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "support/catch.h"
+#include "tessera/safetensors.h"
+#include "tessera/session.h"
+
+namespace tessera::test {
+
+namespace {
+
+/// |a - b| / |b| of all elements together.
+double apart(const Array& a, const Array& b) {
+  if (a.elements() != b.elements()) return INFINITY;
+  double difference = 0, size = 0;
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    const double x = a.at(i), y = b.at(i);
+    if (x == y) continue;
+    difference += (x - y) * (x - y);
+    size += y * y;
+  }
+  for (int64_t i = 0; i < a.elements(); ++i)
+    if (a.at(i) == b.at(i)) size += b.at(i) * b.at(i);
+  if (difference == 0) return 0;
+  return std::sqrt(difference / std::max(size, 1e-20));
+}
+
+}  // namespace
+
+Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path, const std::string& mesh,
+                                const std::string& layout) {
+  const SafetensorsReader expected(expected_path);
+  Graph graph;
+  const PytorchModel::Built built = model.build(graph);
+  CompileOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.layout = Layout::parse(layout);
+  FunctionSpec function{"compare", {}, false};
+  std::vector<std::pair<std::string, Array>> fed;
+  Tensor total;
+  std::vector<std::pair<std::string, std::string>> outputs, gradients_of;
+  for (size_t i = 0; i < model.outputs().size(); ++i) {
+    const auto found = built.outputs.find(model.outputs()[i]);
+    if (found == built.outputs.end()) continue;
+    const Tensor out = found->second.uniquely_named("compared_output");
+    function.outputs.push_back(out);
+    outputs.emplace_back(out.name(), fmt::format("out.{}", i));
+    const std::string cotangent = fmt::format("cotangent.{}", i);
+    if (!expected.find(cotangent)) continue;
+    Array values = expected.read(cotangent);
+    values.dims = out.shape().names();
+    values.sizes.clear();
+    for (const Dim& d : out.shape()) values.sizes.push_back(d.size);
+    const Tensor weighted = sum_all(out * graph.input(cotangent, out.shape(), out.dtype()));
+    total = total.empty() ? weighted : total + weighted;
+    fed.emplace_back(cotangent, std::move(values));
+  }
+  const std::vector<Tensor> parameters = graph.parameters();
+  if (!total.empty() && !parameters.empty()) {
+    const std::vector<Tensor> all = gradients(total, parameters);
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (!expected.find("grad." + parameters[i].name())) continue;
+      function.outputs.push_back(all[i].uniquely_named("compared_gradient"));
+      gradients_of.emplace_back(function.outputs.back().name(), "grad." + parameters[i].name());
+    }
+  }
+  options.functions = {function};
+  Cluster cluster = Cluster::threads(static_cast<int>(options.mesh.size()));
+  Session session(graph, cluster, options);
+  model.load(session);
+  for (const PytorchModel::Input& input : model.inputs()) {
+    Array values = expected.read("in." + input.name);
+    const Shape shape = graph.find(input.name).shape();
+    values.dims = shape.names();
+    values.sizes.clear();
+    for (const Dim& d : shape) values.sizes.push_back(d.size);
+    session.feed(input.name, values);
+  }
+  for (auto& [name, values] : fed) session.feed(name, values);
+  session.run("compare");
+  Difference result;
+  double worst = -1;
+  const auto compare = [&](const std::string& ours, const std::string& theirs, double& largest) {
+    const double d = apart(session.fetch(ours), expected.read(theirs));
+    largest = std::isnan(d) ? INFINITY : std::max(largest, d);
+    if (d > worst) worst = d, result.worst = theirs;
+  };
+  for (const auto& [ours, theirs] : outputs) compare(ours, theirs, result.output), ++result.outputs;
+  for (const auto& [ours, theirs] : gradients_of) compare(ours, theirs, result.gradient), ++result.gradients;
+  return result;
+}
+
+std::vector<MeshAndLayout> layouts_of(const PytorchModel& model) {
+  std::vector<MeshAndLayout> all = {{"a:1", ""}};
+  std::set<std::string> names;
+  for (const PytorchModel::FoundDim& d : model.dims()) names.insert(d.name);
+  std::string parallel;
+  for (const char* name : {"heads", "ff", "vocab"})
+    if (names.count(name) != 0) parallel += (parallel.empty() ? "" : ",") + std::string(name);
+  const bool has_batch = names.count("batch") != 0;
+  if (!parallel.empty() && has_batch) all.push_back({"data:2;model:2", "batch:data;" + parallel + ":model"});
+  if (!parallel.empty()) all.push_back({"model:3", parallel + ":model"});  // uneven
+  for (const std::string& name : names) all.push_back({"a:2", name + ":a"});
+  return all;
+}
+
+}  // namespace tessera::test
