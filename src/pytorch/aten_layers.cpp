@@ -33,7 +33,7 @@ Value normed(Call& c, const Value& x, size_t rank, const std::optional<Value>& w
              const std::optional<Value>& bias, const std::string& role,
              const std::function<Tensor(Tensor, const std::string&, Tensor, Tensor)>& f) {
   const std::string axes = std::string("nopqrs").substr(0, rank);
-  if (rank == 1) c.role(x.axes.back(), role, 10);
+  if (rank == 1) c.role(x.axes.back(), role, 30);
   return c.joined("..." + axes + "," + axes + "," + axes + "->..." + axes, {x, weight, bias}, [&](const Joined& j) {
     std::vector<Dim> over;
     for (const char label : axes)
@@ -204,8 +204,9 @@ std::vector<Value> attention_rule(Call& c) {
   const std::string spec = same ? "...le,...me,...me,...lm->...le" : "...le,...me,...mf,...lm->...lf";
   const char out_label = same ? 'e' : 'f';
   return {c.joined(spec, {q, k, v, mask}, [&](const Joined& j) {
-    const Dim l = merged(j.of('l')), m = merged(j.of('m')), e = merged(j.of('e')),
-              f = same ? e : merged(j.of('f')).renamed(merged(j.of('f')).name);
+    const Dim l = merged(j.of('l')), m = merged(j.of('m')), f = merged(j.of(out_label));
+    // Rotary positions view d_head of queries and keys as two: together it is that of values.
+    const Dim all = merged(j.of('e')), e = all.size == f.size ? f : all;
     const auto as_one = [](Tensor t, const std::vector<Dim>& dims, const Dim& to) {
       return merge(Call::having(t, dims), dims, to);
     };
@@ -297,7 +298,10 @@ std::vector<Value> convolution(Call& c) {
     std::tie(ws[1], ws[0]) = halves(c.atoms(), c.expand(out), c.size(out) / groups);
   }
   c.role(groups > 1 ? ws[1] : out, "channels", 5);
-  for (size_t i = 0; i < count; ++i) xs.push_back(x.axes[2 + i]), ws.push_back(w.axes[2 + i]);
+  for (size_t i = 0; i < count; ++i) {
+    xs.push_back(x.axes[2 + i]), ws.push_back(w.axes[2 + i]);
+    c.role(ws.back(), count == 1 ? "filter" : std::string("filter_") + kSpatialNames[3 - count + i], 30);
+  }
   const std::string s = std::string("xyz").substr(0, count), k = std::string("uvw").substr(0, count);
   std::optional<Value> bias = c.find("bias");
   if (bias && groups > 1) {

@@ -167,6 +167,10 @@ void Import::read_inputs() {
   for (const InputSpec& input : program_.inputs) {
     const TensorMeta& meta = program_.graph.tensors.at(input.value);
     Value value;
+    if (!input.tied_to.empty()) {
+      values_[input.value] = values_.at(input.tied_to);
+      continue;
+    }
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
     value.is_constant = (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
                         mutated_.count(input.value) == 0;
@@ -331,6 +335,10 @@ void Import::make_inputs() {
   for (const InputSpec& input : program_.inputs) {
     Value& value = values_.at(input.value);
     if (value.is_constant) continue;
+    if (!input.tied_to.empty()) {
+      value = values_.at(input.tied_to);
+      continue;
+    }
     const TensorMeta& meta = program_.graph.tensors.at(input.value);
     std::set<Use> taken;
     std::vector<Dim> dims;

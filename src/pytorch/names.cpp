@@ -146,10 +146,14 @@ class Namer {
       const AxisList& axes = import_.values().at(output).axes;
       if (axes.size() < 2) continue;
       const Axis uses = atoms_.expand(axes.back());
-      bool projected = false;
-      for (const auto& [in, out] : import_.projections()) projected = projected || atoms_.expand(out) == uses;
+      bool projected = false, read = false;
+      for (const auto& [in, out] : import_.projections()) {
+        projected = projected || atoms_.expand(out) == uses;
+        read = read || atoms_.expand(in) == uses;
+      }
       const std::string name = reads_tokens && axes.size() > 2 ? "vocab" : "classes";
-      if (uses.size() == 1 && projected && best_[uses[0].atom].weight < kHidden) offer(uses[0].atom, {name, name, kClasses, ""});
+      if (uses.size() == 1 && projected && !read && best_[uses[0].atom].weight <= kLayer)
+        offer(uses[0].atom, {name, name, kClasses, ""});
     }
   }
 
@@ -224,16 +228,16 @@ class Namer {
   }
 
   void visit(const AxisList& axes, const std::string& parameter) {
-    for (const Axis& axis : axes)
-      for (const Use& use : atoms_.expand(axis)) give(use.atom, parameter);
+    for (size_t i = 0; i < axes.size(); ++i)
+      for (const Use& use : atoms_.expand(axes[i])) give(use.atom, parameter, i);
   }
 
-  void give(int atom, const std::string& parameter) {
+  void give(int atom, const std::string& parameter, size_t axis) {
     if (named_.count(atom) != 0) return;
     Candidate best = best_[atom];
     if (best.name.empty()) {
       const std::string base = parameter.empty() ? "dim" : lower_name(last_module(parameter));
-      best = {base, parameter.empty() ? "" : base + " " + pattern_of(parameter), 1, ""};
+      best = {base, parameter.empty() ? "" : fmt::format("{} {} {}", base, pattern_of(parameter), axis), 1, ""};
     }
     best.name = lower_name(best.name);
     const int64_t size = atoms_.size(atom);

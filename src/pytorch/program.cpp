@@ -325,6 +325,20 @@ void read_stored(const Archive& archive, const std::string& folder, const std::s
   }
 }
 
+/// Parameters whose elements are the same bytes are one parameter under several names.
+void find_tied(ExportedProgram& program) {
+  std::map<std::string, const InputSpec*> first;
+  for (InputSpec& input : program.inputs) {
+    const auto stored = program.stored.find(input.name);
+    if (input.kind != InputSpec::Kind::parameter || stored == program.stored.end()) continue;
+    const StoredTensor& t = stored->second;
+    if (t.entry.empty()) continue;
+    const auto [at, is_first] = first.emplace(
+        fmt::format("{} {} {} {}", t.entry, t.meta.offset, fmt::join(t.meta.sizes, " "), fmt::join(t.meta.strides, " ")), &input);
+    if (!is_first) input.tied_to = at->second->value;
+  }
+}
+
 void require_complete(const ExportedProgram& program) {
   const auto require = [&](const std::string& value, const char* what) {
     if (!value.empty() && program.graph.tensors.count(value) == 0)
@@ -406,6 +420,7 @@ ExportedProgram read_program(const Archive& archive) {
   read_stored(archive, "data/weights/", "model_weights_config.json", program);
   read_stored(archive, "data/constants/", "model_constants_config.json", program);
   require_complete(program);
+  find_tied(program);
   return program;
 }
 

@@ -77,6 +77,7 @@ struct InputSpec {
   Kind kind = Kind::user;
   std::string value;  ///< in the graph
   std::string name;   ///< the state_dict's key; of a user's input the name in forward()
+  std::string tied_to = {};  ///< the first value with the same elements in the file, or ""
 };
 
 struct ExportedProgram {

@@ -35,6 +35,7 @@ PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& option
   name_dims(import, options.dims);
   std::map<std::string, size_t> at;
   for (const InputSpec& input : s.program.inputs) {
+    if (import.values().at(input.value).is_constant) continue;
     std::vector<Dim> dims;
     const AxisList& axes = import.values().at(input.value).axes;
     for (size_t a = 0; a < axes.size(); ++a) {

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Exports tiny random models of transformers' architectures, with what PyTorch computes of them, into a folder.
+
+The hidden test [pytorch_cases] then imports each and compares: TESSERA_PYTORCH_CASES=FOLDER tessera_tests '[pytorch_cases]'.
+Usage: architectures.py FOLDER [NAME...]"""
+
+import inspect
+import json
+import pathlib
+import sys
+import time
+import warnings
+
+import torch
+from transformers import AutoModel, AutoModelForCausalLM
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import fixtures
+
+warnings.filterwarnings("ignore")
+
+# One value for each spelling of an option; a configuration takes those that it knows.
+SMALL = dict(
+    hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=96,
+    max_position_embeddings=64, n_embd=32, n_layer=2, n_head=4, d_model=32, n_layers=2, n_heads=4, num_experts=4, num_local_experts=4,
+    n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16, linear_num_key_heads=2,
+    linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, state_size=8, num_heads=4, n_groups=1, mamba_d_state=8,
+    mamba_n_heads=4, mamba_d_head=16, mamba_d_ssm=64, expand=2, image_size=32, patch_size=8, embed_dim=16, depths=[1, 1, 1, 1],
+    hidden_sizes=[16, 16, 16, 16], q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_group=1,
+    topk_group=1, first_k_dense_replace=1, sliding_window=8, ffn_dim=48, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1,
+    eos_token_id=2, mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=8)
+DECODERS = """llama mistral qwen2 qwen3 gemma gemma2 gemma3_text olmo olmo2 olmo3 phi phi3 granite starcoder2 stablelm cohere cohere2 glm
+glm4 smollm3 gpt2 gpt_neox gptj opt bloom falcon mpt mixtral qwen2_moe qwen3_moe gpt_oss granitemoe deepseek_v3 deepseek_v2 glm4_moe olmoe
+phimoe minimax minimax_m2 ernie4_5 ernie4_5_moe hunyuan_v1_dense llama4_text qwen3_next qwen3_5_text mamba mamba2 falcon_mamba falcon_h1
+nemotron nemotron_h granitemoehybrid bamba jamba zamba2 rwkv recurrent_gemma lfm2 lfm2_moe kimi_linear xlstm nanochat seed_oss arcee helium
+exaone4 dots1 bitnet apertus""".split()
+ENCODERS = "bert roberta distilbert electra albert deberta_v2 modernbert esm nystromformer longformer xlnet".split()
+VISION = """vit deit beit dinov2 swin swinv2 convnext convnextv2 resnet regnet mobilenet_v2 segformer pvt hiera efficientnet""".split()
+EAGER = {"mamba", "mamba2", "rwkv", "falcon_mamba", "xlstm", "gptj", "bloom", "mpt", "deberta_v2", "longformer", "swin", "swinv2",
+         "convnext", "convnextv2", "segformer", "pvt", "hiera", "gpt_oss"}
+
+
+def model_of(name):
+    kind = CONFIG_MAPPING[name]
+    known = set(getattr(kind, "__dataclass_fields__", {})) or set(inspect.signature(kind.__init__).parameters)
+    config = kind(**{k: v for k, v in SMALL.items() if k in known})
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:2]
+    torch.manual_seed(0)
+    attention = {} if name in EAGER else {"attn_implementation": "sdpa"}
+    auto = AutoModelForCausalLM if name in DECODERS else AutoModel
+    return auto.from_config(config, **attention).eval()
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    folder.mkdir(exist_ok=True)
+    failed = {}
+    for name in sys.argv[2:] or DECODERS + ENCODERS + VISION:
+        start = time.time()
+        if name not in CONFIG_MAPPING:
+            failed[name] = "transformers does not have it"
+            continue
+        try:
+            model = model_of(name)
+            ids = torch.randint(3, 90, (2, 16), generator=torch.Generator().manual_seed(2))
+            given = dict(pixel_values=torch.randn(2, 3, 32, 32)) if name in VISION else dict(input_ids=ids)
+            if name in DECODERS:
+                given["use_cache"] = False
+            fixtures.write(model, (), given, folder / name)
+            print(f"{name} {time.time() - start:.1f} s", flush=True)
+        except Exception as error:  # not exported: the reason goes into the table
+            failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+            print(name, failed[name], flush=True)
+        (folder / "not_exported.json").write_text(json.dumps(failed, indent=1))
+
+
+if __name__ == "__main__":
+    main()
