@@ -37,6 +37,7 @@ struct Job {
   std::shared_ptr<const Machine> machine;        ///< CompileOptions::machine
   std::set<std::string> given = {};              ///< keys set by a file or the command line
   std::shared_ptr<const ModelSpec> folder = {};  ///< `spec` if the model is a folder
+  std::shared_ptr<const ModelSpec> program = {};  ///< `spec` if the model is a program of PyTorch
 };
 
 /// What the planner chose for a job.

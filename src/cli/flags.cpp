@@ -72,7 +72,12 @@ void ModelFlags::declare(FlagTable& table) {
        {"--fsdp AXIS", &fsdp, kIsKey, "The same as --zero 3 --over AXIS."}});
   table.add(
       kModelHeading,
-      {{"--trainable GLOB", Each{&trainable}, kIsKey,
+      {{"--loss LOSS", SetsKey{&sets, "model.loss"}, kIsKey,
+        "The loss of a program of PyTorch: an output, or \"cross_entropy(logits, labels, "
+        "shift=1)\"."},
+       {"--dims NAMES", SetsKey{&sets, "model.dims"}, kIsKey,
+        "Names of dims of a program of PyTorch: \"tokens: batch length\", or @FILE."},
+       {"--trainable GLOB", Each{&trainable}, kIsKey,
         "Parameters that are trained, as globs (train.trainable): \"*.norm*.scale\". The others "
         "are constants. May be repeated."},
        {"--lora-rank R", SetsKey{&sets, "model.lora_rank"}, kIsKey,

@@ -81,7 +81,7 @@ std::string add_loss(ExportedProgram& program, const std::string& text) {
   node.target = classifies ? "tessera.cross_entropy" : "aten.mse_loss.default";
   node.args = {{"self", TensorName{output}}, {"target", TensorName{target}}, {"shift", shift}};
   node.outputs = {"tessera_loss"};
-  node.file = "--loss";
+  node.file = "--loss", node.line = 1;
   meta.sizes.clear(), meta.symbols.clear(), meta.strides.clear();
   program.graph.tensors["tessera_loss"] = meta;
   program.graph.nodes.push_back(node);
