@@ -8,68 +8,136 @@ namespace tessera::pytorch {
 namespace {
 
 /// Negative indices count from the end.
-Tensor wrapped(const Call& c, const Value& index, const Tensor& t, int64_t size) {
+Tensor wrapped(const Value& index, const Tensor& t, int64_t size) {
   const auto negative = [](const Array& a) {
     for (int64_t i = 0; i < a.elements(); ++i)
       if (a.at(i) < 0) return true;
     return false;
   };
   if (index.array && !negative(*index.array)) return t;
-  (void)c;
   return where(less(t, 0.0), t + static_cast<double>(size), t);
+}
+
+/// Indices of several axes as one into their product.
+struct FlatIndex {
+  std::vector<size_t> axes;  ///< that are indexed
+  AxisList rest;             ///< the other ones
+  Axis flat;                 ///< the product
+  Value index;
+  bool adjacent = true;
+};
+
+/// Nothing where an index is a mask.
+std::optional<FlatIndex> flat_index(Call& c, const Value& x) {
+  const auto* given = std::get_if<std::vector<TensorName>>(c.node().find("indices"));
+  if (!given) c.refuse("lacks its indices");
+  FlatIndex f;
+  std::vector<Value> indices;
+  for (size_t i = 0; i < x.axes.size(); ++i) {
+    if (i >= given->size() || (*given)[i].name.empty()) {
+      f.rest.push_back(x.axes[i]);
+      continue;
+    }
+    f.axes.push_back(i);
+    indices.push_back(c.of((*given)[i].name));
+    if (indices.back().dtype == DType::bool_) return {};
+    for (const Use& use : c.expand(x.axes[i])) f.flat.push_back(use);
+  }
+  if (f.axes.empty()) c.refuse("lacks its indices");
+  f.adjacent = f.axes.back() - f.axes.front() + 1 == f.axes.size();
+  f.index = c.pointwise(indices, DType::int32, [&](const auto& t) {
+    Tensor sum;
+    for (size_t i = 0; i < t.size(); ++i) {
+      int64_t inner = 1;
+      for (size_t k = i + 1; k < f.axes.size(); ++k) inner *= c.size(x.axes[f.axes[k]]);
+      Tensor part = wrapped(indices[i], t[i], c.size(x.axes[f.axes[i]]));
+      if (inner > 1) part = part * static_cast<double>(inner);
+      sum = sum.empty() ? part : sum + part;
+    }
+    return sum;
+  });
+  return f;
+}
+
+std::string letters_of(const AxisList& axes) {
+  std::string letters;
+  for (size_t i = 0; i < axes.size(); ++i) letters += static_cast<char>('A' + i);
+  return letters;
+}
+
+/// The flat axis in front of the others.
+Value flat_first(const Call& c, const Value& x, const FlatIndex& f) {
+  AxisList axes = f.rest;
+  axes.insert(axes.begin(), f.flat);
+  return c.moved(x, axes);
 }
 
 /// x[..., i, j, ...]: the indexed axes become those of the indices, where the first of them is, or in
 /// front if other axes stand between them.
 std::vector<Value> indexed(Call& c) {
   const Value x = c.value("self");
-  const auto* given = std::get_if<std::vector<TensorName>>(c.node().find("indices"));
-  if (!given) c.refuse("lacks its indices");
-  std::vector<size_t> axes;
-  std::vector<Value> indices;
-  for (size_t i = 0; i < given->size(); ++i) {
-    if ((*given)[i].name.empty()) continue;
-    axes.push_back(i);
-    indices.push_back(c.of((*given)[i].name));
-    if (indices.back().dtype == DType::bool_)
-      c.refuse("takes the elements where a mask is true, whose number depends on the data");
-  }
-  const bool adjacent = axes.empty() || axes.back() - axes.front() + 1 == axes.size();
-  // All indices as one into the product of their axes.
-  AxisList rest;
-  Axis flat;
-  for (size_t i = 0; i < x.axes.size(); ++i) {
-    if (std::find(axes.begin(), axes.end(), i) == axes.end()) {
-      rest.push_back(x.axes[i]);
-    } else {
-      for (const Use& use : c.expand(x.axes[i])) flat.push_back(use);
-    }
-  }
-  const Value index = c.pointwise(indices, DType::int32, [&](const auto& t) {
-    Tensor sum;
-    for (size_t i = 0; i < t.size(); ++i) {
-      int64_t inner = 1;
-      for (size_t k = i + 1; k < axes.size(); ++k) inner *= c.size(x.axes[axes[k]]);
-      Tensor part = wrapped(c, indices[i], t[i], c.size(x.axes[axes[i]]));
-      if (inner > 1) part = part * static_cast<double>(inner);
-      sum = sum.empty() ? part : sum + part;
-    }
-    return sum;
-  });
-  // Labels: f for the flat axis, letters for the rest, ... for those of the indices.
-  std::string letters;
-  for (size_t i = 0; i < rest.size(); ++i) letters += static_cast<char>('A' + i);
-  const size_t front = adjacent && !axes.empty() ? axes.front() : 0;
-  AxisList operand = rest;
-  operand.insert(operand.begin(), flat);
-  // Result axes in front of the indices' have letters, which the spec cannot put before "...": move later.
-  Value y = c.joined("f" + letters + ",...->..." + letters, {c.moved(x, operand), index}, [&](const Joined& j) {
+  const std::optional<FlatIndex> f = flat_index(c, x);
+  if (!f) c.refuse("takes the elements where a mask is true, whose number depends on the data");
+  const std::string letters = letters_of(f->rest);
+  Value y = c.joined("f" + letters + ",...->..." + letters, {flat_first(c, x, *f), f->index}, [&](const Joined& j) {
     const Dim rows = merged(j.of('f'));
     return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows), j.x[1], rows.name);
   });
-  const auto n = std::ssize(index.axes);
-  std::rotate(y.axes.begin(), y.axes.begin() + n, y.axes.begin() + n + static_cast<long>(front));
+  const auto n = std::ssize(f->index.axes);
+  const auto front = static_cast<long>(f->adjacent ? f->axes.front() : 0);
+  std::rotate(y.axes.begin(), y.axes.begin() + n, y.axes.begin() + n + front);
   return {y};
+}
+
+/// x with `values` at indices along the dim `rows`, or with them added. `all`: dims of index and values.
+Tensor written(Tensor x, Tensor index, Tensor values, const Shape& shape, const Dim& rows, const std::vector<Dim>& all, bool adds) {
+  index = Call::having(index, all);
+  const Tensor sum = scatter_add(index, Call::having(values, all), shape, rows.name);
+  if (adds) return x + sum;
+  const Tensor hits = scatter_add(index, ones_like(Call::having(cast(values, DType::float32), all)), shape, rows.name);
+  return where(greater(hits, 0.0), sum, x);
+}
+
+/// x[..., i, j, ...] = values.
+std::vector<Value> put_at(Call& c) {
+  const Value x = c.value("self"), values = c.value("values");
+  const bool adds = c.flag("accumulate", false);
+  const std::optional<FlatIndex> f = flat_index(c, x);
+  if (!f) {
+    const auto& given = std::get<std::vector<TensorName>>(*c.node().find("indices"));
+    if (given.size() != 1 || !values.axes.empty() || adds) c.refuse("writes several values where a mask is true, whose number depends on the data");
+    Value mask = c.of(given[0].name);
+    mask.axes.resize(x.axes.size());
+    return {c.pointwise({x, c.moved(mask, mask.axes), values}, {}, [&](const auto& t) { return where(t[1], cast(t[2], c.dtype()), t[0]); })};
+  }
+  if (f->axes.front() != 0 && (f->adjacent && f->axes.front() > 0)) c.refuse("writes at indices of an inner axis, which Tessera does not know");
+  const std::string letters = letters_of(f->rest);
+  const std::string given = values.axes.size() >= f->rest.size() ? "..." + letters : letters.substr(f->rest.size() - values.axes.size());
+  Value y = c.joined("f" + letters + ",...," + given + "->f" + letters, {flat_first(c, x, *f), f->index, values}, [&](const Joined& j) {
+    const Dim rows = merged(j.of('f'));
+    std::vector<Dim> out = {rows}, all;
+    for (const char letter : letters)
+      for (const Dim& d : j.of(letter)) out.push_back(d);
+    for (const auto& [label, dims] : j.dims)
+      if (label != 'f') all.insert(all.end(), dims.begin(), dims.end());
+    const Tensor base = merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows);
+    return unmerge(written(base, j.x[1], cast(j.x[2], c.dtype()), shape_of(out), rows, all, adds), rows, j.of('f'));
+  });
+  // The flat axis is several again.
+  AxisList axes;
+  Axis rest = c.expand(y.axes[0]);
+  size_t other = 1, part = 0;
+  for (size_t i = 0; i < x.axes.size(); ++i) {
+    if (part < f->axes.size() && f->axes[part] == i) {
+      const auto count = static_cast<long>(c.expand(x.axes[i]).size());
+      axes.emplace_back(rest.begin(), rest.begin() + count);
+      rest.erase(rest.begin(), rest.begin() + count);
+      ++part;
+    } else {
+      axes.push_back(y.axes[other++]);
+    }
+  }
+  return {c.moved(y, axes)};
 }
 
 std::vector<Value> selected_rows(Call& c) {
@@ -81,7 +149,7 @@ std::vector<Value> selected_rows(Call& c) {
   for (size_t i = 1; i < axes.size(); ++i) letters += static_cast<char>('A' + i);
   Value y = c.joined("f" + letters + ",...->..." + letters, {c.moved(x, axes), index}, [&](const Joined& j) {
     const Dim rows = merged(j.of('f'));
-    return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows), wrapped(c, index, j.x[1], rows.size), rows.name);
+    return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows), wrapped(index, j.x[1], rows.size), rows.name);
   });
   std::rotate(y.axes.begin(), y.axes.begin() + 1, y.axes.begin() + static_cast<long>(d) + 1);
   return {y};
@@ -100,7 +168,7 @@ std::vector<Value> gathered(Call& c) {
   return {c.joined(from + "," + at + "->" + at, {x, index}, [&](const Joined& j) {
     const Dim rows = merged(j.of('#'));
     const Tensor w = merge(Call::having(j.x[0], j.of('#')), j.of('#'), rows);
-    return gather(w, wrapped(c, index, j.x[1], rows.size), rows.name);
+    return gather(w, wrapped(index, j.x[1], rows.size), rows.name);
   })};
 }
 
@@ -143,13 +211,9 @@ std::vector<Value> scattered(Call& c) {
     std::vector<Dim> all;
     for (const auto& [label, dims] : j.dims)
       if (label != static_cast<int>('A' + d)) all.insert(all.end(), dims.begin(), dims.end());
-    const Tensor where_to = Call::having(wrapped(c, index, j.x[1], rows.size), all);
-    const Tensor values = Call::having(source.number ? c.constant(*source.number, c.dtype()) : tessera::cast(j.x[2], c.dtype()), all);
-    const Tensor sum = unmerge(scatter_add(where_to, values, shape_of(out), rows.name), rows, target);
-    if (write == Write::add) return j.x[0] + sum;
-    const Tensor ones = Call::having(tessera::constant(c.graph(), 1, DType::float32, where_to.shape()), all);
-    const Tensor hits = unmerge(scatter_add(where_to, ones, shape_of(out), rows.name), rows, target);
-    return where(greater(hits, 0.0), sum, j.x[0]);
+    const Tensor values = source.number ? c.constant(*source.number, c.dtype()) : tessera::cast(j.x[2], c.dtype());
+    const Tensor base = merge(Call::having(j.x[0], target), target, rows);
+    return unmerge(written(base, wrapped(index, j.x[1], rows.size), values, shape_of(out), rows, all, write == Write::add), rows, target);
   })};
 }
 
@@ -190,6 +254,7 @@ const Row kIndexing[] = {
     {"one_hot.default", one_hot_rule},
     {"scatter.src scatter.value", scattered<Write::replace>},
     {"scatter_add.default", scattered<Write::add>},
+    {"index_put.default", put_at},
     {"diff.default", differences},
 };
 

@@ -131,6 +131,21 @@ std::vector<Value> einsum_rule(Call& c) {
   return {y};
 }
 
+/// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of its own.
+std::vector<Value> grouped_product(Call& c) {
+  const Value x = c.value("input"), w = c.value("weight"), ends = c.value("offs");
+  c.role(w.axes[0], "experts", 60);
+  return {c.joined("rk,ekf,e->rf", {x, w, ends}, [&](const Joined& j) {
+    std::vector<Dim> contracted = j.of('k'), rows = j.of('r');
+    const Dim experts = merged(j.of('e'));
+    const Tensor at = positions(c.graph(), rows);
+    const Tensor is_behind = tessera::cast(less_equal(merge(Call::having(j.x[2], j.of('e')), j.of('e'), experts), at), DType::int32);
+    const Tensor group = reduce_sum(is_behind, experts);
+    const Tensor matrices = merge(Call::having(j.x[1], j.of('e')), j.of('e'), experts);
+    return grouped_dot(Call::having(j.x[0], rows), matrices, group, experts.name, shape_of(j.out));
+  })};
+}
+
 constexpr char kMat1[] = "mat1", kMat2[] = "mat2", kBatch1[] = "batch1", kBatch2[] = "batch2";
 
 const Row kProducts[] = {
@@ -140,6 +155,7 @@ const Row kProducts[] = {
     {"addmm.default", added_product<kMat1, kMat2>},
     {"baddbmm.default", added_product<kBatch1, kBatch2>},
     {"einsum.default", einsum_rule},
+    {"transformers.grouped_mm_fallback.default _grouped_mm.default", grouped_product},
 };
 
 }  // namespace

@@ -189,6 +189,23 @@ std::vector<Value> largest_few(Call& c) {
   return {result(true), result(false)};
 }
 
+/// How many elements lie in each of equal intervals.
+std::vector<Value> histogram(Call& c) {
+  const Value x = c.value("self");
+  const AxisList axes = {c.fresh(c.whole("bins", 100))};
+  const double least = c.number("min", 0), most = c.number("max", 0), bins = static_cast<double>(c.whole("bins", 100));
+  if (least == most) c.refuse("counts between the least and largest element, which Tessera does not know");
+  return {c.made(axes, [&] {
+    const Tensor t = cast(c.full(x), DType::float32);
+    const Tensor at = minimum(floor((t - least) * (bins / (most - least))), bins - 1);
+    const Tensor inside = logical_and(greater_equal(t, least), less_equal(t, most));
+    const Dim all = merged(c.dims(axes[0]));
+    const Tensor hits = one_hot(where(inside, cast(at, DType::int32), -1.0), all, 1, 0, c.dtype());
+    const Tensor y = reduce_sum(hits, Axes(names_of(c.dims(x.axes))));
+    return unmerge(y, all, c.dims(axes[0]));
+  })};
+}
+
 #define REDUCE(name, repeats) \
   reduction<[](const Tensor& x, const Axes& axes) -> Tensor { return name(x, axes); }, repeats>
 
@@ -211,6 +228,7 @@ const Row kReductions[] = {
     {"cumsum.default", cumulative_sum},
     {"sort.default sort.stable argsort.default argsort.stable", sorted},
     {"topk.default", largest_few},
+    {"histc.default", histogram},
 };
 
 }  // namespace

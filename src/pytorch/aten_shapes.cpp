@@ -134,6 +134,7 @@ Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, i
   axes[d] = {};
   axes[d] = c.fresh(size, axes);
   return c.made(axes, [&] {
+    if (size == 0) return c.constant(0, x.tensor.dtype());  // no elements: concatenation drops it
     const std::vector<Dim> from = c.dims(x.axes[d]), to = c.dims(axes[d]);
     if (present(x.tensor, from).empty()) return x.tensor;
     const Dim all = merged(from);
@@ -235,7 +236,10 @@ std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const
 /// sum of their sizes is an axis of its own.
 std::vector<Value> concatenated(Call& c) {
   std::vector<Value> xs = c.values("tensors");
-  std::erase_if(xs, [&](const Value& x) { return x.axes.size() == 1 && c.size(x.axes[0]) == 0; });
+  std::erase_if(xs, [&](const Value& x) {
+    return std::any_of(x.axes.begin(), x.axes.end(), [&](const Axis& axis) { return c.size(axis) == 0; });
+  });
+  if (xs.empty()) c.refuse("joins tensors without elements");
   const size_t d = c.axis("dim", xs[0].axes.size(), 0);
   if (xs.size() == 1) return {c.moved(xs[0], xs[0].axes)};
   AxisList axes = xs[0].axes;
@@ -353,6 +357,41 @@ std::vector<Value> rolled(Call& c) {
     return y;
   })};
 }
+
+}  // namespace
+
+Tensor written_view(Call& c, const Value& base, const Value& value) {
+  const Rule rule = find_rule(c.node().target.substr(5));
+  const Value view = rule(c)[0];  // its axes are those of the base
+  for (size_t i = 0; i < view.axes.size(); ++i) c.unify(view.axes[i], value.axes[i]);
+  if (!c.builds()) return {};
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < view.axes.size(); ++i) {
+    const Axis from = c.expand(value.axes[i]), to = c.expand(view.axes[i]);
+    for (size_t k = 0; k < from.size(); ++k) names.emplace_back(c.dim(from[k]).name, c.dim(to[k]).name);
+  }
+  const Tensor y = renamed(value.tensor, names);
+  const bool selects = c.node().target == "aten.select.int", slices = c.node().target == "aten.slice.Tensor";
+  if (!selects && (!slices || c.sizes(view) == c.sizes(base))) return y;
+  const size_t d = c.axis("dim", base.axes.size(), 0);
+  const int64_t n = c.size(base.axes[d]);
+  const auto inside = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+  const Tensor at = c.positions(base.axes[d]);
+  if (selects) return where(equal(at, static_cast<double>(inside(c.whole("index")))), y, base.tensor);
+  const int64_t begin = inside(c.whole("start", 0)), size = c.size(view.axes[d]);
+  if (c.whole("step", 1) != 1) c.refuse("writes every n-th element, which Tessera does not know");
+  const std::vector<Dim> part = c.dims(view.axes[d]), all = c.dims(base.axes[d]);
+  Tensor placed = y;
+  if (!present(y, part).empty()) {
+    const Dim one = merged(part).renamed("written__axis"), whole = Dim(one.name, n);
+    placed = merge(Call::having(y, part), part, one);
+    placed = unmerge(pad(placed, one.name, begin, n - begin - size), whole, all);
+  }
+  const Tensor is_written = logical_and(greater_equal(at, static_cast<double>(begin)), less(at, static_cast<double>(begin + size)));
+  return where(is_written, placed, base.tensor);
+}
+
+namespace {
 
 // ----------------------------------------------------------------------------------------- sources
 

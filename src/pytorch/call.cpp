@@ -37,6 +37,18 @@ Dim merged(const std::vector<Dim>& dims) {
   return all;
 }
 
+Tensor positions(Graph& graph, const std::vector<Dim>& dims) {
+  Tensor index = constant(graph, 0, DType::int32);
+  int64_t inner = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    Tensor along = iota(graph, dims[i]);
+    if (inner > 1) along = along * static_cast<double>(inner);
+    index = i + 1 == dims.size() ? along : index + along;
+    inner *= dims[i].size;
+  }
+  return index;
+}
+
 Tensor merge(Tensor x, const std::vector<Dim>& from, const Dim& to) {
   if (from.size() == 1) return from[0].name == to.name ? x : rename(x, from[0].name, to.name);
   std::vector<Dim> order, result;
@@ -436,18 +448,7 @@ Tensor Call::having(Tensor x, const std::vector<Dim>& dims) {
   return shape == x.shape() ? x : broadcast(x, shape);
 }
 
-Tensor Call::positions(const Axis& axis) const {
-  const std::vector<Dim> all = dims(axis);
-  Tensor index = constant(0, DType::int32);
-  int64_t inner = 1;
-  for (size_t i = all.size(); i-- > 0;) {
-    Tensor along = iota(graph(), all[i]);
-    if (inner > 1) along = along * static_cast<double>(inner);
-    index = i + 1 == all.size() ? along : index + along;
-    inner *= all[i].size;
-  }
-  return index;
-}
+Tensor Call::positions(const Axis& axis) const { return pytorch::positions(graph(), dims(axis)); }
 
 void Call::overwrite(const std::string& arg, const Value& value) {
   const auto* name = std::get_if<TensorName>(node_.find(arg));

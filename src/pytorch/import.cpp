@@ -33,6 +33,14 @@ bool is_random(const std::string& target) {
   return false;
 }
 
+/// Whether the first result shares memory with `self`, so that a write to one is a write to both.
+bool is_view(const std::string& overload) {
+  for (const char* op : {"view.", "reshape.", "select.", "slice.", "unsqueeze.", "squeeze.", "transpose.", "permute.", "expand.",
+                         "alias.", "narrow.", "t.", "numpy_T.", "flatten.", "unflatten.", "view_as.", "expand_as."})
+    if (overload.starts_with(op)) return true;
+  return false;
+}
+
 /// The values that the elements of an array have, without dims along which they are all equal.
 Array without_equal(const Array& array) {
   Array result = array;
@@ -237,9 +245,30 @@ void Import::run(const Node& node) {
            program_.path, node.place(), fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", "));
     if (graph_) result.tensor = call.cast(result, result.dtype);
     values_[node.outputs[i]] = result;
-    const Argument* self = writes_operand(overload) ? node.find("self") : nullptr;
-    if (self && i == 0) values_[std::get<TensorName>(*self).name] = result;
+    const Argument* self = i == 0 ? node.find("self") : nullptr;
+    const auto* name = self ? std::get_if<TensorName>(self) : nullptr;
+    if (name && is_view(overload)) views_[node.outputs[i]] = {&node, name->name};
+    if (name && writes_operand(overload)) write(name->name, result);
   }
+}
+
+void Import::write(const std::string& name, const Value& value) {
+  values_[name] = value;
+  stale_.erase(name);
+  const auto view = views_.find(name);
+  if (view != views_.end()) {
+    const auto [node, base] = view->second;
+    Value whole = this->value(base);
+    Call call(*this, *node);
+    whole.tensor = written_view(call, whole, value);
+    whole.is_constant = whole.is_constant && value.is_constant;
+    whole.array = nullptr;
+    write(base, whole);
+    stale_.erase(name);  // it is what was written
+    values_[name] = value;
+  }
+  for (const auto& [other, made] : views_)
+    if (made.second == name && (view == views_.end() || other != view->first)) stale_.insert(other);
 }
 
 std::vector<Value> Import::inline_graph(Call& call) {
@@ -288,6 +317,16 @@ Tensor Import::size_tensor(const SymInt& size, const Call& call) {
 }
 
 Value Import::value(const std::string& name) {
+  if (stale_.erase(name) != 0) {
+    const auto [node, base] = views_.at(name);
+    Call call(*this, *node);
+    Value again = find_rule(overload_of(node->target))(call)[0];
+    again.is_constant = value(base).is_constant;
+    again.dtype = value(base).dtype;
+    values_[name] = again;
+    for (const auto& [other, made] : views_)
+      if (made.second == name) stale_.insert(other);
+  }
   const auto found = values_.find(name);
   if (found == values_.end())
     fail(ErrorKind::io, "[pytorch] '{}' is damaged: the value '{}' is used and never made",

@@ -58,6 +58,8 @@ class Import {
   void walk(const Nodes& graph);
   void run(const Node& node);
   std::vector<Value> inline_graph(Call& call);
+  /// `name` has another value: so have the tensors that it is a view of, and their other views.
+  void write(const std::string& name, const Value& value);
   void evaluate_constants();
   void make_inputs();
   bool is_constant(const Node& node) const;
@@ -73,6 +75,9 @@ class Import {
   std::map<std::string, Value> values_;
   std::map<const Node*, std::vector<Axis>> fresh_;  // by node, in the order in which they were asked for
   std::map<const Node*, std::vector<bool>> answers_;
+  /// Results that share memory with an operand: the node, and the operand.
+  std::map<std::string, std::pair<const Node*, std::string>> views_;
+  std::set<std::string> stale_;  // views of what was written since they were made
   std::set<std::string> mutated_;                   // inputs of the graph that it overwrites
   std::map<std::pair<std::string, size_t>, std::set<std::vector<int64_t>>> slices_;
   std::map<int, std::string> names_;
