@@ -106,7 +106,8 @@ std::vector<Value> batch_norm_rule(Call& c) {
 std::vector<Value> group_norm_rule(Call& c) {
   const Value x = channels_last(c, c.value(c.is_given("input") ? "input" : "self"));
   const int64_t groups = c.whole("num_groups");
-  c.cut(x.axes.back(), c.size(x.axes.back()) / groups);
+  if (!c.cut(x.axes.back(), c.size(x.axes.back()) / groups))
+    c.refuse("has groups of channels that the program views in other parts");
   c.role(x.axes.back(), "channels", 10);
   const Value y = c.joined("...c,c,c->...c", {x, c.find("weight"), c.find("bias")}, [&](const Joined& j) {
     std::vector<Dim> over;
@@ -204,7 +205,7 @@ std::vector<Value> attention_rule(Call& c) {
   const std::string spec = same ? "...le,...me,...me,...lm->...le" : "...le,...me,...mf,...lm->...lf";
   const char out_label = same ? 'e' : 'f';
   return {c.joined(spec, {q, k, v, mask}, [&](const Joined& j) {
-    const Dim l = merged(j.of('l')), m = merged(j.of('m')), f = merged(j.of(out_label));
+    const Dim l = merged(j.of('l'), "unit_query"), m = merged(j.of('m'), "unit_key"), f = merged(j.of(out_label));
     // Rotary positions view d_head of queries and keys as two: together it is that of values.
     const Dim all = merged(j.of('e')), e = all.size == f.size ? f : all;
     const auto as_one = [](Tensor t, const std::vector<Dim>& dims, const Dim& to) {
@@ -293,7 +294,8 @@ std::vector<Value> convolution(Call& c) {
   const Axis in = x.axes[1], out = w.axes[0];
   AxisList xs = {x.axes[0], {}, in}, ws = {{}, out, w.axes[1]};
   if (groups > 1) {
-    c.cut(in, c.size(in) / groups), c.cut(out, c.size(out) / groups);
+    if (!c.cut(in, c.size(in) / groups) || !c.cut(out, c.size(out) / groups))
+      c.refuse("has groups of channels that the program views in other parts");
     std::tie(xs[2], xs[1]) = halves(c.atoms(), c.expand(in), c.size(in) / groups);
     std::tie(ws[1], ws[0]) = halves(c.atoms(), c.expand(out), c.size(out) / groups);
   }

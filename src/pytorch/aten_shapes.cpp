@@ -86,6 +86,20 @@ std::vector<Value> expanded(Call& c) {
   return {c.moved(x, axes)};
 }
 
+/// Each as broadcasting makes it.
+std::vector<Value> broadcast_all(Call& c) {
+  std::vector<Value> results;
+  for (const Value& x : c.values("tensors")) {
+    const std::vector<int64_t> sizes = c.meta().sizes;
+    AxisList axes(sizes.size() - x.axes.size());
+    axes.insert(axes.end(), x.axes.begin(), x.axes.end());
+    for (size_t i = 0; i < sizes.size(); ++i)
+      if (c.size(axes[i]) != sizes[i]) axes[i] = c.fresh(sizes[i], axes);
+    results.push_back(c.moved(x, axes));
+  }
+  return results;
+}
+
 /// x x x: a new outer atom; each element several times: a new inner one.
 std::vector<Value> tiled(Call& c) {
   const Value x = c.value("self");
@@ -109,25 +123,6 @@ std::vector<Value> repeated(Call& c) {
   return {c.moved(x, x.axes)};
 }
 
-/// Part `index` of the `parts` equal ones of an axis, which are blocks or have every n-th element.
-Value part_of(Call& c, const Value& x, size_t d, int64_t parts, bool strided, int64_t index) {
-  const int64_t size = c.size(x.axes[d]) / parts;
-  c.cut(x.axes[d], strided ? parts : size);
-  const auto [low, high] = halves(c.atoms(), c.expand(x.axes[d]), strided ? parts : size);
-  AxisList axes = x.axes;
-  axes[d] = strided ? high : low;
-  return c.made(axes, [&] {
-    Tensor y = x.tensor;
-    int64_t rest = index;
-    const std::vector<Dim> picked = c.dims(strided ? low : high);
-    for (size_t i = picked.size(); i-- > 0;) {
-      y = pick(y, picked[i].name, rest % picked[i].size);
-      rest /= picked[i].size;
-    }
-    return y;
-  });
-}
-
 /// Elements [begin, begin + size) of an axis, which are an axis of their own.
 Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, int64_t step = 1) {
   AxisList axes = x.axes;
@@ -147,6 +142,26 @@ Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, i
     }
     if (to.empty()) return pick(y, all.name, 0);
     return unmerge(y, all, to);
+  });
+}
+
+/// Part `index` of the `parts` equal ones of an axis, which are blocks or have every n-th element.
+Value part_of(Call& c, const Value& x, size_t d, int64_t parts, bool strided, int64_t index) {
+  const int64_t size = c.size(x.axes[d]) / parts;
+  if (!c.once(c.cut(x.axes[d], strided ? parts : size)))  // 6 as 2 x 3 has no parts of 2
+    return strided ? interval(c, x, d, index, size, parts) : interval(c, x, d, index * size, size);
+  const auto [low, high] = halves(c.atoms(), c.expand(x.axes[d]), strided ? parts : size);
+  AxisList axes = x.axes;
+  axes[d] = strided ? high : low;
+  return c.made(axes, [&] {
+    Tensor y = x.tensor;
+    int64_t rest = index;
+    const std::vector<Dim> picked = c.dims(strided ? low : high);
+    for (size_t i = picked.size(); i-- > 0;) {
+      y = pick(y, picked[i].name, rest % picked[i].size);
+      rest /= picked[i].size;
+    }
+    return y;
   });
 }
 
@@ -179,17 +194,23 @@ std::vector<Value> selected_index(Call& c) {
   return {y};
 }
 
+/// Parts of an axis: of these sizes, of one size but for the last, or a number of them.
 std::vector<Value> split_up(Call& c) {
   const Value x = c.value("self");
   const size_t d = c.axis("dim", x.axes.size(), 0);
+  const int64_t n = c.size(x.axes[d]);
+  const char* const counts = c.is_given("chunks") ? "chunks" : "sections";
+  std::vector<int64_t> sizes = c.list(c.is_given("split_size") ? "split_size" : "split_sizes", std::vector<int64_t>());
+  if (sizes.empty()) sizes = {std::max<int64_t>(1, (n + c.whole(counts) - 1) / c.whole(counts))};
+  if (!c.is_given("split_sizes") && sizes.size() == 1) {
+    sizes.assign(static_cast<size_t>((n + sizes[0] - 1) / std::max<int64_t>(1, sizes[0])), sizes[0]);
+    if (!sizes.empty()) sizes.back() = n - sizes[0] * (std::ssize(sizes) - 1);
+  }
+  const bool equal = std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size == sizes[0]; });
   std::vector<Value> parts;
   int64_t begin = 0;
-  bool equal = true;
-  for (size_t i = 0; i < c.results(); ++i) equal = equal && c.meta(i).sizes[d] == c.meta(0).sizes[d];
-  for (size_t i = 0; i < c.results(); ++i) {
-    const int64_t size = c.meta(i).sizes[d];
-    parts.push_back(equal ? part_of(c, x, d, static_cast<int64_t>(c.results()), false, static_cast<int64_t>(i))
-                          : interval(c, x, d, begin, size));
+  for (const int64_t size : sizes) {
+    parts.push_back(equal ? part_of(c, x, d, std::ssize(sizes), false, std::ssize(parts)) : interval(c, x, d, begin, size));
     begin += size;
   }
   return parts;
@@ -198,9 +219,10 @@ std::vector<Value> split_up(Call& c) {
 std::vector<Value> unbound(Call& c) {
   const Value x = c.value("self");
   const size_t d = c.axis("dim", x.axes.size(), 0);
+  const int64_t n = c.size(x.axes[d]);
   std::vector<Value> parts;
-  for (size_t i = 0; i < c.results(); ++i) {
-    parts.push_back(part_of(c, x, d, c.size(x.axes[d]), false, static_cast<int64_t>(i)));
+  for (int64_t i = 0; i < n; ++i) {
+    parts.push_back(part_of(c, x, d, n, false, i));
     parts.back().axes.erase(parts.back().axes.begin() + static_cast<long>(d));
   }
   return parts;
@@ -379,15 +401,16 @@ Tensor written_view(Call& c, const Value& base, const Value& value) {
   const Tensor at = c.positions(base.axes[d]);
   if (selects) return where(equal(at, static_cast<double>(inside(c.whole("index")))), y, base.tensor);
   const int64_t begin = inside(c.whole("start", 0)), size = c.size(view.axes[d]);
-  if (c.whole("step", 1) != 1) c.refuse("writes every n-th element, which Tessera does not know");
+  const int64_t step = c.whole("step", 1);
   const std::vector<Dim> part = c.dims(view.axes[d]), all = c.dims(base.axes[d]);
   Tensor placed = y;
   if (!present(y, part).empty()) {
-    const Dim one = merged(part).renamed("written__axis"), whole = Dim(one.name, n);
-    placed = merge(Call::having(y, part), part, one);
-    placed = unmerge(pad(placed, one.name, begin, n - begin - size), whole, all);
+    const Dim one = merged(part).renamed("written__axis");
+    const Tensor from = maximum(minimum((at - static_cast<double>(begin)) / step, static_cast<double>(size - 1)), 0.0);
+    placed = gather(merge(Call::having(y, part), part, one), from, one.name);
   }
-  const Tensor is_written = logical_and(greater_equal(at, static_cast<double>(begin)), less(at, static_cast<double>(begin + size)));
+  Tensor is_written = logical_and(greater_equal(at, static_cast<double>(begin)), less(at, static_cast<double>(begin + size * step)));
+  if (step > 1) is_written = logical_and(is_written, equal(mod(at - static_cast<double>(begin), static_cast<double>(step)), 0.0));
   return where(is_written, placed, base.tensor);
 }
 
@@ -477,6 +500,7 @@ const Row kShapes[] = {
     {"unsqueeze.default", with_unit},
     {"squeeze.default squeeze.dim squeeze.dims", without_units},
     {"expand.default expand_as.default broadcast_to.default", expanded},
+    {"broadcast_tensors.default", broadcast_all},
     {"repeat.default tile.default", tiled},
     {"repeat_interleave.self_int", repeated},
     {"slice.Tensor", sliced},

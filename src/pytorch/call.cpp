@@ -26,14 +26,14 @@ std::vector<Dim> present(const Tensor& x, const std::vector<Dim>& dims) {
   return found;
 }
 
-Dim merged(const std::vector<Dim>& dims) {
+Dim merged(const std::vector<Dim>& dims, const char* unit) {
   if (dims.size() == 1) return dims[0];
   Dim all("", 1);
   for (const Dim& d : dims) {
     all.name += (all.name.empty() ? "" : "_") + d.name;
     all.size *= d.size;
   }
-  if (dims.empty()) all.name = "unit";
+  if (dims.empty()) all.name = unit;
   return all;
 }
 
@@ -67,6 +67,7 @@ Tensor merge(Tensor x, const std::vector<Dim>& from, const Dim& to) {
 
 Tensor unmerge(Tensor x, const Dim& from, const std::vector<Dim>& to) {
   if (to.size() == 1) return from.name == to[0].name ? x : rename(x, from.name, to[0].name);
+  if (!x.shape().has(from.name)) return x;
   std::vector<Dim> result;
   for (const Dim& d : x.shape()) {
     if (d.name == from.name) {

@@ -158,8 +158,8 @@ Tensor renamed(Tensor x, const std::vector<std::pair<std::string, std::string>>&
 /// Of `dims`, those that x has.
 std::vector<Dim> present(const Tensor& x, const std::vector<Dim>& dims);
 Shape shape_of(const std::vector<Dim>& dims);
-/// The dim that `dims` become in merge().
-Dim merged(const std::vector<Dim>& dims);
+/// The dim that `dims` become in merge(); of none it is `unit`.
+Dim merged(const std::vector<Dim>& dims, const char* unit = "unit");
 std::vector<std::string> names_of(const std::vector<Dim>& dims);
 
 }  // namespace tessera::pytorch

@@ -180,6 +180,7 @@ void Import::read_inputs() {
       continue;
     }
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
+    value.dtype = dtype(meta.type);
     value.is_constant = (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
                         mutated_.count(input.value) == 0;
     values_[input.value] = std::move(value);

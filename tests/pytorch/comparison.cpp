@@ -56,7 +56,7 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
     values.dims = out.shape().names();
     values.sizes.clear();
     for (const Dim& d : out.shape()) values.sizes.push_back(d.size);
-    const Tensor weighted = sum_all(out * graph.input(cotangent, out.shape(), out.dtype()));
+    const Tensor weighted = cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), DType::float32);
     total = total.empty() ? weighted : total + weighted;
     fed.emplace_back(cotangent, std::move(values));
   }
