@@ -85,6 +85,12 @@ class PytorchModel {
   /// reads only the slices of its ranks. Collective. Throws io errors.
   void load(Session& session) const;
   bool has_weights() const;
+  /// Writes parameters and buffers as the safetensors file `to`, under the names, in the sizes and
+  /// dtypes of the state_dict: those of a checkpoint, and what a checkpoint does not hold from the
+  /// program's file. module.load_state_dict(safetensors.torch.load_file(to)) takes it. Returns the
+  /// number of tensors. Local. Throws usage errors if `to` exists and for a checkpoint of another
+  /// model; io errors.
+  int64_t export_weights(const std::string& checkpoint, const std::string& to) const;
 
  private:
   struct State;

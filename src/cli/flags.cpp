@@ -44,7 +44,8 @@ void ModelFlags::declare(FlagTable& table) {
               &model,
               {"its name and keys are compared"},
               "Name of a model (gpt, mlp or cnn), a TOML file with the tables model, train, data "
-              "and layout, or a folder of Hugging Face with config.json.",
+              "and layout, a folder of Hugging Face with config.json, or a program of PyTorch, "
+              "FILE.pt2.",
               {},
               true}});
   JobFlags::declare(table);

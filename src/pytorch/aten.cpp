@@ -9,8 +9,7 @@ namespace {
 
 std::map<std::string, Rule> all_rules() {
   std::map<std::string, Rule> rules;
-  for (const auto& rows : {pointwise_rows(), shape_rows(), product_rows(), layer_rows(), reduction_rows(),
-                           index_rows()}) {
+  for (const auto& rows : all_rows()) {
     for (const Row& row : rows) {
       std::stringstream names(row.overloads);
       for (std::string name; names >> name;) rules[name] = row.rule;
@@ -20,6 +19,10 @@ std::map<std::string, Rule> all_rules() {
 }
 
 }  // namespace
+
+std::array<std::span<const Row>, 6> all_rows() {
+  return {pointwise_rows(), shape_rows(), product_rows(), layer_rows(), reduction_rows(), index_rows()};
+}
 
 Rule find_rule(const std::string& overload) {
   static const std::map<std::string, Rule> rules = all_rules();

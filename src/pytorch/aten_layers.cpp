@@ -105,7 +105,7 @@ std::vector<Value> batch_norm_rule(Call& c) {
 
 std::vector<Value> group_norm_rule(Call& c) {
   const Value x = channels_last(c, c.value(c.is_given("input") ? "input" : "self"));
-  const int64_t groups = c.whole("num_groups");
+  const int64_t groups = std::max<int64_t>(1, c.whole("num_groups"));
   if (!c.cut(x.axes.back(), c.size(x.axes.back()) / groups))
     c.refuse("has groups of channels that the program views in other parts");
   c.role(x.axes.back(), "channels", 10);
@@ -189,7 +189,7 @@ std::vector<Value> attention_rule(Call& c) {
     Value* const both[] = {&k, &v};
     for (Value* x : both) {  // grouped keys: heads of queries are those of keys times some per key
       const int64_t heads = c.size(q.axes[rank - 3]), keys = c.size(x->axes[x->axes.size() - 3]);
-      if (!c.flag("enable_gqa", false) || heads == keys) continue;
+      if (!c.flag("enable_gqa", false) || heads == keys || keys < 1) continue;
       for (const Use& use : c.fresh(heads / keys, x->axes)) x->axes[x->axes.size() - 3].push_back(use);
     }
     c.role(q.axes[rank - 3], "heads", 80);
@@ -278,7 +278,7 @@ std::vector<Value> convolution(Call& c) {
   constexpr auto count = static_cast<size_t>(spatial);
   Value x = c.value("input"), w = c.value("weight");
   if (x.axes.size() == count + 1) x.axes.insert(x.axes.begin(), Axis());
-  const int64_t groups = c.whole("groups", 1);
+  const int64_t groups = std::max<int64_t>(1, c.whole("groups", 1));
   const std::vector<int64_t> stride = for_each_axis(c, "stride", count, 1), dilation = for_each_axis(c, "dilation", count, 1);
   std::vector<int64_t> before(count, 0), after(count, 0);
   if (c.is_given("padding") && std::holds_alternative<std::string>(*c.node().find("padding"))) {
@@ -406,7 +406,7 @@ std::vector<Value> adaptive_mean(Call& c) {
   spatial_roles(c, x.axes, count);
   for (size_t d = axes.size() - count; d < axes.size(); ++d) {
     const int64_t n = c.size(axes[d]), parts = c.meta().sizes[d];
-    if (n % parts != 0 || !c.cut(axes[d], n / parts))
+    if (parts < 1 || n % parts != 0 || !c.cut(axes[d], n / parts))
       c.refuse(fmt::format("averages {} elements to {}, which are no equal parts", n, parts));
     const auto [low, high] = halves(c.atoms(), c.expand(axes[d]), n / parts);
     gone.push_back(low);

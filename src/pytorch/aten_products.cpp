@@ -135,6 +135,7 @@ std::vector<Value> einsum_rule(Call& c) {
 std::vector<Value> grouped_product(Call& c) {
   const Value x = c.value("input"), w = c.value("weight"), ends = c.value("offs");
   c.role(w.axes[0], "experts", 60);
+  c.projection(w.axes[1], w.axes[2]);
   return {c.joined("rk,ekf,e->rf", {x, w, ends}, [&](const Joined& j) {
     std::vector<Dim> contracted = j.of('k'), rows = j.of('r');
     const Dim experts = merged(j.of('e'));

@@ -201,7 +201,8 @@ std::vector<Value> split_up(Call& c) {
   const int64_t n = c.size(x.axes[d]);
   const char* const counts = c.is_given("chunks") ? "chunks" : "sections";
   std::vector<int64_t> sizes = c.list(c.is_given("split_size") ? "split_size" : "split_sizes", std::vector<int64_t>());
-  if (sizes.empty()) sizes = {std::max<int64_t>(1, (n + c.whole(counts) - 1) / c.whole(counts))};
+  const int64_t count = sizes.empty() ? std::max<int64_t>(1, c.whole(counts)) : 0;
+  if (sizes.empty()) sizes = {std::max<int64_t>(1, (n + count - 1) / count)};
   if (!c.is_given("split_sizes") && sizes.size() == 1) {
     sizes.assign(static_cast<size_t>((n + sizes[0] - 1) / std::max<int64_t>(1, sizes[0])), sizes[0]);
     if (!sizes.empty()) sizes.back() = n - sizes[0] * (std::ssize(sizes) - 1);
@@ -481,15 +482,6 @@ std::vector<Value> triangle(Call& c) {
   })};
 }
 
-std::vector<Value> random_of(Call& c) {
-  const Value y = filled(c, 0, is_like(c));
-  if (!c.builds()) return {y};
-  const bool normal = c.node().target.find("randn") != std::string::npos;
-  const Shape shape = shape_of(c.dims(y.axes));
-  return {c.result(y.axes, normal ? random_normal(c.graph(), shape, 0, 1, c.dtype())
-                                  : random_uniform(c.graph(), shape, 0, 1, c.dtype()))};
-}
-
 const Row kShapes[] = {
     {"view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int view_copy.default", viewed},
     {"permute.default", permuted},
@@ -523,7 +515,6 @@ const Row kShapes[] = {
     {"eye.default eye.m", identity_matrix},
     {"tril.default", triangle<true>},
     {"triu.default", triangle<false>},
-    {"rand.default randn.default rand_like.default randn_like.default", random_of},
 };
 
 }  // namespace

@@ -17,7 +17,15 @@ struct Use {
 };
 /// Major to minor; empty for an axis of size 1.
 using Axis = std::vector<Use>;
-using AxisList = std::vector<Axis>;
+/// Axes of a tensor. What a file says of a tensor's rank may be wrong: an axis that is not there throws
+/// std::out_of_range.
+struct AxisList : std::vector<Axis> {
+  using std::vector<Axis>::vector;
+  Axis& operator[](size_t i) { return at(i); }
+  const Axis& operator[](size_t i) const { return at(i); }
+  Axis& back() { return at(size() - 1); }
+  const Axis& back() const { return at(size() - 1); }
+};
 
 class Atoms {
  public:

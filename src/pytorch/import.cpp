@@ -227,11 +227,21 @@ void Import::run(const Node& node) {
   std::unique_ptr<Scopes> scopes;
   if (graph_) scopes = std::make_unique<Scopes>(*graph_, node.module);
   Call call(*this, node);
+  for (const std::string& output : node.outputs) {
+    const auto meta = nodes_->tensors.find(output);
+    if (meta == nodes_->tensors.end()) continue;
+    for (const int64_t size : meta->second.sizes)
+      if (size == kSizeOfData) call.refuse("has a result whose size depends on the data");
+  }
   std::vector<Value> results;
   if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
     results = inline_graph(call);
   } else if (const Rule rule = find_rule(overload)) {
-    results = rule(call);
+    try {
+      results = rule(call);
+    } catch (const std::logic_error&) {  // an axis or a list is shorter than the op has it
+      call.refuse("has arguments that its op cannot have: the file is damaged");
+    }
   } else {
     call.refuse("has no rule: Tessera does not know this op");
   }
@@ -241,9 +251,9 @@ void Import::run(const Node& node) {
     const TensorMeta& meta = call.meta(i);
     result.is_constant = constant;
     result.dtype = dtype(meta.type);
-    if (result.axes.size() != meta.sizes.size() || call.sizes(result) != meta.sizes)
-      fail(ErrorKind::internal, "[pytorch] '{}': the rule of {} gives axes of [{}] instead of [{}]",
-           program_.path, node.place(), fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", "));
+    if (call.sizes(result) != meta.sizes)
+      call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]", fmt::join(call.sizes(result), ", "),
+                              fmt::join(meta.sizes, ", ")));
     if (graph_) result.tensor = call.cast(result, result.dtype);
     values_[node.outputs[i]] = result;
     const Argument* self = i == 0 ? node.find("self") : nullptr;

@@ -165,7 +165,7 @@ class Namer {
     std::map<int, std::set<int>> to;
     for (const auto& [in, out] : import_.projections()) {
       const Axis a = atoms_.expand(in), b = atoms_.expand(out);
-      if (a.size() == 1 && b.size() == 1) to[a[0].atom].insert(b[0].atom);
+      if (a.size() == 1 && !b.empty()) to[a[0].atom].insert(b.back().atom);  // of gate and up as one, the inner
     }
     for (const int width : widths)
       for (const int hidden : to[width])

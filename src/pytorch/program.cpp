@@ -86,7 +86,7 @@ SymInt read_size(const Reader& r) {
   const auto [kind, value] = r.choice();
   if (kind == "as_int") return {value.get<int64_t>(), ""};
   if (kind != "as_expr") value.refuse("is no size");
-  if (!value.has("hint")) value.refuse("depends on data and has no size");
+  if (!value.has("hint")) return {kSizeOfData, value.text("expr_str")};
   return {value.at("hint").choice().second.get<int64_t>(), symbol_of(value.text("expr_str"))};
 }
 
@@ -95,7 +95,7 @@ TensorMeta read_meta(const Reader& r) {
   meta.type = static_cast<ScalarType>(r.at("dtype").get<int>());
   for (const Reader& size : r.at("sizes").items()) {
     const SymInt n = read_size(size);
-    if (n.value < 0) size.refuse("is negative");
+    if (n.value < 0 && n.symbol.empty()) size.refuse("is negative");
     meta.sizes.push_back(n.value), meta.symbols.push_back(n.symbol);
   }
   for (const Reader& stride : r.at("strides").items())
@@ -284,6 +284,7 @@ void read_signature(const Reader& module, ExportedProgram& program) {
       program.inputs.push_back({Kind::parameter, tensor_name(value.at("arg")), value.text("parameter_name")});
     } else if (kind == "buffer") {
       program.inputs.push_back({Kind::buffer, tensor_name(value.at("arg")), value.text("buffer_name")});
+      if (value.has("persistent")) program.inputs.back().is_exported = value.at("persistent").get<bool>();
     } else if (kind == "tensor_constant") {
       program.inputs.push_back(
           {Kind::constant, tensor_name(value.at("arg")), value.text("tensor_constant_name")});

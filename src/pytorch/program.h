@@ -25,6 +25,9 @@ enum class ScalarType : int { uint8 = 1, int8, int16, int32, int64, half, float3
 DType dtype_of(ScalarType type);
 int64_t bytes_of(ScalarType type);
 
+/// A size that only the data tell, as of x[x > 0].
+inline constexpr int64_t kSizeOfData = -1;
+
 struct TensorMeta {
   ScalarType type = ScalarType::float32;
   std::vector<int64_t> sizes;
@@ -77,6 +80,7 @@ struct InputSpec {
   Kind kind = Kind::user;
   std::string value;  ///< in the graph
   std::string name;   ///< the state_dict's key; of a user's input the name in forward()
+  bool is_exported = true;   ///< part of the state_dict
   std::string tied_to = {};  ///< the first value with the same elements in the file, or ""
 };
 

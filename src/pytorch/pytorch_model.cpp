@@ -4,10 +4,13 @@
 #include <set>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/hash.h"
 #include "pytorch/import.h"
 #include "pytorch/loss.h"
 #include "pytorch/names.h"
+#include "tessera/checkpoint.h"
+#include "tessera/safetensors.h"
 
 namespace tessera {
 
@@ -106,6 +109,39 @@ bool PytorchModel::has_weights() const {
     if (stored == state_->program.stored.end() || stored->second.entry.empty()) return false;
   }
   return true;
+}
+
+int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::string& to) const {
+  const State& s = *state_;
+  TESSERA_REQUIRE(!is_taken(to), "[export] '{}' exists; give another name", to);
+  std::vector<TensorInfo> infos;
+  std::vector<std::pair<std::string, bool>> sources;  // the name in the checkpoint, whether it is there
+  Import import(s.archive, s.program);
+  for (const InputSpec& input : s.program.inputs) {
+    if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant || !input.is_exported) continue;
+    const TensorMeta& meta = s.program.graph.tensors.at(input.value);
+    TensorInfo info;
+    info.name = input.name, info.dtype = exported_dtype(meta.type), info.sizes = meta.sizes;
+    std::string name = input.name;
+    for (const InputSpec& other : s.program.inputs)
+      if (other.value == input.tied_to) name = other.name;
+    sources.emplace_back(name, !import.values().at(input.value).is_constant);
+    infos.push_back(std::move(info));
+  }
+  SafetensorsWriter writer(to, infos, {{"format", "pt"}});
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const auto& [name, is_in_checkpoint] = sources[i];
+    const Array array = converted(is_in_checkpoint ? read_tensor(checkpoint, name)
+                                                   : read_array(s.archive, name, s.program.stored.at(name)), infos[i].dtype);
+    int64_t elements = 1;
+    for (const int64_t size : infos[i].sizes) elements *= size;
+    TESSERA_REQUIRE(array.elements() == elements,
+                    "[export] '{}' is not a checkpoint of '{}': its '{}' has {} elements instead of {}", checkpoint,
+                    s.program.path, name, array.elements(), elements);
+    writer.write(infos[i].name, array.bytes.data(), std::ssize(array.bytes));
+  }
+  writer.finish();
+  return std::ssize(infos);
 }
 
 void PytorchModel::load(Session& session) const {

@@ -106,6 +106,17 @@ Array read_array(const Archive& archive, const std::string& name, const StoredTe
   return array;
 }
 
+DType exported_dtype(ScalarType type) {
+  return type == ScalarType::int64 ? DType::int64 : dtype_of(type);
+}
+
+Array converted(const Array& array, DType dtype) {
+  if (array.dtype == dtype) return array;
+  Array result(dtype, array.dims, array.sizes);
+  for (int64_t i = 0; i < array.elements(); ++i) store(array.at(i), dtype, result.bytes.data(), i);
+  return result;
+}
+
 void read_slice(const Archive& archive, const std::string& name, const StoredTensor& stored,
                 const Slice& slice, const std::vector<int64_t>& shape) {
   Elements elements(archive, name, stored);

@@ -47,7 +47,7 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   for (size_t i = 0; i < model.outputs().size(); ++i) {
     const auto found = built.outputs.find(model.outputs()[i]);
     if (found == built.outputs.end()) continue;
-    const Tensor out = found->second.uniquely_named("compared_output");
+    const Tensor out = identity(found->second).uniquely_named("compared_output");
     function.outputs.push_back(out);
     outputs.emplace_back(out.name(), fmt::format("out.{}", i));
     const std::string cotangent = fmt::format("cotangent.{}", i);
@@ -65,7 +65,7 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
     const std::vector<Tensor> all = gradients(total, parameters);
     for (size_t i = 0; i < all.size(); ++i) {
       if (!expected.find("grad." + parameters[i].name())) continue;
-      function.outputs.push_back(all[i].uniquely_named("compared_gradient"));
+      function.outputs.push_back(identity(all[i]).uniquely_named("compared_gradient"));
       gradients_of.emplace_back(function.outputs.back().name(), "grad." + parameters[i].name());
     }
   }

@@ -3,9 +3,11 @@
 
 Needs torch, transformers and safetensors; CI reads only what it wrote. Usage: make_fixtures.py [NAME...]"""
 
+import json
 import pathlib
 import sys
 import warnings
+import zipfile
 
 import torch
 from torch import nn
@@ -186,7 +188,7 @@ class Image(nn.Module):
         self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8)
         self.conv2, self.norm2 = nn.Conv2d(8, 8, 3, padding="same", groups=4), nn.GroupNorm(2, 8)
         self.depthwise, self.line = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8), nn.Conv1d(8, 6, 2)
-        self.head = nn.Linear(8, 5)
+        self.head, self.volume = nn.Linear(8, 5), nn.Conv3d(1, 2, (2, 3, 3), padding=(0, 1, 1))
 
     def forward(self, image):
         x = F.relu(self.norm1(self.conv1(image)))
@@ -195,7 +197,8 @@ class Image(nn.Module):
         line = self.line(x.mean(2))
         y = F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 2)
         z = F.adaptive_avg_pool2d(x, (2, 2)).flatten(1)
-        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.max_pool1d(line, 2), F.avg_pool1d(line, 2)
+        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.max_pool1d(line, 2), F.avg_pool1d(
+            line, 2), F.adaptive_avg_pool1d(z, 4), self.volume(image.unsqueeze(1))
 
 
 class Losses(nn.Module):
@@ -248,6 +251,7 @@ CASES = {
     "qwen3": lambda: (transformer("qwen3"), (), text(use_cache=False)),
     "bert": lambda: (transformer("bert", "AutoModel"), (), text()),
     "t5": lambda: (transformer("t5", "AutoModelForSeq2SeqLM"), (), text(decoder_input_ids=tokens(2, 6), use_cache=False)),
+    "mixtral": lambda: (transformer("mixtral", num_local_experts=4, num_experts_per_tok=2), (), text(use_cache=False)),
     "pointwise": lambda: many(pointwise, a=(2, 3, 4), b=(4,)),
     "shapes": lambda: many(shapes, a=(2, 3, 4), b=(6, 8)),
     "products": lambda: many(products, a=(2, 3, 4), w=(5, 4), v=(4,), s=(4, 4), q=(2, 2, 4, 2)),
@@ -259,9 +263,70 @@ CASES = {
 }
 
 
+@torch.library.custom_op("tessera_tests::own", mutates_args=())
+def own(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@own.register_fake
+def own_shape(x):
+    return torch.empty_like(x)
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.w = function, nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.function(x * self.w)
+
+
+def damage(name, change=None, drop="", replace=None):
+    """`name`.pt2 in bad/: a good one with another description, without entries or with other ones."""
+    good = zipfile.ZipFile(FOLDER / "losses.pt2")
+    with zipfile.ZipFile(FOLDER / "bad" / f"{name}.pt2", "w", zipfile.ZIP_DEFLATED) as to:
+        for entry in good.namelist():
+            content = good.read(entry)
+            if entry.endswith("models/model.json") and change:
+                description = json.loads(content)
+                change(description)
+                content = json.dumps(description).encode()
+            if not drop or drop not in entry:
+                to.writestr(zipfile.ZipInfo(entry), (replace or {}).get(entry.split("/", 1)[1], content), zipfile.ZIP_DEFLATED)
+
+
+def write_bad():
+    """Files that have to be refused."""
+    (FOLDER / "bad").mkdir(exist_ok=True)
+    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0]).items():
+        program = torch.export.export(Calls(function), (torch.ones(3, 4),), strict=False)
+        torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
+        fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
+
+    def set_schema(d):
+        d["schema_version"]["major"] = 9
+
+    def shorten(d):
+        d["graph_module"]["graph"]["tensor_values"]["p_w_weight"]["sizes"].pop()
+        d["graph_module"]["graph"]["tensor_values"]["p_w_weight"]["strides"].pop()
+
+    damage("newer_schema", set_schema)
+    damage("no_graph", lambda d: d["graph_module"].pop("graph"))
+    damage("lost_value", lambda d: d["graph_module"]["graph"]["tensor_values"].pop("x"))
+    damage("other_rank", shorten)
+    damage("no_program", drop="model.json")
+    damage("no_json", replace={"models/model.json": b'{"graph_module": '})
+    config = zipfile.ZipFile(FOLDER / "losses.pt2").read("losses/data/weights/model_weights_config.json")
+    damage("pickled", replace={"data/weights/model_weights_config.json": config.replace(b'"use_pickle": false', b'"use_pickle": true')})
+    damage("short_weight", replace={"data/weights/weight_0": b"1234"})
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or CASES:
+    if not sys.argv[1:] or "bad" in sys.argv[1:]:
+        write_bad()
+    for name in [n for n in sys.argv[1:] if n != "bad"] or ([] if sys.argv[1:] else CASES):
         torch.manual_seed(0)
         module, args, kwargs = CASES[name]()
         fixtures.write(module, args, kwargs, FOLDER / name)
