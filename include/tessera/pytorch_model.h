@@ -34,6 +34,9 @@ struct PytorchBuild {
   bool partial = false;      ///< the dim batch is bounded
   bool evaluates = false;    ///< no dropout, and batch norm by its running moments
   DType dtype = DType::float32;  ///< of activations that are float32 in the program
+  /// Layers that are alike and follow one another are a loop over the dim "layers": one is compiled,
+  /// and "layers.mlp.up.weight" holds that of all, layers.0 and so on.
+  bool scan = false;
 };
 
 class PytorchModel {

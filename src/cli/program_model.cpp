@@ -119,7 +119,7 @@ nn::Model build(const PytorchModel& model, Graph& g, const Config& c, int64_t ba
                   "no input of '{}' has a dim 'batch' (export it with at least 2 examples, or name the dim: --dims "
                   "\"{}: batch ...\")",
                   model.path(), model.inputs().empty() ? "x" : model.inputs()[0].name);
-  nn::Model built = model.build(g, {batch, partial, partial, activations_of(c)}).model;
+  nn::Model built = model.build(g, {batch, partial, partial, activations_of(c), c.flag("model.scan")}).model;
   return built;
 }
 
@@ -139,10 +139,14 @@ std::shared_ptr<const ModelSpec> program_model(const std::string& path) {
       {"model.dims", "", "Names of dims that the program does not tell: \"tokens: batch length\", or @FILE."},
       {"model.init", "weights", "What training starts from: the weights of the file, or random initial values.",
        KeyRange::one_of({"weights", "random"})},
+      {"model.scan", "false",
+       "Whether layers that are alike and follow one another are a loop, of which one is compiled.",
+       KeyRange::one_of({"false", "true"})},
       {"model.program", plain->hash(), "Hash of the program, to tell models apart."}};
   spec.build = [programs](Graph& g, const Config& c, int64_t batch, bool partial) {
     return build(*programs->of(c), g, c, batch, partial);
   };
+  spec.loop_key = "model.scan";
   spec.data = [programs](const Config& c, bool held_out) { return data_of(*programs->of(c), c, held_out); };
   spec.tokens = [programs](const Config& c) {
     const auto model = programs->of(c);

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "tessera/caller.h"
 #include "tessera/cluster.h"
+#include "tessera/loops.h"
 #include "tessera/nn_layers.h"
 #include "tessera/session.h"
 
@@ -212,7 +213,17 @@ bool Import::is_constant(const Node& node) const {
 void Import::walk(const Nodes& graph) {
   const Nodes* const outer = nodes_;
   nodes_ = &graph;
-  for (const Node& node : graph.nodes) run(node);
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto stack = std::find_if(stacks_.begin(), stacks_.end(), [&](const Stack& s) {
+      return &graph == &program_.graph && graph_ == main_ && graph_ && s.begin == i;
+    });
+    if (stack == stacks_.end()) {
+      run(graph.nodes[i]);
+    } else {
+      run_loop(*stack);
+      i = stack->end - 1;
+    }
+  }
   nodes_ = outer;
 }
 
@@ -225,7 +236,7 @@ void Import::run(const Node& node) {
   if (graph_ && inlined_ == 0 && constant != (graph_ != main_)) return;
   const CallerScope line(node.file.empty() ? program_.path : node.file, node.line);
   std::unique_ptr<Scopes> scopes;
-  if (graph_) scopes = std::make_unique<Scopes>(*graph_, node.module);
+  if (graph_) scopes = std::make_unique<Scopes>(*graph_, loop_ ? stacked_path(node.module, *loop_) : node.module);
   Call call(*this, node);
   for (const std::string& output : node.outputs) {
     const auto meta = nodes_->tensors.find(output);
@@ -366,6 +377,7 @@ void Import::build(Graph& graph, const BuildOptions& options) {
   options_ = options;
   main_ = &graph;
   evaluate_constants();
+  if (options.loops) find_loops();
   graph_ = &graph;
   make_inputs();
   walk(program_.graph);
@@ -402,22 +414,93 @@ void Import::make_inputs() {
     value.dtype = dtype(meta.type);
     if (input.kind == InputSpec::Kind::user) {
       value.tensor = graph_->input(input.name, Shape(dims), dtype_of(meta.type));
+      fed_.push_back(value.tensor);
       if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
       continue;
     }
-    const auto [path, name] = scope_and_name(input.name);
-    const Scopes scopes(*graph_, path);
-    const DType stored = meta.type == ScalarType::float64 ? DType::float64 : DType::float32;
-    Tensor tensor;
-    if (input.kind == InputSpec::Kind::parameter && is_floating(value.dtype)) {
-      tensor = graph_->parameter(name, Shape(dims), first_value(input.name, meta), stored);
-    } else {
-      tensor = graph_->state(name, Shape(dims), nn::zeros(),
-                             is_floating(value.dtype) ? stored : value.dtype);
-    }
-    stored_[input.value] = tensor;
-    value.tensor = tensor.dtype() == value.dtype ? tensor : cast(tensor, value.dtype);
+    if (stacked_.count(input.value) != 0) continue;
+    stored_[input.value] = make_parameter(input, value.axes, input.name);
+    value.tensor = stored_[input.value];
+    if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
   }
+}
+
+Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path) {
+  const TensorMeta& meta = program_.graph.tensors.at(input.value);
+  std::vector<Dim> dims;
+  for (const Axis& axis : axes)
+    for (const Use& use : axis) dims.push_back(dim(use));
+  const auto [front, name] = scope_and_name(path);
+  const Scopes scopes(*graph_, front);
+  const DType narrow = dtype_of(meta.type);
+  const DType stored = !is_floating(narrow) ? narrow : narrow == DType::float64 ? narrow : DType::float32;
+  if (input.kind == InputSpec::Kind::parameter && is_floating(narrow))
+    return graph_->parameter(name, Shape(dims), first_value(input.name, meta), stored);
+  return graph_->state(name, Shape(dims), nn::zeros(), stored);
+}
+
+void Import::find_loops() {
+  nodes_ = &program_.graph;
+  const auto is_computed = [&](const Node& node) {
+    const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(), [](const std::string& name) { return !name.empty(); });
+    return has_tensor && !is_constant(node);
+  };
+  const auto are_equal = [&](const std::string& a, const std::string& b) {
+    const auto x = values_.find(a), y = values_.find(b);
+    return x != values_.end() && y != values_.end() && x->second.array && y->second.array && x->second.is_constant &&
+           y->second.is_constant && x->second.array->dims == y->second.array->dims && x->second.array->bytes == y->second.array->bytes;
+  };
+  stacks_ = find_stacks(program_, is_computed, are_equal);
+  // Dims of layers have to have the same names, as those of one parameter.
+  const auto names = [&](const std::string& value) {
+    std::vector<std::string> all;
+    for (const Axis& axis : values_.at(value).axes)
+      for (const Use& use : atoms_.expand(axis)) all.push_back(dim({use.atom, 0}).name);
+    return all;
+  };
+  std::erase_if(stacks_, [&](const Stack& stack) {
+    for (const auto& values : stack.of_layer)
+      for (const std::string& value : values)
+        if (names(value) != names(values[0])) return true;
+    return names(stack.in) != names(stack.out) || values_.at(stack.in).is_constant;
+  });
+  for (const Stack& stack : stacks_)
+    for (const auto& values : stack.of_layer)
+      for (const std::string& value : values) stacked_[value] = &stack;
+  nodes_ = nullptr;
+}
+
+void Import::run_loop(const Stack& stack) {
+  for (const Node* node : stack.nodes)  // constants are made outside of the loop
+    for (const auto& [name, arg] : node->args)
+      if (const auto* t = std::get_if<TensorName>(&arg); t && values_.count(t->name) != 0 && values_[t->name].array) value(t->name);
+  const Value first = value(stack.in);
+  const AxisList axes = first.axes;
+  const Tensor start = whole(stack.in);
+  const Tensor end = repeat(Dim("layers", stack.count), start, [&](Tensor h) {
+    loop_ = &stack;
+    values_[stack.in].tensor = h;
+    for (const std::string& name : stack.parameters) {
+      const auto input = std::find_if(program_.inputs.begin(), program_.inputs.end(), [&](const InputSpec& i) { return i.value == name; });
+      Value& value = values_.at(name);
+      value.tensor = make_parameter(*input, value.axes, stacked_path(input->name, stack));
+      if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+    }
+    for (const Node* node : stack.nodes) run(*node);
+    loop_ = nullptr;
+    const Value made = value(stack.out);
+    std::vector<std::pair<std::string, std::string>> names;
+    for (size_t i = 0; i < axes.size(); ++i)
+      for (size_t k = 0; k < axes[i].size(); ++k) names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
+    Value result = made;
+    result.axes = axes;
+    result.tensor = renamed(made.tensor, names);
+    return Call(*this, *stack.nodes[0]).full(result);
+  });
+  Value result = first;
+  result.tensor = end;
+  result.array = nullptr;
+  values_[stack.last] = result;
 }
 
 void Import::evaluate_constants() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pytorch/call.h"
+#include "pytorch/layers.h"
 #include "pytorch/weights.h"
 #include "tessera/graph.h"
 
@@ -24,6 +25,7 @@ struct RoleOf {
 struct BuildOptions {
   DType dtype = DType::float32;  ///< of activations that are float32 in the program
   bool evaluates = false;        ///< no dropout, and batch norm by its running moments
+  bool loops = false;            ///< layers that are alike are a loop over the dim "layers"
 };
 
 class Import {
@@ -47,7 +49,8 @@ class Import {
   Value value(const std::string& name);
   /// The tensor of a value with all of its dims, in their order.
   Tensor whole(const std::string& name);
-  const std::set<std::string>& mutated() const { return mutated_; }
+  /// The user's inputs as tensors, in their order.
+  const std::vector<Tensor>& fed() const { return fed_; }
   Dim dim(const Use& use) const;
 
  private:
@@ -61,6 +64,9 @@ class Import {
   /// `name` has another value: so have the tensors that it is a view of, and their other views.
   void write(const std::string& name, const Value& value);
   void evaluate_constants();
+  void find_loops();
+  void run_loop(const Stack& stack);
+  Tensor make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path);
   void make_inputs();
   bool is_constant(const Node& node) const;
   DType dtype(ScalarType type) const;
@@ -82,6 +88,10 @@ class Import {
   std::map<std::pair<std::string, size_t>, std::set<std::vector<int64_t>>> slices_;
   std::map<int, std::string> names_;
   std::map<int, Dim> resized_;
+  std::vector<Tensor> fed_;
+  std::vector<Stack> stacks_;
+  std::map<std::string, const Stack*> stacked_;  // parameters that loops make, by value
+  const Stack* loop_ = nullptr;                  // whose layer is built
   Graph* graph_ = nullptr;  // null in the first walk
   Graph* main_ = nullptr;   // that of the model; `graph_` may be that of constants
   int inlined_ = 0;         // graphs of arguments that are walked

@@ -30,13 +30,30 @@ double apart(const Array& a, const Array& b, double size) {
   return std::sqrt(difference) / std::max(size, 1e-20);
 }
 
+/// The names of a parameter in the state_dict: of one of all layers, those of each with its number.
+std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) {
+  const std::string& name = parameter.name();
+  if (!parameter.shape().has("layers")) return {{-1, name}};
+  std::vector<std::pair<int64_t, std::string>> all;
+  const size_t from = name.find(".from");
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    for (int64_t layer = 0; layer < parameter.dim("layers").size; ++layer) {
+      if (from == std::string::npos) all.emplace_back(layer, fmt::format("{}.{}{}", name.substr(0, dot), layer, name.substr(dot)));
+      if (dot == from) {
+        const size_t end = name.find('.', dot + 1);
+        all.emplace_back(layer, fmt::format("{}.{}{}", name.substr(0, dot), std::stoll(name.substr(dot + 5)) + layer, name.substr(end)));
+      }
+    }
+  return all;
+}
+
 }  // namespace
 
 Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path, const std::string& mesh,
-                                const std::string& layout) {
+                                const std::string& layout, bool scan) {
   const SafetensorsReader expected(expected_path);
   Graph graph;
-  const PytorchModel::Built built = model.build(graph);
+  const PytorchModel::Built built = model.build(graph, {.scan = scan});
   CompileOptions options;
   options.mesh = Mesh::parse(mesh);
   options.layout = Layout::parse(layout);
@@ -64,9 +81,13 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   if (!total.empty() && !parameters.empty()) {
     const std::vector<Tensor> all = gradients(total, parameters);
     for (size_t i = 0; i < all.size(); ++i) {
-      if (!expected.find("grad." + parameters[i].name())) continue;
-      function.outputs.push_back(identity(all[i]).uniquely_named("compared_gradient"));
-      gradients_of.emplace_back(function.outputs.back().name(), "grad." + parameters[i].name());
+      for (const auto& [layer, name] : layers_of(parameters[i])) {
+        if (!expected.find("grad." + name)) continue;
+        const Tensor part = layer < 0 ? identity(all[i])
+                                      : reshape(slice(all[i], "layers", layer, 1), all[i].shape().without({"layers"}));
+        function.outputs.push_back(part.uniquely_named("compared_gradient"));
+        gradients_of.emplace_back(function.outputs.back().name(), "grad." + name);
+      }
     }
   }
   options.functions = {function};

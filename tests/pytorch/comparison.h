@@ -15,9 +15,9 @@ struct Difference {
   std::string worst;                ///< the tensor with the largest difference
 };
 
-/// Runs `model`, whose PyTorch's values are in `expected` (make_fixtures.py), on a mesh in a layout.
+/// With `scan` gradients of stacked layers are compared one by one. Runs `model`, whose PyTorch's values are in `expected` (make_fixtures.py), on a mesh in a layout.
 Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected, const std::string& mesh,
-                                const std::string& layout);
+                                const std::string& layout, bool scan = false);
 
 /// Layouts of one or two axes that split each dim of the model, those of tensor parallelism, and none.
 struct MeshAndLayout {

@@ -44,6 +44,21 @@ TEST_CASE("exported modules give the values and gradients of PyTorch in every la
   }
 }
 
+TEST_CASE("layers of an exported module that are alike are a loop with the same values", "[pytorch_model]") {
+  const PytorchModel model(kFolder + "gpt.pt2");
+  Graph graph;
+  model.build(graph, {.scan = true});
+  CHECK(graph.find("blocks.up.weight").shape().to_string() == "[layers=2, ff=24, d_model=16]");
+  for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+           {"a:1", ""}, {"data:2;model:2", "batch:data;heads,ff,vocab:model"}, {"a:2", "@params layers:a"}}) {
+    INFO(layout);
+    const test::Difference d = test::compare_with_pytorch(model, kFolder + "gpt.safetensors", mesh, layout, true);
+    CHECK(d.gradients == 29);
+    CHECK(d.output < 1e-5);
+    CHECK(d.gradient < 1e-5);
+  }
+}
+
 /// "name=size" of the dims, sorted by name.
 std::string names_of(const PytorchModel& model) {
   std::map<std::string, int64_t> sizes;
