@@ -384,7 +384,10 @@ std::vector<Value> pooled(Call& c) {
       y = one_dim(c, y, axis, dim);
       const int64_t out = c.meta().sizes[first + i], span = dilation[i] * (window[i] - 1) + 1;
       const int64_t after = std::max<int64_t>(0, (out - 1) * stride[i] + span - dim.size - padding[i]);
-      if (!takes_maximum && after > padding[i] && c.flag("ceil_mode", false)) c.refuse("averages windows that leave the tensor, which Tessera does not know");
+      if (c.flag("ceil_mode", false) && after > padding[i]) {  // what lies beyond the padding does not count
+        if (!takes_maximum && padding[i] > 0) c.refuse("averages windows that leave padding, which Tessera does not know");
+        o.count_padding = false;
+      }
       o.dims.push_back({dim.name, window[i], stride[i], dilation[i], padding[i], std::max(after, c.flag("ceil_mode", false) ? after : padding[i])});
     }
     y = takes_maximum ? max_pool(y, o) : avg_pool(y, o);
