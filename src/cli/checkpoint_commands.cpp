@@ -43,7 +43,8 @@ struct ExportFlags : Invocation {
     table.add({{"OUT",
                 &to,
                 kOneProcess,
-                "Folder to write, or of a program the safetensors file of its state_dict. It must not exist.",
+                "Folder to write, or of a program the safetensors file of its state_dict. It must "
+                "not exist.",
                 {},
                 true},
                {"--checkpoint DIR",
@@ -139,8 +140,10 @@ int run_checkpoint(const CheckpointFlags& args, const std::vector<ModelSpec>&) {
 
 int run_export(const ExportFlags& args, const std::vector<ModelSpec>&) {
   if (PytorchModel::is_one(args.like)) {
-    TESSERA_REQUIRE(!args.average && !args.adapter && args.shard_size.empty(),
-                    "--ema, --adapter and --shard-size are for a folder; --like '{}' is a program of PyTorch", args.like);
+    TESSERA_REQUIRE(
+        !args.average && !args.adapter && args.shard_size.empty(),
+        "--ema, --adapter and --shard-size are for a folder; --like '{}' is a program of PyTorch",
+        args.like);
     const std::string checkpoint = checkpoint_in(args.checkpoint);
     const int64_t tensors = PytorchModel(args.like).export_weights(checkpoint, args.to);
     say("{} tensors from {} to {}\n", tensors, checkpoint, args.to);

@@ -275,8 +275,8 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
   require_pass(args.print_after);
   if (args.names) {
     const Job asked = resolve_without_plan(args, models);
-    TESSERA_REQUIRE(asked.program != nullptr, "--names is for a program of PyTorch, FILE.pt2; '{}' is none",
-                    args.model);
+    TESSERA_REQUIRE(asked.program != nullptr,
+                    "--names is for a program of PyTorch, FILE.pt2; '{}' is none", args.model);
     say("{}", names_of_program(asked.config, args.model));
     return 0;
   }

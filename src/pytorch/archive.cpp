@@ -17,7 +17,7 @@ struct CloseEntry {
 };
 using Entry = std::unique_ptr<zip_file_t, CloseEntry>;
 
-std::string text_of(int code) {
+std::string zip_text(int code) {
   zip_error_t error;
   zip_error_init_with_code(&error, code);
   std::string text = zip_error_strerror(&error);
@@ -56,8 +56,9 @@ Archive::Archive(const std::string& path) : path_(path), state_(std::make_unique
   if (!state_->zip)
     fail(ErrorKind::io,
          "[pytorch] '{}' is no whole zip file, as torch.export.save() writes one: {}", path,
-         text_of(code));
-  const char* first = zip_get_num_entries(state_->zip, 0) > 0 ? zip_get_name(state_->zip, 0, 0) : "";
+         zip_text(code));
+  const char* first =
+      zip_get_num_entries(state_->zip, 0) > 0 ? zip_get_name(state_->zip, 0, 0) : "";
   const std::string name = first ? first : "";
   state_->folder = name.substr(0, name.find('/') + 1);
 }
@@ -92,10 +93,13 @@ void Archive::read(const std::string& entry, int64_t offset, int64_t bytes, void
   const zip_stat_t about = state_->describe(*this, entry);
   const auto size = static_cast<int64_t>(about.size);
   if (offset < 0 || bytes < 0 || offset > size - bytes)
-    fail(ErrorKind::io, "[pytorch] '{}' is damaged: its entry '{}' has {} bytes, and bytes {} to {} "
-         "of it are needed", path_, entry, size, offset, offset + bytes);
+    fail(ErrorKind::io,
+         "[pytorch] '{}' is damaged: its entry '{}' has {} bytes, and bytes {} to {} "
+         "of it are needed",
+         path_, entry, size, offset, offset + bytes);
   if (about.comp_method != ZIP_CM_STORE) {
-    read(entry).copy(static_cast<char*>(to), static_cast<size_t>(bytes), static_cast<size_t>(offset));
+    read(entry).copy(static_cast<char*>(to), static_cast<size_t>(bytes),
+                     static_cast<size_t>(offset));
     return;
   }
   const Entry file(zip_fopen_index(state_->zip, about.index, 0));

@@ -11,7 +11,8 @@ namespace tessera::pytorch {
 /// time.
 class Archive {
  public:
-  /// Throws io errors for a file that is not there or no zip; unsupported in a build without libzip.
+  /// Throws io errors for a file that is not there or no zip; unsupported in a build without
+  /// libzip.
   explicit Archive(const std::string& path);
   ~Archive();
 

@@ -21,7 +21,8 @@ std::map<std::string, Rule> all_rules() {
 }  // namespace
 
 std::array<std::span<const Row>, 6> all_rows() {
-  return {pointwise_rows(), shape_rows(), product_rows(), layer_rows(), reduction_rows(), index_rows()};
+  return {pointwise_rows(), shape_rows(),     product_rows(),
+          layer_rows(),     reduction_rows(), index_rows()};
 }
 
 Rule find_rule(const std::string& overload) {

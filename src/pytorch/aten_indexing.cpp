@@ -72,29 +72,34 @@ Value flat_first(const Call& c, const Value& x, const FlatIndex& f) {
   return c.moved(x, axes);
 }
 
-/// x[..., i, j, ...]: the indexed axes become those of the indices, where the first of them is, or in
-/// front if other axes stand between them.
+/// x[..., i, j, ...]: the indexed axes become those of the indices, where the first of them is, or
+/// in front if other axes stand between them.
 std::vector<Value> indexed(Call& c) {
   const Value x = c.value("self");
   const std::optional<FlatIndex> f = flat_index(c, x);
   if (!f) c.refuse("takes the elements where a mask is true, whose number depends on the data");
   const std::string letters = letters_of(f->rest);
-  Value y = c.joined("f" + letters + ",...->..." + letters, {flat_first(c, x, *f), f->index}, [&](const Joined& j) {
-    const Dim rows = merged(j.of('f'));
-    return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows), j.x[1], rows.name);
-  });
+  Value y = c.joined("f" + letters + ",...->..." + letters, {flat_first(c, x, *f), f->index},
+                     [&](const Joined& j) {
+                       const Dim rows = merged(j.of('f'));
+                       return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows),
+                                     j.x[1], rows.name);
+                     });
   const auto n = std::ssize(f->index.axes);
   const auto front = static_cast<long>(f->adjacent ? f->axes.front() : 0);
   std::rotate(y.axes.begin(), y.axes.begin() + n, y.axes.begin() + n + front);
   return {y};
 }
 
-/// x with `values` at indices along the dim `rows`, or with them added. `all`: dims of index and values.
-Tensor written(Tensor x, Tensor index, Tensor values, const Shape& shape, const Dim& rows, const std::vector<Dim>& all, bool adds) {
+/// x with `values` at indices along the dim `rows`, or with them added. `all`: dims of index and
+/// values.
+Tensor written(Tensor x, Tensor index, Tensor values, const Shape& shape, const Dim& rows,
+               const std::vector<Dim>& all, bool adds) {
   index = Call::having(index, all);
   const Tensor sum = scatter_add(index, Call::having(values, all), shape, rows.name);
   if (adds) return x + sum;
-  const Tensor hits = scatter_add(index, ones_like(Call::having(cast(values, DType::float32), all)), shape, rows.name);
+  const Tensor hits = scatter_add(index, ones_like(Call::having(cast(values, DType::float32), all)),
+                                  shape, rows.name);
   return where(greater(hits, 0.0), sum, x);
 }
 
@@ -105,24 +110,32 @@ std::vector<Value> put_at(Call& c) {
   const std::optional<FlatIndex> f = flat_index(c, x);
   if (!f) {
     const auto& given = std::get<std::vector<TensorName>>(*c.node().find("indices"));
-    if (given.size() != 1 || !values.axes.empty() || adds) c.refuse("writes several values where a mask is true, whose number depends on the data");
+    if (given.size() != 1 || !values.axes.empty() || adds)
+      c.refuse("writes several values where a mask is true, whose number depends on the data");
     Value mask = c.of(given[0].name);
     mask.axes.resize(x.axes.size());
-    return {c.pointwise({x, c.moved(mask, mask.axes), values}, {}, [&](const auto& t) { return where(t[1], cast(t[2], c.dtype()), t[0]); })};
+    return {c.pointwise({x, c.moved(mask, mask.axes), values}, {},
+                        [&](const auto& t) { return where(t[1], cast(t[2], c.dtype()), t[0]); })};
   }
-  if (f->axes.front() != 0 && (f->adjacent && f->axes.front() > 0)) c.refuse("writes at indices of an inner axis, which Tessera does not know");
+  if (f->axes.front() != 0 && (f->adjacent && f->axes.front() > 0))
+    c.refuse("writes at indices of an inner axis, which Tessera does not know");
   const std::string letters = letters_of(f->rest);
-  const std::string given = values.axes.size() >= f->rest.size() ? "..." + letters : letters.substr(f->rest.size() - values.axes.size());
-  Value y = c.joined("f" + letters + ",...," + given + "->f" + letters, {flat_first(c, x, *f), f->index, values}, [&](const Joined& j) {
-    const Dim rows = merged(j.of('f'));
-    std::vector<Dim> out = {rows}, all;
-    for (const char letter : letters)
-      for (const Dim& d : j.of(letter)) out.push_back(d);
-    for (const auto& [label, dims] : j.dims)
-      if (label != 'f') all.insert(all.end(), dims.begin(), dims.end());
-    const Tensor base = merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows);
-    return unmerge(written(base, j.x[1], cast(j.x[2], c.dtype()), shape_of(out), rows, all, adds), rows, j.of('f'));
-  });
+  const std::string given = values.axes.size() >= f->rest.size()
+                                ? "..." + letters
+                                : letters.substr(f->rest.size() - values.axes.size());
+  Value y = c.joined("f" + letters + ",...," + given + "->f" + letters,
+                     {flat_first(c, x, *f), f->index, values}, [&](const Joined& j) {
+                       const Dim rows = merged(j.of('f'));
+                       std::vector<Dim> out = {rows}, all;
+                       for (const char letter : letters)
+                         for (const Dim& d : j.of(letter)) out.push_back(d);
+                       for (const auto& [label, dims] : j.dims)
+                         if (label != 'f') all.insert(all.end(), dims.begin(), dims.end());
+                       const Tensor base = merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows);
+                       return unmerge(written(base, j.x[1], cast(j.x[2], c.dtype()), shape_of(out),
+                                              rows, all, adds),
+                                      rows, j.of('f'));
+                     });
   // The flat axis is several again.
   AxisList axes;
   Axis rest = c.expand(y.axes[0]);
@@ -144,13 +157,16 @@ std::vector<Value> selected_rows(Call& c) {
   const Value x = c.value("self"), index = c.value("index");
   const size_t d = c.axis("dim", x.axes.size());
   AxisList axes = x.axes;
-  std::rotate(axes.begin(), axes.begin() + static_cast<long>(d), axes.begin() + static_cast<long>(d) + 1);
+  std::rotate(axes.begin(), axes.begin() + static_cast<long>(d),
+              axes.begin() + static_cast<long>(d) + 1);
   std::string letters;
   for (size_t i = 1; i < axes.size(); ++i) letters += static_cast<char>('A' + i);
-  Value y = c.joined("f" + letters + ",...->..." + letters, {c.moved(x, axes), index}, [&](const Joined& j) {
-    const Dim rows = merged(j.of('f'));
-    return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows), wrapped(index, j.x[1], rows.size), rows.name);
-  });
+  Value y = c.joined("f" + letters + ",...->..." + letters, {c.moved(x, axes), index},
+                     [&](const Joined& j) {
+                       const Dim rows = merged(j.of('f'));
+                       return gather(merge(Call::having(j.x[0], j.of('f')), j.of('f'), rows),
+                                     wrapped(index, j.x[1], rows.size), rows.name);
+                     });
   std::rotate(y.axes.begin(), y.axes.begin() + 1, y.axes.begin() + static_cast<long>(d) + 1);
   return {y};
 }
@@ -164,7 +180,8 @@ std::vector<Value> gathered(Call& c) {
       c.refuse("gathers from a part of another axis, which Tessera does not know");
   // x has its axis under another label than the index.
   std::string from, at;
-  for (size_t i = 0; i < x.axes.size(); ++i) from += i == d ? '#' : static_cast<char>('A' + i), at += static_cast<char>('A' + i);
+  for (size_t i = 0; i < x.axes.size(); ++i)
+    from += i == d ? '#' : static_cast<char>('A' + i), at += static_cast<char>('A' + i);
   return {c.joined(from + "," + at + "->" + at, {x, index}, [&](const Joined& j) {
     const Dim rows = merged(j.of('#'));
     const Tensor w = merge(Call::having(j.x[0], j.of('#')), j.of('#'), rows);
@@ -196,29 +213,36 @@ std::vector<Value> scattered(Call& c) {
   if (!source.axes.empty() && c.sizes(source) != c.sizes(index))
     c.refuse("scatters a part of its source, which Tessera does not know");
   std::string to, at;
-  for (size_t i = 0; i < x.axes.size(); ++i) to += static_cast<char>('A' + i), at += i == d ? '#' : static_cast<char>('A' + i);
-  return {c.joined(to + "," + at + "," + (source.axes.empty() ? "" : at) + "->" + to, {x, index, source}, [&](const Joined& j) {
-    const std::vector<Dim> target = j.of(static_cast<char>('A' + d));
-    const Dim rows = merged(target);
-    std::vector<Dim> out;
-    for (size_t i = 0; i < x.axes.size(); ++i) {
-      if (i == d) {
-        out.push_back(rows);
-      } else {
-        for (const Dim& dim : j.of(static_cast<char>('A' + i))) out.push_back(dim);
-      }
-    }
-    std::vector<Dim> all;
-    for (const auto& [label, dims] : j.dims)
-      if (label != static_cast<int>('A' + d)) all.insert(all.end(), dims.begin(), dims.end());
-    const Tensor values = source.number ? c.constant(*source.number, c.dtype()) : tessera::cast(j.x[2], c.dtype());
-    const Tensor base = merge(Call::having(j.x[0], target), target, rows);
-    return unmerge(written(base, wrapped(index, j.x[1], rows.size), values, shape_of(out), rows, all, write == Write::add), rows, target);
-  })};
+  for (size_t i = 0; i < x.axes.size(); ++i)
+    to += static_cast<char>('A' + i), at += i == d ? '#' : static_cast<char>('A' + i);
+  return {c.joined(to + "," + at + "," + (source.axes.empty() ? "" : at) + "->" + to,
+                   {x, index, source}, [&](const Joined& j) {
+                     const std::vector<Dim> target = j.of(static_cast<char>('A' + d));
+                     const Dim rows = merged(target);
+                     std::vector<Dim> out;
+                     for (size_t i = 0; i < x.axes.size(); ++i) {
+                       if (i == d) {
+                         out.push_back(rows);
+                       } else {
+                         for (const Dim& dim : j.of(static_cast<char>('A' + i))) out.push_back(dim);
+                       }
+                     }
+                     std::vector<Dim> all;
+                     for (const auto& [label, dims] : j.dims)
+                       if (label != static_cast<int>('A' + d))
+                         all.insert(all.end(), dims.begin(), dims.end());
+                     const Tensor values = source.number ? c.constant(*source.number, c.dtype())
+                                                         : tessera::cast(j.x[2], c.dtype());
+                     const Tensor base = merge(Call::having(j.x[0], target), target, rows);
+                     return unmerge(written(base, wrapped(index, j.x[1], rows.size), values,
+                                            shape_of(out), rows, all, write == Write::add),
+                                    rows, target);
+                   })};
 }
 
 std::vector<Value> differences(Call& c) {
-  if (c.whole("n", 1) != 1 || c.is_given("append")) c.refuse("takes differences in a way that Tessera does not know");
+  if (c.whole("n", 1) != 1 || c.is_given("append"))
+    c.refuse("takes differences in a way that Tessera does not know");
   Value x = c.value("self");
   const size_t d = c.axis("dim", x.axes.size(), -1);
   const std::optional<Value> before = c.find("prepend");
@@ -231,7 +255,8 @@ std::vector<Value> differences(Call& c) {
       const std::vector<Dim> dims = c.dims(x.axes[d]);
       const Dim all = merged(dims);
       const Tensor t = merge(Call::having(x.tensor, dims), dims, all);
-      const Tensor previous = where(equal(iota(c.graph(), all), 0.0), tessera::cast(first.tensor, t.dtype()), shift(t, all.name, 1));
+      const Tensor previous = where(equal(iota(c.graph(), all), 0.0),
+                                    tessera::cast(first.tensor, t.dtype()), shift(t, all.name, 1));
       return unmerge(t - previous, all, dims);
     })};
   }

@@ -1,5 +1,5 @@
-// Layers that PyTorch's training graph keeps whole: embeddings, norms, attention, convolutions, pooling,
-// dropout and losses. They become composites, which have kernels.
+// Layers that PyTorch's training graph keeps whole: embeddings, norms, attention, convolutions,
+// pooling, dropout and losses. They become composites, which have kernels.
 #include <algorithm>
 #include <cmath>
 
@@ -14,7 +14,8 @@ namespace {
 std::vector<Value> embedding(Call& c) {
   const Value table = c.value("weight"), index = c.value("indices");
   const int64_t padding = c.whole("padding_idx", -1);
-  if (c.flag("scale_grad_by_freq", false)) c.refuse("scales gradients by frequency, which Tessera does not know");
+  if (c.flag("scale_grad_by_freq", false))
+    c.refuse("scales gradients by frequency, which Tessera does not know");
   if (!index.is_constant) {
     c.role(table.axes[0], "vocab", 60);
     c.role(table.axes[1], "d_model", 60);
@@ -24,7 +25,9 @@ std::vector<Value> embedding(Call& c) {
     const Tensor w = merge(Call::having(j.x[0], j.of('v')), j.of('v'), rows);
     const Tensor y = gather(w, j.x[1], rows.name);
     // The row of padding has no gradient.
-    return padding < 0 ? y : where(not_equal(j.x[1], static_cast<double>(padding)), y, stop_gradient(y));
+    return padding < 0
+               ? y
+               : where(not_equal(j.x[1], static_cast<double>(padding)), y, stop_gradient(y));
   })};
 }
 
@@ -34,29 +37,37 @@ Value normed(Call& c, const Value& x, size_t rank, const std::optional<Value>& w
              const std::function<Tensor(Tensor, const std::string&, Tensor, Tensor)>& f) {
   const std::string axes = std::string("nopqrs").substr(0, rank);
   if (rank == 1) c.role(x.axes.back(), role, 30);
-  return c.joined("..." + axes + "," + axes + "," + axes + "->..." + axes, {x, weight, bias}, [&](const Joined& j) {
-    std::vector<Dim> over;
-    for (const char label : axes)
-      for (const Dim& d : j.of(label)) over.push_back(d);
-    const Dim all = merged(over);
-    const auto as_one = [&](const Tensor& t) { return merge(Call::having(t, over), over, all); };
-    const auto number = [&](double n) { return tessera::constant(c.graph(), n, c.dtype(), Shape({all})); };
-    const Tensor scale = j.x[1].empty() ? number(1) : as_one(tessera::cast(j.x[1], c.dtype()));
-    const Tensor shift = j.x[2].empty() ? number(0) : as_one(tessera::cast(j.x[2], c.dtype()));
-    return unmerge(f(as_one(tessera::cast(j.x[0], c.dtype())), all.name, scale, shift), all, over);
-  });
+  return c.joined(
+      "..." + axes + "," + axes + "," + axes + "->..." + axes, {x, weight, bias},
+      [&](const Joined& j) {
+        std::vector<Dim> over;
+        for (const char label : axes)
+          for (const Dim& d : j.of(label)) over.push_back(d);
+        const Dim all = merged(over);
+        const auto as_one = [&](const Tensor& t) {
+          return merge(Call::having(t, over), over, all);
+        };
+        const auto number = [&](double n) {
+          return tessera::constant(c.graph(), n, c.dtype(), Shape({all}));
+        };
+        const Tensor scale = j.x[1].empty() ? number(1) : as_one(tessera::cast(j.x[1], c.dtype()));
+        const Tensor shift = j.x[2].empty() ? number(0) : as_one(tessera::cast(j.x[2], c.dtype()));
+        return unmerge(f(as_one(tessera::cast(j.x[0], c.dtype())), all.name, scale, shift), all,
+                       over);
+      });
 }
 
 std::vector<Value> layer_norm_rule(Call& c) {
-  return {normed(c, c.value("input"), c.list("normalized_shape").size(), c.find("weight"), c.find("bias"), "d_model",
+  return {normed(c, c.value("input"), c.list("normalized_shape").size(), c.find("weight"),
+                 c.find("bias"), "d_model",
                  [&](Tensor x, const std::string& dim, Tensor scale, Tensor bias) {
                    return layer_norm(x, dim, scale, bias, c.number("eps", 1e-5));
                  })};
 }
 
 std::vector<Value> rms_norm_rule(Call& c) {
-  return {normed(c, c.value("input"), c.list("normalized_shape").size(), c.find("weight"), {}, "d_model",
-                 [&](Tensor x, const std::string& dim, Tensor scale, Tensor) {
+  return {normed(c, c.value("input"), c.list("normalized_shape").size(), c.find("weight"), {},
+                 "d_model", [&](Tensor x, const std::string& dim, Tensor scale, Tensor) {
                    return rms_norm(x, dim, scale, c.number("eps", 1.1920928955078125e-07));
                  })};
 }
@@ -80,25 +91,32 @@ std::vector<Value> batch_norm_rule(Call& c) {
   const Value x = channels_last(c, c.value("input"));
   c.role(x.axes.back(), "channels", 10);
   std::optional<Value> new_mean, new_variance;
-  const Value y = c.joined("...c,c,c,c,c->...c", {x, c.find("weight"), c.find("bias"), mean, variance}, [&](const Joined& j) {
-    const auto number = [&](double n) { return tessera::constant(c.graph(), n, c.dtype(), shape_of(j.of('c'))); };
-    const Tensor scale = j.x[1].empty() ? number(1) : Call::having(j.x[1], j.of('c'));
-    const Tensor bias = j.x[2].empty() ? number(0) : Call::having(j.x[2], j.of('c'));
-    if (!trains) return (j.x[0] - j.x[3]) * (rsqrt(j.x[4] + eps) * scale) + bias;
-    std::vector<Dim> over;
-    double count = 1;
-    for (const auto& [label, dims] : j.dims) {
-      if (label == 'c') continue;
-      for (const Dim& d : dims) over.push_back(d), count *= static_cast<double>(d.size);
-    }
-    const BatchNormed n = batch_normed(Call::having(j.x[0], j.out), scale, bias, Axes(names_of(over)), eps);
-    if (mean && variance) {
-      new_mean = mean, new_variance = variance;
-      new_mean->tensor = j.x[3] * (1 - momentum) + n.mean * momentum;
-      new_variance->tensor = j.x[4] * (1 - momentum) + n.variance * (momentum * count / (count - 1));
-    }
-    return n.y;
-  });
+  const Value y =
+      c.joined("...c,c,c,c,c->...c", {x, c.find("weight"), c.find("bias"), mean, variance},
+               [&](const Joined& j) {
+                 const auto number = [&](double n) {
+                   return tessera::constant(c.graph(), n, c.dtype(), shape_of(j.of('c')));
+                 };
+                 const Tensor scale = j.x[1].empty() ? number(1) : Call::having(j.x[1], j.of('c'));
+                 const Tensor bias = j.x[2].empty() ? number(0) : Call::having(j.x[2], j.of('c'));
+                 if (!trains) return (j.x[0] - j.x[3]) * (rsqrt(j.x[4] + eps) * scale) + bias;
+                 std::vector<Dim> over;
+                 double count = 1;
+                 for (const auto& [label, dims] : j.dims) {
+                   if (label == 'c') continue;
+                   for (const Dim& d : dims)
+                     over.push_back(d), count *= static_cast<double>(d.size);
+                 }
+                 const BatchNormed n = batch_normed(Call::having(j.x[0], j.out), scale, bias,
+                                                    Axes(names_of(over)), eps);
+                 if (mean && variance) {
+                   new_mean = mean, new_variance = variance;
+                   new_mean->tensor = j.x[3] * (1 - momentum) + n.mean * momentum;
+                   new_variance->tensor =
+                       j.x[4] * (1 - momentum) + n.variance * (momentum * count / (count - 1));
+                 }
+                 return n.y;
+               });
   if (new_mean) c.overwrite("running_mean", *new_mean), c.overwrite("running_var", *new_variance);
   return {channels_first(c, y)};
 }
@@ -109,20 +127,23 @@ std::vector<Value> group_norm_rule(Call& c) {
   if (!c.cut(x.axes.back(), c.size(x.axes.back()) / groups))
     c.refuse("has groups of channels that the program views in other parts");
   c.role(x.axes.back(), "channels", 10);
-  const Value y = c.joined("...c,c,c->...c", {x, c.find("weight"), c.find("bias")}, [&](const Joined& j) {
-    std::vector<Dim> over;
-    int64_t inner = 1;
-    const int64_t per_group = c.size(x.axes.back()) / groups;
-    for (size_t i = j.of('c').size(); i-- > 0 && inner < per_group; inner *= j.of('c')[i].size) over.push_back(j.of('c')[i]);
-    for (int label = -1; j.dims.count(label) != 0 && j.dims.count(label - 1) != 0; --label)  // all but the batch
-      over.insert(over.end(), j.dims.at(label).begin(), j.dims.at(label).end());
-    const Axes axes(names_of(over));
-    const Tensor all = Call::having(j.x[0], j.out);
-    const Tensor centred = all - reduce_mean(all, axes);
-    Tensor y = centred * rsqrt(reduce_mean(square(centred), axes) + c.number("eps", 1e-5));
-    if (!j.x[1].empty()) y = y * j.x[1];
-    return j.x[2].empty() ? y : y + j.x[2];
-  });
+  const Value y =
+      c.joined("...c,c,c->...c", {x, c.find("weight"), c.find("bias")}, [&](const Joined& j) {
+        std::vector<Dim> over;
+        int64_t inner = 1;
+        const int64_t per_group = c.size(x.axes.back()) / groups;
+        for (size_t i = j.of('c').size(); i-- > 0 && inner < per_group; inner *= j.of('c')[i].size)
+          over.push_back(j.of('c')[i]);
+        for (int label = -1; j.dims.count(label) != 0 && j.dims.count(label - 1) != 0;
+             --label)  // all but the batch
+          over.insert(over.end(), j.dims.at(label).begin(), j.dims.at(label).end());
+        const Axes axes(names_of(over));
+        const Tensor all = Call::having(j.x[0], j.out);
+        const Tensor centred = all - reduce_mean(all, axes);
+        Tensor y = centred * rsqrt(reduce_mean(square(centred), axes) + c.number("eps", 1e-5));
+        if (!j.x[1].empty()) y = y * j.x[1];
+        return j.x[2].empty() ? y : y + j.x[2];
+      });
   return {channels_first(c, y)};
 }
 
@@ -133,7 +154,8 @@ std::vector<Value> dropout_rule(Call& c) {
   return {c.made(x.axes, [&] { return drops ? dropout(c.full(x), rate) : x.tensor; })};
 }
 
-// ---------------------------------------------------------------------------------------- attention
+// ----------------------------------------------------------------------------------------
+// attention
 
 /// What a constant mask of queries by keys says by its values: causal, a window, or nothing.
 struct MaskStructure {
@@ -141,20 +163,22 @@ struct MaskStructure {
   std::optional<int64_t> window;
 };
 
-/// Whether element (i, j) of a constant mask is seen: true, or 0 as an addend. Nothing if addends are
-/// biases.
+/// Whether element (i, j) of a constant mask is seen: true, or 0 as an addend. Nothing if addends
+/// are biases.
 std::optional<std::vector<bool>> seen(const Array& mask) {
   constexpr double kHidden = -1e30;
   std::vector<bool> result;
   for (int64_t i = 0; i < mask.elements(); ++i) {
     const double x = mask.at(i);
-    if (is_floating(mask.dtype) && x != 0 && x > (mask.dtype == DType::float16 ? -6e4 : kHidden)) return {};
+    if (is_floating(mask.dtype) && x != 0 && x > (mask.dtype == DType::float16 ? -6e4 : kHidden))
+      return {};
     result.push_back(is_floating(mask.dtype) ? x == 0 : x != 0);
   }
   return result;
 }
 
-std::optional<MaskStructure> structure_of(const Array& mask, const std::string& queries, const std::string& keys, int64_t n, int64_t m) {
+std::optional<MaskStructure> structure_of(const Array& mask, const std::string& queries,
+                                          const std::string& keys, int64_t n, int64_t m) {
   const std::optional<std::vector<bool>> visible = seen(mask);
   if (!visible) return {};
   MaskStructure s;
@@ -163,7 +187,9 @@ std::optional<MaskStructure> structure_of(const Array& mask, const std::string& 
   if (mask.dims.size() != 2 || n != m) return {};
   const bool turned = mask.dims[0] == keys && mask.dims[1] == queries;
   if (!turned && (mask.dims[0] != queries || mask.dims[1] != keys)) return {};
-  const auto sees = [&](int64_t i, int64_t j) { return (*visible)[static_cast<size_t>(turned ? j * n + i : i * n + j)]; };
+  const auto sees = [&](int64_t i, int64_t j) {
+    return (*visible)[static_cast<size_t>(turned ? j * n + i : i * n + j)];
+  };
   int64_t window = 0;
   while (window < n && sees(n - 1, n - 1 - window)) ++window;
   for (const bool causal : {true, false}) {
@@ -190,7 +216,8 @@ std::vector<Value> attention_rule(Call& c) {
     for (Value* x : both) {  // grouped keys: heads of queries are those of keys times some per key
       const int64_t heads = c.size(q.axes[rank - 3]), keys = c.size(x->axes[x->axes.size() - 3]);
       if (!c.flag("enable_gqa", false) || heads == keys || keys < 1) continue;
-      for (const Use& use : c.fresh(heads / keys, x->axes)) x->axes[x->axes.size() - 3].push_back(use);
+      for (const Use& use : c.fresh(heads / keys, x->axes))
+        x->axes[x->axes.size() - 3].push_back(use);
     }
     c.role(q.axes[rank - 3], "heads", 80);
   }
@@ -202,10 +229,12 @@ std::vector<Value> attention_rule(Call& c) {
     return atoms;
   };
   const bool same = atoms_of(q.axes.back()) == atoms_of(v.axes.back());
-  const std::string spec = same ? "...le,...me,...me,...lm->...le" : "...le,...me,...mf,...lm->...lf";
+  const std::string spec =
+      same ? "...le,...me,...me,...lm->...le" : "...le,...me,...mf,...lm->...lf";
   const char out_label = same ? 'e' : 'f';
   return {c.joined(spec, {q, k, v, mask}, [&](const Joined& j) {
-    const Dim l = merged(j.of('l'), "unit_query"), m = merged(j.of('m'), "unit_key"), f = merged(j.of(out_label));
+    const Dim l = merged(j.of('l'), "unit_query"), m = merged(j.of('m'), "unit_key"),
+              f = merged(j.of(out_label));
     // Rotary positions view d_head of queries and keys as two: together it is that of values.
     const Dim all = merged(j.of('e')), e = all.size == f.size ? f : all;
     const auto as_one = [](Tensor t, const std::vector<Dim>& dims, const Dim& to) {
@@ -221,7 +250,8 @@ std::vector<Value> attention_rule(Call& c) {
     o.dropout = c.trains() ? c.number("dropout_p", 0) : 0;
     Tensor visible;
     if (mask && mask->array && mask->axes.size() >= 2) {
-      const std::vector<Dim> rows = c.dims(mask->axes[mask->axes.size() - 2]), columns = c.dims(mask->axes.back());
+      const std::vector<Dim> rows = c.dims(mask->axes[mask->axes.size() - 2]),
+                             columns = c.dims(mask->axes.back());
       if (rows.size() == 1 && columns.size() == 1) {
         const auto s = structure_of(*mask->array, rows[0].name, columns[0].name, l.size, m.size);
         if (s) o.causal = o.causal || s->causal, o.window = s->window, mask.reset();
@@ -232,8 +262,10 @@ std::vector<Value> attention_rule(Call& c) {
     }
     if (mask) {
       Tensor given = j.x[3];
-      if (j.of('l').size() > 1 && !present(given, j.of('l')).empty()) given = as_one(given, j.of('l'), l);
-      if (j.of('m').size() > 1 && !present(given, j.of('m')).empty()) given = as_one(given, j.of('m'), m);
+      if (j.of('l').size() > 1 && !present(given, j.of('l')).empty())
+        given = as_one(given, j.of('l'), l);
+      if (j.of('m').size() > 1 && !present(given, j.of('m')).empty())
+        given = as_one(given, j.of('m'), m);
       if (mask->dtype == DType::bool_) {
         visible = given;
       } else if (mask->array && seen(*mask->array)) {
@@ -252,11 +284,13 @@ std::vector<Value> attention_rule(Call& c) {
 // --------------------------------------------------------------------- convolutions and pooling
 
 /// Numbers for `count` spatial axes, of which one stands for all.
-std::vector<int64_t> for_each_axis(const Call& c, const std::string& arg, size_t count, int64_t fallback) {
+std::vector<int64_t> for_each_axis(const Call& c, const std::string& arg, size_t count,
+                                   int64_t fallback) {
   std::vector<int64_t> all = c.list(arg, std::vector<int64_t>(count, fallback));
   if (all.empty()) all.push_back(fallback);
   if (all.size() == 1) all.resize(count, all[0]);
-  if (all.size() != count) c.refuse(fmt::format("has {} numbers as its argument '{}'", all.size(), arg));
+  if (all.size() != count)
+    c.refuse(fmt::format("has {} numbers as its argument '{}'", all.size(), arg));
   return all;
 }
 
@@ -279,7 +313,8 @@ std::vector<Value> convolution(Call& c) {
   Value x = c.value("input"), w = c.value("weight");
   if (x.axes.size() == count + 1) x.axes.insert(x.axes.begin(), Axis());
   const int64_t groups = std::max<int64_t>(1, c.whole("groups", 1));
-  const std::vector<int64_t> stride = for_each_axis(c, "stride", count, 1), dilation = for_each_axis(c, "dilation", count, 1);
+  const std::vector<int64_t> stride = for_each_axis(c, "stride", count, 1),
+                             dilation = for_each_axis(c, "dilation", count, 1);
   std::vector<int64_t> before(count, 0), after(count, 0);
   if (c.is_given("padding") && std::holds_alternative<std::string>(*c.node().find("padding"))) {
     for (size_t i = 0; i < count && c.text("padding", "") == "same"; ++i) {
@@ -302,9 +337,11 @@ std::vector<Value> convolution(Call& c) {
   c.role(groups > 1 ? ws[1] : out, "channels", 5);
   for (size_t i = 0; i < count; ++i) {
     xs.push_back(x.axes[2 + i]), ws.push_back(w.axes[2 + i]);
-    c.role(ws.back(), count == 1 ? "filter" : std::string("filter_") + kSpatialNames[3 - count + i], 30);
+    c.role(ws.back(), count == 1 ? "filter" : std::string("filter_") + kSpatialNames[3 - count + i],
+           30);
   }
-  const std::string s = std::string("xyz").substr(0, count), k = std::string("uvw").substr(0, count);
+  const std::string s = std::string("xyz").substr(0, count),
+                    k = std::string("uvw").substr(0, count);
   std::optional<Value> bias = c.find("bias");
   if (bias && groups > 1) {
     c.unify(bias->axes[0], out);
@@ -314,25 +351,28 @@ std::vector<Value> convolution(Call& c) {
   } else if (bias) {
     bias = c.moved(*bias, {{}, bias->axes[0]});
   }
-  const Value y = c.joined("ngi" + s + ",goi" + k + ",go->ngo" + s, {c.moved(x, xs), c.moved(w, ws), bias}, [&](const Joined& j) {
-    ConvOptions o;
-    o.padding = Padding::given;
-    Tensor a = j.x[0], b = j.x[1];
-    for (size_t i = 0; i < count; ++i) {
-      const Dim dim = merged(j.of(s[i])).renamed(fmt::format("spatial{}", i)), filter = merged(j.of(k[i])).renamed(fmt::format("filter{}", i));
-      a = merge(Call::having(a, j.of(s[i])), j.of(s[i]), dim);
-      b = merge(Call::having(b, j.of(k[i])), j.of(k[i]), filter);
-      ConvDim d;
-      d.dim = dim.name, d.filter = filter.name;
-      d.stride = stride[i], d.dilation = dilation[i], d.before = before[i], d.after = after[i];
-      o.dims.push_back(d);
-    }
-    a = Call::having(a, j.of('i')), b = Call::having(b, j.of('i'));
-    for (const Dim& d : j.of('g')) o.groups.push_back(d.name);
-    a = Call::having(a, j.of('g')), b = Call::having(b, j.of('g'));
-    const Tensor r = conv(tessera::cast(a, c.dtype()), tessera::cast(b, c.dtype()), o);
-    return bias ? r + j.x[2] : r;
-  });
+  const Value y = c.joined(
+      "ngi" + s + ",goi" + k + ",go->ngo" + s, {c.moved(x, xs), c.moved(w, ws), bias},
+      [&](const Joined& j) {
+        ConvOptions o;
+        o.padding = Padding::given;
+        Tensor a = j.x[0], b = j.x[1];
+        for (size_t i = 0; i < count; ++i) {
+          const Dim dim = merged(j.of(s[i])).renamed(fmt::format("spatial{}", i)),
+                    filter = merged(j.of(k[i])).renamed(fmt::format("filter{}", i));
+          a = merge(Call::having(a, j.of(s[i])), j.of(s[i]), dim);
+          b = merge(Call::having(b, j.of(k[i])), j.of(k[i]), filter);
+          ConvDim d;
+          d.dim = dim.name, d.filter = filter.name;
+          d.stride = stride[i], d.dilation = dilation[i], d.before = before[i], d.after = after[i];
+          o.dims.push_back(d);
+        }
+        a = Call::having(a, j.of('i')), b = Call::having(b, j.of('i'));
+        for (const Dim& d : j.of('g')) o.groups.push_back(d.name);
+        a = Call::having(a, j.of('g')), b = Call::having(b, j.of('g'));
+        const Tensor r = conv(tessera::cast(a, c.dtype()), tessera::cast(b, c.dtype()), o);
+        return bias ? r + j.x[2] : r;
+      });
   AxisList axes = {y.axes[0], y.axes[1]};
   axes[1].insert(axes[1].end(), y.axes[2].begin(), y.axes[2].end());
   axes.insert(axes.end(), y.axes.begin() + 3, y.axes.end());
@@ -347,7 +387,8 @@ std::vector<Value> convolution(Call& c) {
     Tensor t = y.tensor;
     for (size_t i = 0; i < count; ++i) {
       const Dim from(fmt::format("spatial{}", i), sizes[2 + i]);
-      t = c.dims(axes[2 + i]).empty() ? pick(t, from.name, 0) : unmerge(t, from, c.dims(axes[2 + i]));
+      t = c.dims(axes[2 + i]).empty() ? pick(t, from.name, 0)
+                                      : unmerge(t, from, c.dims(axes[2 + i]));
     }
     return t;
   });
@@ -363,8 +404,10 @@ std::vector<Value> pooled(Call& c) {
   std::vector<int64_t> stride = c.list("stride", std::vector<int64_t>());
   if (stride.empty()) stride = window;
   if (stride.size() == 1) stride.resize(count, stride[0]);
-  const std::vector<int64_t> padding = for_each_axis(c, "padding", count, 0), dilation = for_each_axis(c, "dilation", count, 1);
-  if (c.is_given("divisor_override")) c.refuse("overrides its divisor, which Tessera does not know");
+  const std::vector<int64_t> padding = for_each_axis(c, "padding", count, 0),
+                             dilation = for_each_axis(c, "dilation", count, 1);
+  if (c.is_given("divisor_override"))
+    c.refuse("overrides its divisor, which Tessera does not know");
   spatial_roles(c, x.axes, count);
   AxisList axes = x.axes;
   const size_t first = axes.size() - count;
@@ -383,17 +426,22 @@ std::vector<Value> pooled(Call& c) {
       const Dim dim(fmt::format("spatial{}", i), c.size(axis));
       y = one_dim(c, y, axis, dim);
       const int64_t out = c.meta().sizes[first + i], span = dilation[i] * (window[i] - 1) + 1;
-      const int64_t after = std::max<int64_t>(0, (out - 1) * stride[i] + span - dim.size - padding[i]);
-      if (c.flag("ceil_mode", false) && after > padding[i]) {  // what lies beyond the padding does not count
-        if (!takes_maximum && padding[i] > 0) c.refuse("averages windows that leave padding, which Tessera does not know");
+      const int64_t after =
+          std::max<int64_t>(0, (out - 1) * stride[i] + span - dim.size - padding[i]);
+      if (c.flag("ceil_mode", false) &&
+          after > padding[i]) {  // what lies beyond the padding does not count
+        if (!takes_maximum && padding[i] > 0)
+          c.refuse("averages windows that leave padding, which Tessera does not know");
         o.count_padding = false;
       }
-      o.dims.push_back({dim.name, window[i], stride[i], dilation[i], padding[i], std::max(after, c.flag("ceil_mode", false) ? after : padding[i])});
+      o.dims.push_back({dim.name, window[i], stride[i], dilation[i], padding[i],
+                        std::max(after, c.flag("ceil_mode", false) ? after : padding[i])});
     }
     y = takes_maximum ? max_pool(y, o) : avg_pool(y, o);
     for (size_t i = 0; i < count; ++i) {
       const Dim from(fmt::format("spatial{}", i), c.meta().sizes[first + i]);
-      y = c.dims(axes[first + i]).empty() ? pick(y, from.name, 0) : unmerge(y, from, c.dims(axes[first + i]));
+      y = c.dims(axes[first + i]).empty() ? pick(y, from.name, 0)
+                                          : unmerge(y, from, c.dims(axes[first + i]));
     }
     return y;
   })};
@@ -421,7 +469,8 @@ std::vector<Value> adaptive_mean(Call& c) {
   })};
 }
 
-// -------------------------------------------------------------------------------------------- losses
+// --------------------------------------------------------------------------------------------
+// losses
 
 enum class Reduction { none, mean, sum };
 
@@ -448,8 +497,15 @@ std::vector<Value> cross_entropy_rule(Call& c) {
     const Tensor all = Call::having(j.x[1], rows);
     const Tensor counts = not_equal(all, static_cast<double>(ignored));
     const Tensor safe = where(counts, all, 0.0);
-    Tensor loss = smoothing == 0 ? cross_entropy(x, safe, classes.name)
-                                 : cross_entropy(x, nn::smoothed(safe, classes, smoothing * static_cast<double>(classes.size - 1) / static_cast<double>(classes.size), x.dtype()), classes.name);
+    Tensor loss =
+        smoothing == 0
+            ? cross_entropy(x, safe, classes.name)
+            : cross_entropy(x,
+                            nn::smoothed(safe, classes,
+                                         smoothing * static_cast<double>(classes.size - 1) /
+                                             static_cast<double>(classes.size),
+                                         x.dtype()),
+                            classes.name);
     loss = where(counts, loss, 0.0);
     if (keeps) return tessera::cast(loss, c.dtype());
     const Tensor total = sum_all(loss);
@@ -458,7 +514,8 @@ std::vector<Value> cross_entropy_rule(Call& c) {
   })};
 }
 
-/// Of classes that are the last axis; with a shift, label i + shift belongs to logits i along axis 1.
+/// Of classes that are the last axis; with a shift, label i + shift belongs to logits i along
+/// axis 1.
 std::vector<Value> next_token_loss(Call& c) {
   const Value logits = c.value("self"), labels = c.value("target");
   const int64_t shifted = c.whole("shift", 0);
@@ -466,19 +523,24 @@ std::vector<Value> next_token_loss(Call& c) {
   return {c.joined("...c,...->", {logits, labels}, [&](const Joined& j) {
     const Dim classes = merged(j.of('c'));
     const Tensor x = merge(Call::having(j.x[0], j.of('c')), j.of('c'), classes);
-    if (shifted == 0) return tessera::cast(mean_all(cross_entropy(x, j.x[1], classes.name)), c.dtype());
-    if (labels.axes.size() < 2 || c.dims(labels.axes[1]).size() != 1) c.refuse("shifts labels that have no positions");
+    if (shifted == 0)
+      return tessera::cast(mean_all(cross_entropy(x, j.x[1], classes.name)), c.dtype());
+    if (labels.axes.size() < 2 || c.dims(labels.axes[1]).size() != 1)
+      c.refuse("shifts labels that have no positions");
     const std::vector<Dim> along = j.dims.at(1 - static_cast<int>(labels.axes.size()) + 0);
     const Dim length = along.at(0);
     const Tensor next = shift(j.x[1], length.name, -shifted);
     const Tensor counts = less(iota(c.graph(), length), static_cast<double>(length.size - shifted));
     const Tensor losses = where(counts, cross_entropy(x, next, classes.name), 0.0);
-    return tessera::cast(mean_all(losses) * (static_cast<double>(length.size) / static_cast<double>(length.size - shifted)), c.dtype());
+    return tessera::cast(mean_all(losses) * (static_cast<double>(length.size) /
+                                             static_cast<double>(length.size - shifted)),
+                         c.dtype());
   })};
 }
 
 std::vector<Value> squared_error(Call& c) {
-  const Value y = c.pointwise({c.value("self"), c.value("target")}, c.dtype(), [](const auto& x) { return square(x[0] - x[1]); });
+  const Value y = c.pointwise({c.value("self"), c.value("target")}, c.dtype(),
+                              [](const auto& x) { return square(x[0] - x[1]); });
   const int64_t reduction = c.whole("reduction", 1);
   if (static_cast<Reduction>(reduction) == Reduction::none) return {y};
   return {c.made({}, [&] { return reduced(c.full(y), reduction); })};

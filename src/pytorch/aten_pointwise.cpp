@@ -34,9 +34,8 @@ std::vector<Value> binary(Call& c) {
 template <auto f>
 std::vector<Value> scaled(Call& c) {
   const double alpha = c.number("alpha", 1);
-  return {c.pointwise({c.value("self"), c.value("other")}, c.dtype(), [&](const auto& x) {
-    return f(x[0], alpha == 1 ? x[1] : x[1] * alpha);
-  })};
+  return {c.pointwise({c.value("self"), c.value("other")}, c.dtype(),
+                      [&](const auto& x) { return f(x[0], alpha == 1 ? x[1] : x[1] * alpha); })};
 }
 
 template <auto f>
@@ -49,9 +48,12 @@ std::vector<Value> comparison(Call& c) {
 template <auto f>
 std::vector<Value> logical(Call& c) {
   const Value a = c.value("self"), b = c.value("other");
-  if (c.dtype() != DType::bool_) c.refuse("combines the bits of whole numbers, which Tessera cannot");
+  if (c.dtype() != DType::bool_)
+    c.refuse("combines the bits of whole numbers, which Tessera cannot");
   return {c.pointwise({a, b}, {}, [](const auto& x) {
-    const auto truth = [](const Tensor& t) { return t.dtype() == DType::bool_ ? t : not_equal(t, 0.0); };
+    const auto truth = [](const Tensor& t) {
+      return t.dtype() == DType::bool_ ? t : not_equal(t, 0.0);
+    };
     return f(truth(x[0]), truth(x[1]));
   })};
 }
@@ -110,16 +112,22 @@ std::vector<Value> clamped(Call& c) {
   for (const auto& bound : {low, high})
     if (bound) xs.push_back(*bound);
   return {c.pointwise(xs, c.dtype(), [&](const auto& x) {
-    Tensor y = x[0];
-    if (low) y = maximum(y, x[1]);
-    if (high) y = minimum(y, x[low ? 2 : 1]);
+    Tensor y = x[0];  // its gradient is zero at a bound that is a number, and half at an element
+    if (low) y = low->number ? where(greater(y, x[1]), y, x[1]) : maximum(y, x[1]);
+    const Tensor& most = x[x.size() - 1];
+    if (high) y = high->number ? where(less(y, most), y, most) : minimum(y, most);
     return y;
   })};
 }
 
+/// min(max(x, low), high), whose gradient is zero at low and high, too.
+Tensor hard_clip(const Tensor& x, double low, double high) {
+  return where(logical_and(greater(x, low), less(x, high)), x, stop_gradient(clip(x, low, high)));
+}
+
 std::vector<Value> clamped_to(Call& c) {  // hardtanh
   return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
-    return clip(x[0], c.number("min_val", -1), c.number("max_val", 1));
+    return hard_clip(x[0], c.number("min_val", -1), c.number("max_val", 1));
   })};
 }
 
@@ -139,7 +147,7 @@ std::vector<Value> elu_rule(Call& c) {
   const double alpha = c.number("alpha", 1) * c.number("scale", 1), scale = c.number("scale", 1);
   return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
     if (c.number("input_scale", 1) != 1) c.refuse("scales its input, which Tessera does not know");
-    return where(greater(x[0], 0.0), x[0] * scale, (exp(minimum(x[0], 0.0)) - 1.0) * alpha);
+    return where(greater(x[0], 0.0), x[0] * scale, (exp(where(greater(x[0], 0.0), 0.0, x[0])) - 1.0) * alpha);
   })};
 }
 
@@ -147,7 +155,7 @@ std::vector<Value> softplus_rule(Call& c) {
   const double beta = c.number("beta", 1), threshold = c.number("threshold", 20);
   return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
     const Tensor scaled = beta == 1 ? x[0] : x[0] * beta;
-    const Tensor soft = softplus(minimum(scaled, threshold));
+    const Tensor soft = softplus(where(greater(scaled, threshold), 0.0, scaled));
     return where(greater(scaled, threshold), x[0], beta == 1 ? soft : soft / beta);
   })};
 }
@@ -166,7 +174,8 @@ std::vector<Value> added(Call& c) {
 }
 
 #define UNARY(...) unary<[](const Tensor& x) -> Tensor { return __VA_ARGS__; }>
-#define BINARY(kind, ...) kind<[](const Tensor& a, const Tensor& b) -> Tensor { return __VA_ARGS__; }>
+#define BINARY(kind, ...) \
+  kind<[](const Tensor& a, const Tensor& b) -> Tensor { return __VA_ARGS__; }>
 
 const Row kPointwise[] = {
     {"add.Tensor add.Scalar", BINARY(scaled, add(a, b))},
@@ -195,8 +204,10 @@ const Row kPointwise[] = {
     {"logical_xor.default bitwise_xor.Tensor __xor__.Tensor", BINARY(logical, logical_xor(a, b))},
     {"logical_not.default bitwise_not.default",
      [](Call& c) -> std::vector<Value> {
-       if (c.dtype() != DType::bool_) c.refuse("inverts the bits of whole numbers, which Tessera cannot");
-       return {c.pointwise({c.value("self")}, DType::bool_, [](const auto& x) { return logical_not(x[0]); })};
+       if (c.dtype() != DType::bool_)
+         c.refuse("inverts the bits of whole numbers, which Tessera cannot");
+       return {c.pointwise({c.value("self")}, DType::bool_,
+                           [](const auto& x) { return logical_not(x[0]); })};
      }},
     {"neg.default", UNARY(neg(x))},
     {"abs.default", UNARY(abs(x))},
@@ -217,11 +228,11 @@ const Row kPointwise[] = {
     {"sigmoid.default", UNARY(sigmoid(x))},
     {"log_sigmoid.default", UNARY(neg(softplus(neg(x))))},
     {"relu.default", UNARY(relu(x))},
-    {"relu6.default", UNARY(clip(x, 0, 6))},
+    {"relu6.default", UNARY(hard_clip(x, 0, 6))},
     {"silu.default", UNARY(silu(x))},
-    {"hardsigmoid.default", UNARY(clip(x + 3.0, 0, 6) / 6.0)},
-    {"hardswish.default", UNARY(x * clip(x + 3.0, 0, 6) / 6.0)},
-    {"mish.default", UNARY(x * tanh(softplus(x)))},
+    {"hardsigmoid.default", UNARY(hard_clip(x + 3.0, 0, 6) / 6.0)},
+    {"hardswish.default", UNARY(x* hard_clip(x + 3.0, 0, 6) / 6.0)},
+    {"mish.default", UNARY(x* tanh(softplus(x)))},
     {"erf.default", UNARY(erf(x))},
     {"floor.default", UNARY(floor(x))},
     {"ceil.default", UNARY(ceil(x))},
@@ -248,7 +259,8 @@ const Row kPointwise[] = {
      converted},
     {"detach.default",
      [](Call& c) -> std::vector<Value> {
-       return {c.pointwise({c.value("self")}, {}, [](const auto& x) { return stop_gradient(x[0]); })};
+       return {
+           c.pointwise({c.value("self")}, {}, [](const auto& x) { return stop_gradient(x[0]); })};
      }},
     {"copy.default",
      [](Call& c) -> std::vector<Value> {

@@ -9,8 +9,10 @@ namespace {
 
 using Optional = std::optional<Value>;
 
-/// The sum of a b over the dims that `out` lacks. An operand may lack dims along which it is constant.
-Tensor contract(const Tensor& a, const Tensor& b, const std::vector<Dim>& contracted, const std::vector<Dim>& out) {
+/// The sum of a b over the dims that `out` lacks. An operand may lack dims along which it is
+/// constant.
+Tensor contract(const Tensor& a, const Tensor& b, const std::vector<Dim>& contracted,
+                const std::vector<Dim>& out) {
   std::vector<Tensor> xs = {a, b};
   double factor = 1;
   for (const Dim& d : contracted) {
@@ -38,12 +40,14 @@ std::string module_name(const std::string& path) {
 }
 
 /// `spec` of two operands in this order.
-Value product(Call& c, const std::string& spec, const Value& a, const Value& b, const std::string& contracted) {
+Value product(Call& c, const std::string& spec, const Value& a, const Value& b,
+              const std::string& contracted) {
   return c.joined(spec, {a, b}, [&](const Joined& j) {
     std::vector<Dim> over;
     for (const char label : contracted)
       for (const Dim& d : j.of(label)) over.push_back(d);
-    return contract(tessera::cast(j.x[0], c.dtype()), tessera::cast(j.x[1], c.dtype()), over, j.out);
+    return contract(tessera::cast(j.x[0], c.dtype()), tessera::cast(j.x[1], c.dtype()), over,
+                    j.out);
   });
 }
 
@@ -67,7 +71,8 @@ std::vector<Value> matmul(Call& c) {
 }
 
 std::vector<Value> outer(Call& c) {
-  return {product(c, "i,j->ij", c.value("self"), c.value(c.is_given("vec2") ? "vec2" : "other"), "")};
+  return {
+      product(c, "i,j->ij", c.value("self"), c.value(c.is_given("vec2") ? "vec2" : "other"), "")};
 }
 
 /// beta self + alpha a b.
@@ -111,7 +116,9 @@ std::vector<Value> einsum_rule(Call& c) {
     std::string rest = result, both, gone;
     for (size_t k = i + 1; k < xs.size(); ++k) rest += parts[k];
     for (const char letter : left + parts[i]) {
-      if (letter == '.' || both.find(letter) != std::string::npos || gone.find(letter) != std::string::npos) continue;
+      if (letter == '.' || both.find(letter) != std::string::npos ||
+          gone.find(letter) != std::string::npos)
+        continue;
       (rest.find(letter) != std::string::npos ? both : gone) += letter;
     }
     const bool leading = (left + parts[i]).find("...") != std::string::npos;
@@ -131,7 +138,8 @@ std::vector<Value> einsum_rule(Call& c) {
   return {y};
 }
 
-/// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of its own.
+/// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of
+/// its own.
 std::vector<Value> grouped_product(Call& c) {
   const Value x = c.value("input"), w = c.value("weight"), ends = c.value("offs");
   c.role(w.axes[0], "experts", 60);
@@ -140,7 +148,8 @@ std::vector<Value> grouped_product(Call& c) {
     std::vector<Dim> contracted = j.of('k'), rows = j.of('r');
     const Dim experts = merged(j.of('e'));
     const Tensor at = positions(c.graph(), rows);
-    const Tensor is_behind = tessera::cast(less_equal(merge(Call::having(j.x[2], j.of('e')), j.of('e'), experts), at), DType::int32);
+    const Tensor is_behind = tessera::cast(
+        less_equal(merge(Call::having(j.x[2], j.of('e')), j.of('e'), experts), at), DType::int32);
     const Tensor group = reduce_sum(is_behind, experts);
     const Tensor matrices = merge(Call::having(j.x[1], j.of('e')), j.of('e'), experts);
     return grouped_dot(Call::having(j.x[0], rows), matrices, group, experts.name, shape_of(j.out));

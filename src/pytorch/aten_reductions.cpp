@@ -15,7 +15,8 @@ std::vector<size_t> named_axes(const Call& c, const Value& x, const char* arg = 
   std::vector<int64_t> dims = c.list(arg, all);
   if (dims.empty()) dims = all;
   std::vector<size_t> axes;
-  for (const int64_t d : dims) axes.push_back(static_cast<size_t>(d < 0 ? d + std::ssize(x.axes) : d));
+  for (const int64_t d : dims)
+    axes.push_back(static_cast<size_t>(d < 0 ? d + std::ssize(x.axes) : d));
   return axes;
 }
 
@@ -36,7 +37,8 @@ std::vector<Dim> dims_of(const Call& c, const Value& x, const std::vector<size_t
   return dims;
 }
 
-/// Over dims that x lacks, equal elements are reduced: `repeats` says that this changes their value.
+/// Over dims that x lacks, equal elements are reduced: `repeats` says that this changes their
+/// value.
 template <auto f, bool repeats>
 std::vector<Value> reduction(Call& c) {
   const Value x = c.value("self");
@@ -44,7 +46,8 @@ std::vector<Value> reduction(Call& c) {
   return {c.made(without(x.axes, axes, c.flag("keepdim", false)), [&] {
     const std::vector<Dim> dims = dims_of(c, x, axes);
     const DType dtype = c.dtype();
-    Tensor t = dtype == DType::bool_ && x.dtype != DType::bool_ ? not_equal(x.tensor, 0.0) : c.cast(x, dtype);
+    Tensor t = dtype == DType::bool_ && x.dtype != DType::bool_ ? not_equal(x.tensor, 0.0)
+                                                                : c.cast(x, dtype);
     if (repeats) t = Call::having(t, dims);
     const std::vector<Dim> there = present(t, dims);
     return there.empty() ? t : f(t, names_of(there));
@@ -56,7 +59,8 @@ template <bool root>
 std::vector<Value> variance(Call& c) {
   const Value x = c.value("self");
   const std::vector<size_t> axes = named_axes(c, x);
-  const double correction = c.is_given("correction") ? c.number("correction") : c.flag("unbiased", true);
+  const double correction =
+      c.is_given("correction") ? c.number("correction") : c.flag("unbiased", true);
   return {c.made(without(x.axes, axes, c.flag("keepdim", false)), [&] {
     const std::vector<Dim> dims = dims_of(c, x, axes);
     double n = 1;
@@ -111,11 +115,13 @@ std::pair<Tensor, Dim> along(const Call& c, const Value& x, size_t axis) {
 }
 
 /// A result along one axis, which keeps its size.
-Value along_axis(Call& c, const Value& x, size_t axis, const std::function<Tensor(Tensor, const Dim&)>& f) {
+Value along_axis(Call& c, const Value& x, size_t axis,
+                 const std::function<Tensor(Tensor, const Dim&)>& f) {
   return c.made(x.axes, [&] {
     const auto [t, dim] = along(c, x, axis);
     const Tensor y = f(t, dim);
-    return c.dims(x.axes[axis]).empty() ? pick(y, dim.name, 0) : unmerge(y, dim, c.dims(x.axes[axis]));
+    return c.dims(x.axes[axis]).empty() ? pick(y, dim.name, 0)
+                                        : unmerge(y, dim, c.dims(x.axes[axis]));
   });
 }
 
@@ -132,12 +138,15 @@ std::vector<Value> sorted(Call& c) {
   const bool descending = c.flag("descending", false);
   std::vector<Value> results;
   if (c.node().target.find("argsort") == std::string::npos)
-    results.push_back(along_axis(c, x, axis, [&](Tensor t, const Dim& d) { return sort(t, d.name, descending); }));
-  results.push_back(along_axis(c, x, axis, [&](Tensor t, const Dim& d) { return argsort(t, d.name, descending); }));
+    results.push_back(along_axis(
+        c, x, axis, [&](Tensor t, const Dim& d) { return sort(t, d.name, descending); }));
+  results.push_back(along_axis(
+      c, x, axis, [&](Tensor t, const Dim& d) { return argsort(t, d.name, descending); }));
   return results;
 }
 
-/// The largest or smallest element along an axis and its index; only the index if there is one result.
+/// The largest or smallest element along an axis and its index; only the index if there is one
+/// result.
 template <bool largest>
 std::vector<Value> extreme(Call& c) {
   const Value x = c.value("self");
@@ -146,7 +155,10 @@ std::vector<Value> extreme(Call& c) {
     return {c.made({}, [&] {
       std::vector<Dim> all = c.dims(x.axes);
       const Tensor t = c.full(x);
-      if (!index) return all.empty() ? t : largest ? reduce_max(t, names_of(all)) : reduce_min(t, names_of(all));
+      if (!index)
+        return all.empty() ? t
+               : largest   ? reduce_max(t, names_of(all))
+                           : reduce_min(t, names_of(all));
       const Dim one = merged(all);
       return largest ? argmax(merge(t, all, one), one.name) : argmin(merge(t, all, one), one.name);
     })};
@@ -157,7 +169,8 @@ std::vector<Value> extreme(Call& c) {
   if (c.results() == 2)
     results.push_back(c.made(axes, [&] {
       const auto [t, dim] = along(c, x, axis);
-      return largest ? reduce_max(t, dim) : reduce_min(t, dim);
+      // Of equal elements the one of the index has the gradient.
+      return gather(t, largest ? argmax(t, dim.name) : argmin(t, dim.name), dim.name);
     }));
   results.push_back(c.made(axes, [&] {
     const auto [t, dim] = along(c, x, axis);
@@ -169,7 +182,8 @@ std::vector<Value> extreme(Call& c) {
 std::vector<Value> largest_few(Call& c) {
   const Value x = c.value("self");
   const size_t axis = c.axis("dim", x.axes.size(), -1);
-  if (!c.flag("largest", true)) c.refuse("takes the smallest elements, which Tessera does not know");
+  if (!c.flag("largest", true))
+    c.refuse("takes the smallest elements, which Tessera does not know");
   AxisList axes = x.axes;
   axes[axis] = {};
   axes[axis] = c.fresh(c.whole("k"), axes);
@@ -180,7 +194,8 @@ std::vector<Value> largest_few(Call& c) {
       const auto [t, dim] = along(c, x, axis);
       const std::vector<Dim> chosen = c.dims(axes[axis]);
       const Dim k = chosen.empty() ? Dim("chosen", 1) : chosen[0];
-      if (chosen.size() > 1) c.refuse("chooses elements whose axis is viewed as several, which Tessera does not know");
+      if (chosen.size() > 1)
+        c.refuse("chooses elements whose axis is viewed as several, which Tessera does not know");
       if (!top) top = top_k(t, dim.name, k);
       const Tensor y = values ? top->values : top->indices;
       return chosen.empty() ? pick(y, k.name, 0) : y;
@@ -193,8 +208,10 @@ std::vector<Value> largest_few(Call& c) {
 std::vector<Value> histogram(Call& c) {
   const Value x = c.value("self");
   const AxisList axes = {c.fresh(c.whole("bins", 100))};
-  const double least = c.number("min", 0), most = c.number("max", 0), bins = static_cast<double>(c.whole("bins", 100));
-  if (least == most) c.refuse("counts between the least and largest element, which Tessera does not know");
+  const double least = c.number("min", 0), most = c.number("max", 0),
+               bins = static_cast<double>(c.whole("bins", 100));
+  if (least == most)
+    c.refuse("counts between the least and largest element, which Tessera does not know");
   return {c.made(axes, [&] {
     const Tensor t = cast(c.full(x), DType::float32);
     const Tensor at = minimum(floor((t - least) * (bins / (most - least))), bins - 1);

@@ -1,5 +1,5 @@
-// Ops that compute nothing: most only say which axes there are, and vanish. And those that make a tensor
-// of a shape.
+// Ops that compute nothing: most only say which axes there are, and vanish. And those that make a
+// tensor of a shape.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -10,8 +10,8 @@ namespace tessera::pytorch {
 
 namespace {
 
-/// The elements in their order under other sizes: a boundary is cut where a size begins. Where an axis
-/// cannot be cut so, elements change their place among dims.
+/// The elements in their order under other sizes: a boundary is cut where a size begins. Where an
+/// axis cannot be cut so, elements change their place among dims.
 std::vector<Value> viewed(Call& c) {
   const Value x = c.value("self");
   const std::vector<int64_t> sizes = c.meta().sizes;
@@ -24,7 +24,8 @@ std::vector<Value> viewed(Call& c) {
   AxisList axes(sizes.size());
   if (fits) {
     Axis rest = c.expand(flat);
-    for (size_t i = sizes.size(); i-- > 0;) std::tie(axes[i], rest) = halves(c.atoms(), rest, sizes[i]);
+    for (size_t i = sizes.size(); i-- > 0;)
+      std::tie(axes[i], rest) = halves(c.atoms(), rest, sizes[i]);
     return {c.moved(x, axes)};
   }
   for (size_t i = 0; i < sizes.size(); ++i) axes[i] = c.fresh(sizes[i], axes);
@@ -35,7 +36,8 @@ std::vector<Value> permuted(Call& c) {
   const Value x = c.value("self");
   const auto rank = std::ssize(x.axes);
   AxisList axes;
-  for (const int64_t d : c.list("dims")) axes.push_back(x.axes.at(static_cast<size_t>(d < 0 ? d + rank : d)));
+  for (const int64_t d : c.list("dims"))
+    axes.push_back(x.axes.at(static_cast<size_t>(d < 0 ? d + rank : d)));
   return {c.moved(x, axes)};
 }
 
@@ -70,7 +72,8 @@ std::vector<Value> without_units(Call& c) {
   AxisList axes;
   for (int64_t i = 0; i < rank; ++i) {
     const bool is_named = std::find(dims.begin(), dims.end(), i) != dims.end();
-    if (!is_named || c.size(x.axes[static_cast<size_t>(i)]) != 1) axes.push_back(x.axes[static_cast<size_t>(i)]);
+    if (!is_named || c.size(x.axes[static_cast<size_t>(i)]) != 1)
+      axes.push_back(x.axes[static_cast<size_t>(i)]);
   }
   return {c.moved(x, axes)};
 }
@@ -117,7 +120,8 @@ std::vector<Value> tiled(Call& c) {
 
 std::vector<Value> repeated(Call& c) {
   Value x = c.value("self");
-  if (!c.is_given("dim")) c.refuse("repeats the elements of a flattened tensor, which Tessera does not know");
+  if (!c.is_given("dim"))
+    c.refuse("repeats the elements of a flattened tensor, which Tessera does not know");
   Axis& axis = x.axes[c.axis("dim", x.axes.size())];
   for (const Use& use : c.fresh(c.whole("repeats"), x.axes)) axis.push_back(use);
   return {c.moved(x, x.axes)};
@@ -200,18 +204,22 @@ std::vector<Value> split_up(Call& c) {
   const size_t d = c.axis("dim", x.axes.size(), 0);
   const int64_t n = c.size(x.axes[d]);
   const char* const counts = c.is_given("chunks") ? "chunks" : "sections";
-  std::vector<int64_t> sizes = c.list(c.is_given("split_size") ? "split_size" : "split_sizes", std::vector<int64_t>());
+  std::vector<int64_t> sizes =
+      c.list(c.is_given("split_size") ? "split_size" : "split_sizes", std::vector<int64_t>());
   const int64_t count = sizes.empty() ? std::max<int64_t>(1, c.whole(counts)) : 0;
   if (sizes.empty()) sizes = {std::max<int64_t>(1, (n + count - 1) / count)};
   if (!c.is_given("split_sizes") && sizes.size() == 1) {
-    sizes.assign(static_cast<size_t>((n + sizes[0] - 1) / std::max<int64_t>(1, sizes[0])), sizes[0]);
+    sizes.assign(static_cast<size_t>((n + sizes[0] - 1) / std::max<int64_t>(1, sizes[0])),
+                 sizes[0]);
     if (!sizes.empty()) sizes.back() = n - sizes[0] * (std::ssize(sizes) - 1);
   }
-  const bool equal = std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size == sizes[0]; });
+  const bool equal =
+      std::all_of(sizes.begin(), sizes.end(), [&](int64_t size) { return size == sizes[0]; });
   std::vector<Value> parts;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
-    parts.push_back(equal ? part_of(c, x, d, std::ssize(sizes), false, std::ssize(parts)) : interval(c, x, d, begin, size));
+    parts.push_back(equal ? part_of(c, x, d, std::ssize(sizes), false, std::ssize(parts))
+                          : interval(c, x, d, begin, size));
     begin += size;
   }
   return parts;
@@ -230,7 +238,8 @@ std::vector<Value> unbound(Call& c) {
 }
 
 /// The operands with one dim along axis `d`, and otherwise the same dims, all there.
-std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const AxisList& axes, const std::string& name) {
+std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const AxisList& axes,
+                          const std::string& name) {
   std::vector<Tensor> tensors;
   for (const Value& x : xs) {
     std::vector<std::pair<std::string, std::string>> names;
@@ -238,7 +247,8 @@ std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const
     for (size_t a = 0; a < axes.size(); ++a) {
       if (a == d) continue;
       const Axis from = c.expand(x.axes[a]), to = c.expand(axes[a]);
-      for (size_t i = 0; i < from.size(); ++i) names.emplace_back(c.dim(from[i]).name, c.dim(to[i]).name);
+      for (size_t i = 0; i < from.size(); ++i)
+        names.emplace_back(c.dim(from[i]).name, c.dim(to[i]).name);
       for (const Dim& dim : c.dims(axes[a])) all.push_back(dim);
     }
     // The dims of axis d step aside.
@@ -255,12 +265,13 @@ std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const
   return tensors;
 }
 
-/// Where parts of one axis stand behind one another, they are an outer atom and the axis. Otherwise the
-/// sum of their sizes is an axis of its own.
+/// Where parts of one axis stand behind one another, they are an outer atom and the axis. Otherwise
+/// the sum of their sizes is an axis of its own.
 std::vector<Value> concatenated(Call& c) {
   std::vector<Value> xs = c.values("tensors");
   std::erase_if(xs, [&](const Value& x) {
-    return std::any_of(x.axes.begin(), x.axes.end(), [&](const Axis& axis) { return c.size(axis) == 0; });
+    return std::any_of(x.axes.begin(), x.axes.end(),
+                       [&](const Axis& axis) { return c.size(axis) == 0; });
   });
   if (xs.empty()) c.refuse("joins tensors without elements");
   const size_t d = c.axis("dim", xs[0].axes.size(), 0);
@@ -278,7 +289,9 @@ std::vector<Value> concatenated(Call& c) {
     for (const Use& use : c.expand(axis)) atoms.push_back(use.atom);
     return atoms;
   };
-  const bool one_axis = std::all_of(xs.begin(), xs.end(), [&](const Value& x) { return atoms_of(x.axes[d]) == atoms_of(xs[0].axes[d]); });
+  const bool one_axis = std::all_of(xs.begin(), xs.end(), [&](const Value& x) {
+    return atoms_of(x.axes[d]) == atoms_of(xs[0].axes[d]);
+  });
   const bool is_product = c.once(one_axis && !xs[0].axes[d].empty());
   axes[d] = {};
   if (is_product) {
@@ -328,7 +341,8 @@ std::vector<Value> stacked(Call& c) {
 std::vector<Value> padded(Call& c) {
   Value x = c.value("self");
   const std::vector<int64_t> pads = c.list("pad");
-  if (c.text("mode", "constant") != "constant") c.refuse("pads by other elements than a number, which Tessera does not know");
+  if (c.text("mode", "constant") != "constant")
+    c.refuse("pads by other elements than a number, which Tessera does not know");
   for (size_t i = 0; i * 2 + 1 < pads.size(); ++i) {
     const size_t d = x.axes.size() - 1 - i;
     const int64_t before = pads[2 * i], after = pads[2 * i + 1], n = c.size(x.axes[d]);
@@ -344,7 +358,8 @@ std::vector<Value> padded(Call& c) {
         y = slice(y, all.name, std::max<int64_t>(-before, 0),
                   n - std::max<int64_t>(-before, 0) - std::max<int64_t>(-after, 0));
       if (before > 0 || after > 0)
-        y = pad(y, all.name, std::max<int64_t>(before, 0), std::max<int64_t>(after, 0), c.number("value", 0));
+        y = pad(y, all.name, std::max<int64_t>(before, 0), std::max<int64_t>(after, 0),
+                c.number("value", 0));
       return to.empty() ? pick(y, all.name, 0) : unmerge(y, all, to);
     });
   }
@@ -356,7 +371,8 @@ std::vector<Value> flipped(Call& c) {
   return {c.made(x.axes, [&] {
     Tensor y = x.tensor;
     for (int64_t d : c.list("dims")) {
-      const std::vector<Dim> dims = c.dims(x.axes.at(static_cast<size_t>(d < 0 ? d + std::ssize(x.axes) : d)));
+      const std::vector<Dim> dims =
+          c.dims(x.axes.at(static_cast<size_t>(d < 0 ? d + std::ssize(x.axes) : d)));
       for (const Dim& dim : present(y, dims))
         y = take_along(y, static_cast<double>(dim.size - 1) - iota(c.graph(), dim), dim.name);
     }
@@ -366,8 +382,10 @@ std::vector<Value> flipped(Call& c) {
 
 std::vector<Value> rolled(Call& c) {
   const Value x = c.value("self");
-  const std::vector<int64_t> shifts = c.list("shifts"), dims = c.list("dims", std::vector<int64_t>());
-  if (dims.size() != shifts.size()) c.refuse("rolls a flattened tensor, which Tessera does not know");
+  const std::vector<int64_t> shifts = c.list("shifts"),
+                             dims = c.list("dims", std::vector<int64_t>());
+  if (dims.size() != shifts.size())
+    c.refuse("rolls a flattened tensor, which Tessera does not know");
   return {c.made(x.axes, [&] {
     Tensor y = x.tensor;
     for (size_t i = 0; i < dims.size(); ++i) {
@@ -375,7 +393,8 @@ std::vector<Value> rolled(Call& c) {
       const std::vector<Dim> along = c.dims(x.axes.at(d));
       if (along.empty()) continue;
       const Dim all = merged(along);
-      y = unmerge(shift(merge(Call::having(y, along), along, all), all.name, shifts[i], true), all, along);
+      y = unmerge(shift(merge(Call::having(y, along), along, all), all.name, shifts[i], true), all,
+                  along);
     }
     return y;
   })};
@@ -391,27 +410,34 @@ Tensor written_view(Call& c, const Value& base, const Value& value) {
   std::vector<std::pair<std::string, std::string>> names;
   for (size_t i = 0; i < view.axes.size(); ++i) {
     const Axis from = c.expand(value.axes[i]), to = c.expand(view.axes[i]);
-    for (size_t k = 0; k < from.size(); ++k) names.emplace_back(c.dim(from[k]).name, c.dim(to[k]).name);
+    for (size_t k = 0; k < from.size(); ++k)
+      names.emplace_back(c.dim(from[k]).name, c.dim(to[k]).name);
   }
   const Tensor y = renamed(value.tensor, names);
-  const bool selects = c.node().target == "aten.select.int", slices = c.node().target == "aten.slice.Tensor";
+  const bool selects = c.node().target == "aten.select.int",
+             slices = c.node().target == "aten.slice.Tensor";
   if (!selects && (!slices || c.sizes(view) == c.sizes(base))) return y;
   const size_t d = c.axis("dim", base.axes.size(), 0);
   const int64_t n = c.size(base.axes[d]);
   const auto inside = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
   const Tensor at = c.positions(base.axes[d]);
-  if (selects) return where(equal(at, static_cast<double>(inside(c.whole("index")))), y, base.tensor);
+  if (selects)
+    return where(equal(at, static_cast<double>(inside(c.whole("index")))), y, base.tensor);
   const int64_t begin = inside(c.whole("start", 0)), size = c.size(view.axes[d]);
   const int64_t step = c.whole("step", 1);
   const std::vector<Dim> part = c.dims(view.axes[d]), all = c.dims(base.axes[d]);
   Tensor placed = y;
   if (!present(y, part).empty()) {
     const Dim one = merged(part).renamed("written__axis");
-    const Tensor from = maximum(minimum((at - static_cast<double>(begin)) / step, static_cast<double>(size - 1)), 0.0);
+    const Tensor from = maximum(
+        minimum((at - static_cast<double>(begin)) / step, static_cast<double>(size - 1)), 0.0);
     placed = gather(merge(Call::having(y, part), part, one), from, one.name);
   }
-  Tensor is_written = logical_and(greater_equal(at, static_cast<double>(begin)), less(at, static_cast<double>(begin + size * step)));
-  if (step > 1) is_written = logical_and(is_written, equal(mod(at - static_cast<double>(begin), static_cast<double>(step)), 0.0));
+  Tensor is_written = logical_and(greater_equal(at, static_cast<double>(begin)),
+                                  less(at, static_cast<double>(begin + size * step)));
+  if (step > 1)
+    is_written = logical_and(
+        is_written, equal(mod(at - static_cast<double>(begin), static_cast<double>(step)), 0.0));
   return where(is_written, placed, base.tensor);
 }
 
@@ -427,7 +453,8 @@ AxisList fresh_axes(Call& c) {
 
 /// One number in every element: no dim is there. `like`: with the axes of the operand.
 Value filled(Call& c, double value, bool like) {
-  return c.made(like ? c.value("self").axes : fresh_axes(c), [&] { return c.constant(value, c.dtype()); });
+  return c.made(like ? c.value("self").axes : fresh_axes(c),
+                [&] { return c.constant(value, c.dtype()); });
 }
 
 bool is_like(Call& c) { return c.node().target.find("_like.") != std::string::npos; }
@@ -460,14 +487,17 @@ std::vector<Value> spaced(Call& c) {
   const AxisList axes = fresh_axes(c);
   return {c.made(axes, [&] {
     const int64_t steps = c.meta().sizes[0];
-    const double start = c.number("start"), step = (c.number("end") - start) / std::max<double>(1, static_cast<double>(steps - 1));
+    const double start = c.number("start"),
+                 step = (c.number("end") - start) /
+                        std::max<double>(1, static_cast<double>(steps - 1));
     return cast(c.positions(axes[0]), c.dtype()) * step + start;
   })};
 }
 
 std::vector<Value> identity_matrix(Call& c) {
   const AxisList axes = fresh_axes(c);
-  return {c.made(axes, [&] { return cast(equal(c.positions(axes[0]), c.positions(axes[1])), c.dtype()); })};
+  return {c.made(
+      axes, [&] { return cast(equal(c.positions(axes[0]), c.positions(axes[1])), c.dtype()); })};
 }
 
 /// Keeps where row - column is at least (tril) or at most (triu) -diagonal.
@@ -476,14 +506,17 @@ std::vector<Value> triangle(Call& c) {
   const Value x = c.value("self");
   const auto diagonal = static_cast<double>(c.whole("diagonal", 0));
   return {c.made(x.axes, [&] {
-    const Tensor row = c.positions(x.axes[x.axes.size() - 2]) + diagonal, column = c.positions(x.axes.back());
+    const Tensor row = c.positions(x.axes[x.axes.size() - 2]) + diagonal,
+                 column = c.positions(x.axes.back());
     const Tensor keep = lower ? less_equal(column, row) : greater_equal(column, row);
     return where(keep, x.tensor, zeros_like(x.tensor));
   })};
 }
 
 const Row kShapes[] = {
-    {"view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int view_copy.default", viewed},
+    {"view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int "
+     "view_copy.default",
+     viewed},
     {"permute.default", permuted},
     {"transpose.int", swapped<'d', 'd'>},
     {"swapaxes.default", swapped<'a', 'a'>},
@@ -498,18 +531,24 @@ const Row kShapes[] = {
     {"slice.Tensor", sliced},
     {"narrow.default", narrowed_to},
     {"select.int", selected_index},
-    {"chunk.default split.Tensor split.sizes split_with_sizes.default tensor_split.sections", split_up},
+    {"chunk.default split.Tensor split.sizes split_with_sizes.default tensor_split.sections",
+     split_up},
     {"unbind.int", unbound},
     {"cat.default concat.default concatenate.default", concatenated},
     {"stack.default", stacked},
     {"pad.default constant_pad_nd.default", padded},
     {"flip.default", flipped},
     {"roll.default", rolled},
-    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default new_empty.default zero.default",
+    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default "
+     "new_empty.default zero.default",
      filled_with<0>},
     {"ones.default ones_like.default new_ones.default", filled_with<1>},
     {"full.default full_like.default new_full.default scalar_tensor.default", full_of},
-    {"fill.Scalar fill.Tensor", [](Call& c) -> std::vector<Value> { return {c.pointwise({c.value("self"), c.value("value")}, c.dtype(), [](const auto& x) { return x[1]; })}; }},
+    {"fill.Scalar fill.Tensor",
+     [](Call& c) -> std::vector<Value> {
+       return {c.pointwise({c.value("self"), c.value("value")}, c.dtype(),
+                           [](const auto& x) { return x[1]; })};
+     }},
     {"arange.default arange.start arange.start_step", counted},
     {"linspace.default", spaced},
     {"eye.default eye.m", identity_matrix},

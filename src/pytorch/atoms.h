@@ -1,6 +1,7 @@
-// Dims of a graph without names. Every axis of a tensor is an ordered product of atoms. A pointwise op
-// or a product says that two axes are one (unify), a view where an axis has a boundary (cut). What is
-// left are the dims of a model: heads and d_head of one axis of 4096 that is viewed as 32 x 128.
+// Dims of a graph without names. Every axis of a tensor is an ordered product of atoms. A pointwise
+// op or a product says that two axes are one (unify), a view where an axis has a boundary (cut).
+// What is left are the dims of a model: heads and d_head of one axis of 4096 that is viewed as 32 x
+// 128.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace tessera::pytorch {
 
-/// A dim of one tensor. A tensor may have an atom twice, as logits of queries by keys have positions:
-/// then the second use is another copy, a dim with a name of its own.
+/// A dim of one tensor. A tensor may have an atom twice, as logits of queries by keys have
+/// positions: then the second use is another copy, a dim with a name of its own.
 struct Use {
   int atom = -1, copy = 0;
   bool operator==(const Use&) const = default;
@@ -17,8 +18,8 @@ struct Use {
 };
 /// Major to minor; empty for an axis of size 1.
 using Axis = std::vector<Use>;
-/// Axes of a tensor. What a file says of a tensor's rank may be wrong: an axis that is not there throws
-/// std::out_of_range.
+/// Axes of a tensor. What a file says of a tensor's rank may be wrong: an axis that is not there
+/// throws std::out_of_range.
 struct AxisList : std::vector<Axis> {
   using std::vector<Axis>::vector;
   Axis& operator[](size_t i) { return at(i); }
@@ -52,8 +53,8 @@ class Atoms {
   std::vector<Atom> atoms_;
 };
 
-/// The last uses of an expanded axis, with `inner` elements, and those in front of them. The boundary
-/// was cut.
+/// The last uses of an expanded axis, with `inner` elements, and those in front of them. The
+/// boundary was cut.
 std::pair<Axis, Axis> halves(const Atoms& atoms, const Axis& axis, int64_t inner);
 
 }  // namespace tessera::pytorch

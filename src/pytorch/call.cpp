@@ -9,7 +9,8 @@
 
 namespace tessera::pytorch {
 
-// ------------------------------------------------------------------------------------------ tensors
+// ------------------------------------------------------------------------------------------
+// tensors
 
 Shape shape_of(const std::vector<Dim>& dims) { return Shape(dims); }
 
@@ -53,7 +54,8 @@ Tensor merge(Tensor x, const std::vector<Dim>& from, const Dim& to) {
   if (from.size() == 1) return from[0].name == to.name ? x : rename(x, from[0].name, to.name);
   std::vector<Dim> order, result;
   for (const Dim& d : x.shape()) {
-    const bool is_merged = std::any_of(from.begin(), from.end(), [&](const Dim& m) { return m.name == d.name; });
+    const bool is_merged =
+        std::any_of(from.begin(), from.end(), [&](const Dim& m) { return m.name == d.name; });
     if (!is_merged) {
       order.push_back(d), result.push_back(d);
     } else if (d.name == from[0].name) {
@@ -103,7 +105,8 @@ Tensor renamed(Tensor x, const std::vector<std::pair<std::string, std::string>>&
   return x;
 }
 
-// ---------------------------------------------------------------------------------------- arguments
+// ----------------------------------------------------------------------------------------
+// arguments
 
 bool Call::builds() const { return import_.graph_ != nullptr; }
 Graph& Call::graph() const { return *import_.graph_; }
@@ -229,7 +232,8 @@ size_t Call::results() const { return node_.outputs.size(); }
 
 DType Call::dtype(size_t i) const { return import_.dtype(meta(i).type); }
 
-// ---------------------------------------------------------------------------------------------- axes
+// ----------------------------------------------------------------------------------------------
+// axes
 
 const Atoms& Call::atoms() const { return import_.atoms_; }
 Axis Call::expand(const Axis& axis) const { return import_.atoms_.expand(axis); }
@@ -297,7 +301,8 @@ int64_t Call::tiles(const std::string& arg, size_t axis, bool& strided) const {
   return blocks || strides ? parts : 0;
 }
 
-// ------------------------------------------------------------------------------------------- results
+// -------------------------------------------------------------------------------------------
+// results
 
 Value Call::moved(const Value& x, AxisList axes) const {
   Value result = x;
@@ -320,7 +325,8 @@ Value Call::made(AxisList axes, const std::function<Tensor()>& build) {
 
 namespace {
 
-/// Labels of the axes of each operand and of the result. Leading axes have -1, -2, ... from the last.
+/// Labels of the axes of each operand and of the result. Leading axes have -1, -2, ... from the
+/// last.
 struct Spec {
   std::vector<std::vector<int>> operands;
   std::vector<int> result;
@@ -397,7 +403,8 @@ Value Call::joined(const std::string& text, const std::vector<std::optional<Valu
       std::vector<std::pair<std::string, std::string>> names;
       for (size_t a = 0; operands[o] && a < spec.operands[o].size(); ++a) {
         const Axis from = expand(operands[o]->axes[a]), &to = chosen[spec.operands[o][a]];
-        for (size_t i = 0; i < from.size(); ++i) names.emplace_back(dim(from[i]).name, dim(to[i]).name);
+        for (size_t i = 0; i < from.size(); ++i)
+          names.emplace_back(dim(from[i]).name, dim(to[i]).name);
       }
       j.x.push_back(operands[o] ? renamed(operands[o]->tensor, names) : Tensor());
     }

@@ -1,7 +1,7 @@
-// One node as its rule sees it. A rule runs twice. The first time there are only axes: it says which of
-// them are one, and which its results have. Then atoms have names, and the same rule runs again with
-// tensors: it says of which ops of Tessera the results are made. So what an op says of dims and what it
-// becomes stand side by side (aten_*.cpp).
+// One node as its rule sees it. A rule runs twice. The first time there are only axes: it says
+// which of them are one, and which its results have. Then atoms have names, and the same rule runs
+// again with tensors: it says of which ops of Tessera the results are made. So what an op says of
+// dims and what it becomes stand side by side (aten_*.cpp).
 #pragma once
 
 #include <functional>
@@ -25,8 +25,8 @@ struct Value {
   AxisList axes;
   DType dtype = DType::float32;
   bool is_constant = false;  ///< depends on no input, parameter or random number
-  /// The second time: with the dims of `axes`, in any order. Dims along which all elements are equal
-  /// may be missing.
+  /// The second time: with the dims of `axes`, in any order. Dims along which all elements are
+  /// equal may be missing.
   Tensor tensor = {};
   std::shared_ptr<const Array> array = {};  ///< of a constant, once it is known
   std::optional<double> number = {};        ///< of a number that is an argument
@@ -34,9 +34,9 @@ struct Value {
 
 /// Operands whose dims have one name where they are one.
 struct Joined {
-  std::vector<Tensor> x;                       ///< an empty one for an operand that is not there
-  std::map<int, std::vector<Dim>> dims;        ///< by label
-  std::vector<Dim> out;                        ///< of the result
+  std::vector<Tensor> x;                 ///< an empty one for an operand that is not there
+  std::map<int, std::vector<Dim>> dims;  ///< by label
+  std::vector<Dim> out;                  ///< of the result
   const std::vector<Dim>& of(char label) const { return dims.at(label); }
 };
 
@@ -63,7 +63,8 @@ class Call {
   bool flag(const std::string& arg, bool fallback) const;
   std::string text(const std::string& arg, const std::string& fallback) const;
   /// Whole numbers, one or several.
-  std::vector<int64_t> list(const std::string& arg, std::optional<std::vector<int64_t>> fallback = {}) const;
+  std::vector<int64_t> list(const std::string& arg,
+                            std::optional<std::vector<int64_t>> fallback = {}) const;
   bool is_given(const std::string& arg) const;
   /// The axis that an argument counts, from the end if it is negative.
   size_t axis(const std::string& arg, size_t rank, std::optional<int64_t> fallback = {}) const;

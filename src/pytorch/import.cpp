@@ -1,6 +1,6 @@
-// Both walks run the same rules. Between them nodes that depend on no input are computed once, on one
-// rank: masks and positions then have values, which rules look at, and dims along which nothing varies
-// are dropped.
+// Both walks run the same rules. Between them nodes that depend on no input are computed once, on
+// one rank: masks and positions then have values, which rules look at, and dims along which nothing
+// varies are dropped.
 #include "pytorch/import.h"
 
 #include <algorithm>
@@ -30,14 +30,16 @@ bool writes_operand(const std::string& target) {
 
 bool is_random(const std::string& target) {
   for (const char* op : {"rand", "dropout", "bernoulli", "multinomial", "normal"})
-    if (target.find(op) != std::string::npos && target.find("norm.") == std::string::npos) return true;
+    if (target.find(op) != std::string::npos && target.find("norm.") == std::string::npos)
+      return true;
   return false;
 }
 
 /// Whether the first result shares memory with `self`, so that a write to one is a write to both.
 bool is_view(const std::string& overload) {
-  for (const char* op : {"view.", "reshape.", "select.", "slice.", "unsqueeze.", "squeeze.", "transpose.", "permute.", "expand.",
-                         "alias.", "narrow.", "t.", "numpy_T.", "flatten.", "unflatten.", "view_as.", "expand_as."})
+  for (const char* op : {"view.", "reshape.", "select.", "slice.", "unsqueeze.", "squeeze.",
+                         "transpose.", "permute.", "expand.", "alias.", "narrow.", "t.", "numpy_T.",
+                         "flatten.", "unflatten.", "view_as.", "expand_as."})
     if (overload.starts_with(op)) return true;
   return false;
 }
@@ -116,7 +118,8 @@ Import::Import(const Archive& archive, const ExportedProgram& program)
 Dim Import::dim(const Use& use) const {
   const auto known = names_.find(use.atom);
   std::string name = known != names_.end() ? known->second : fmt::format("dim{}", use.atom);
-  for (int copy = 0; copy < use.copy; ++copy) name = name == "length" ? "memory_length" : "_" + name;
+  for (int copy = 0; copy < use.copy; ++copy)
+    name = name == "length" ? "memory_length" : "_" + name;
   const auto resized = resized_.find(use.atom);
   if (resized == resized_.end()) return {name, atoms_.size(use.atom)};
   return resized->second.renamed(name);
@@ -182,8 +185,9 @@ void Import::read_inputs() {
     }
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
     value.dtype = dtype(meta.type);
-    value.is_constant = (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
-                        mutated_.count(input.value) == 0;
+    value.is_constant =
+        (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
+        mutated_.count(input.value) == 0;
     values_[input.value] = std::move(value);
   }
 }
@@ -236,7 +240,9 @@ void Import::run(const Node& node) {
   if (graph_ && inlined_ == 0 && constant != (graph_ != main_)) return;
   const CallerScope line(node.file.empty() ? program_.path : node.file, node.line);
   std::unique_ptr<Scopes> scopes;
-  if (graph_) scopes = std::make_unique<Scopes>(*graph_, loop_ ? stacked_path(node.module, *loop_) : node.module);
+  if (graph_)
+    scopes =
+        std::make_unique<Scopes>(*graph_, loop_ ? stacked_path(node.module, *loop_) : node.module);
   Call call(*this, node);
   for (const std::string& output : node.outputs) {
     const auto meta = nodes_->tensors.find(output);
@@ -263,8 +269,8 @@ void Import::run(const Node& node) {
     result.is_constant = constant;
     result.dtype = dtype(meta.type);
     if (call.sizes(result) != meta.sizes)
-      call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]", fmt::join(call.sizes(result), ", "),
-                              fmt::join(meta.sizes, ", ")));
+      call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]",
+                              fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
     if (graph_) result.tensor = call.cast(result, result.dtype);
     values_[node.outputs[i]] = result;
     const Argument* self = i == 0 ? node.find("self") : nullptr;
@@ -425,7 +431,8 @@ void Import::make_inputs() {
   }
 }
 
-Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path) {
+Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
+                              const std::string& path) {
   const TensorMeta& meta = program_.graph.tensors.at(input.value);
   std::vector<Dim> dims;
   for (const Axis& axis : axes)
@@ -433,7 +440,9 @@ Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes, cons
   const auto [front, name] = scope_and_name(path);
   const Scopes scopes(*graph_, front);
   const DType narrow = dtype_of(meta.type);
-  const DType stored = !is_floating(narrow) ? narrow : narrow == DType::float64 ? narrow : DType::float32;
+  const DType stored = !is_floating(narrow)       ? narrow
+                       : narrow == DType::float64 ? narrow
+                                                  : DType::float32;
   if (input.kind == InputSpec::Kind::parameter && is_floating(narrow))
     return graph_->parameter(name, Shape(dims), first_value(input.name, meta), stored);
   return graph_->state(name, Shape(dims), nn::zeros(), stored);
@@ -442,13 +451,16 @@ Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes, cons
 void Import::find_loops() {
   nodes_ = &program_.graph;
   const auto is_computed = [&](const Node& node) {
-    const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(), [](const std::string& name) { return !name.empty(); });
+    const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                        [](const std::string& name) { return !name.empty(); });
     return has_tensor && !is_constant(node);
   };
   const auto are_equal = [&](const std::string& a, const std::string& b) {
     const auto x = values_.find(a), y = values_.find(b);
-    return x != values_.end() && y != values_.end() && x->second.array && y->second.array && x->second.is_constant &&
-           y->second.is_constant && x->second.array->dims == y->second.array->dims && x->second.array->bytes == y->second.array->bytes;
+    return x != values_.end() && y != values_.end() && x->second.array && y->second.array &&
+           x->second.is_constant && y->second.is_constant &&
+           x->second.array->dims == y->second.array->dims &&
+           x->second.array->bytes == y->second.array->bytes;
   };
   stacks_ = find_stacks(program_, is_computed, are_equal);
   // Dims of layers have to have the same names, as those of one parameter.
@@ -473,7 +485,9 @@ void Import::find_loops() {
 void Import::run_loop(const Stack& stack) {
   for (const Node* node : stack.nodes)  // constants are made outside of the loop
     for (const auto& [name, arg] : node->args)
-      if (const auto* t = std::get_if<TensorName>(&arg); t && values_.count(t->name) != 0 && values_[t->name].array) value(t->name);
+      if (const auto* t = std::get_if<TensorName>(&arg);
+          t && values_.count(t->name) != 0 && values_[t->name].array)
+        value(t->name);
   const Value first = value(stack.in);
   const AxisList axes = first.axes;
   const Tensor start = whole(stack.in);
@@ -481,7 +495,8 @@ void Import::run_loop(const Stack& stack) {
     loop_ = &stack;
     values_[stack.in].tensor = h;
     for (const std::string& name : stack.parameters) {
-      const auto input = std::find_if(program_.inputs.begin(), program_.inputs.end(), [&](const InputSpec& i) { return i.value == name; });
+      const auto input = std::find_if(program_.inputs.begin(), program_.inputs.end(),
+                                      [&](const InputSpec& i) { return i.value == name; });
       Value& value = values_.at(name);
       value.tensor = make_parameter(*input, value.axes, stacked_path(input->name, stack));
       if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
@@ -491,7 +506,8 @@ void Import::run_loop(const Stack& stack) {
     const Value made = value(stack.out);
     std::vector<std::pair<std::string, std::string>> names;
     for (size_t i = 0; i < axes.size(); ++i)
-      for (size_t k = 0; k < axes[i].size(); ++k) names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
+      for (size_t k = 0; k < axes[i].size(); ++k)
+        names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
     Value result = made;
     result.axes = axes;
     result.tensor = renamed(made.tensor, names);
@@ -524,8 +540,8 @@ void Import::evaluate_constants() {
         array.dims.push_back(d.name), array.sizes.push_back(d.size);
       }
     }
-    value.tensor = array.dims.empty() ? constant(graph, array.at(0), array.dtype)
-                                      : constant(graph, array);
+    value.tensor =
+        array.dims.empty() ? constant(graph, array.at(0), array.dtype) : constant(graph, array);
     value.dtype = dtype(program_.graph.tensors.at(input.value).type);
     if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
   }
@@ -548,8 +564,10 @@ void Import::evaluate_constants() {
   std::set<std::string> names;
   for (const std::string& name : read) {
     const auto found = values_.find(name);
-    if (found == values_.end() || !found->second.is_constant || found->second.tensor.empty()) continue;
-    const Tensor out = identity(found->second.tensor).uniquely_named(fmt::format("constant{}", wanted.size()));
+    if (found == values_.end() || !found->second.is_constant || found->second.tensor.empty())
+      continue;
+    const Tensor out =
+        identity(found->second.tensor).uniquely_named(fmt::format("constant{}", wanted.size()));
     wanted.emplace_back(&found->second, out.name());
     options.functions[0].outputs.push_back(out);
   }

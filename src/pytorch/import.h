@@ -79,12 +79,13 @@ class Import {
   std::vector<RoleOf> roles_;
   std::vector<std::pair<Axis, Axis>> projections_;
   std::map<std::string, Value> values_;
-  std::map<const Node*, std::vector<Axis>> fresh_;  // by node, in the order in which they were asked for
+  std::map<const Node*, std::vector<Axis>>
+      fresh_;  // by node, in the order in which they were asked for
   std::map<const Node*, std::vector<bool>> answers_;
   /// Results that share memory with an operand: the node, and the operand.
   std::map<std::string, std::pair<const Node*, std::string>> views_;
-  std::set<std::string> stale_;  // views of what was written since they were made
-  std::set<std::string> mutated_;                   // inputs of the graph that it overwrites
+  std::set<std::string> stale_;    // views of what was written since they were made
+  std::set<std::string> mutated_;  // inputs of the graph that it overwrites
   std::map<std::pair<std::string, size_t>, std::set<std::vector<int64_t>>> slices_;
   std::map<int, std::string> names_;
   std::map<int, Dim> resized_;
@@ -92,13 +93,12 @@ class Import {
   std::vector<Stack> stacks_;
   std::map<std::string, const Stack*> stacked_;  // parameters that loops make, by value
   const Stack* loop_ = nullptr;                  // whose layer is built
-  Graph* graph_ = nullptr;  // null in the first walk
-  Graph* main_ = nullptr;   // that of the model; `graph_` may be that of constants
-  int inlined_ = 0;         // graphs of arguments that are walked
+  Graph* graph_ = nullptr;                       // null in the first walk
+  Graph* main_ = nullptr;                 // that of the model; `graph_` may be that of constants
+  int inlined_ = 0;                       // graphs of arguments that are walked
   std::map<std::string, Tensor> stored_;  // parameters and buffers, by value
-  const Nodes* nodes_ = nullptr;  // that are walked
+  const Nodes* nodes_ = nullptr;          // that are walked
   BuildOptions options_;
 };
-
 
 }  // namespace tessera::pytorch

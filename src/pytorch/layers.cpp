@@ -1,7 +1,7 @@
-// Nodes are cut into runs by the first number in their module's path. Two runs are alike if their nodes
-// correspond one to one: ops, numbers, and operands that are made at the same place in the run, parameters
-// with the same name in their layer, or the same value from outside. One operand from outside may be what
-// the run before made: the carry.
+// Nodes are cut into runs by the first number in their module's path. Two runs are alike if their
+// nodes correspond one to one: ops, numbers, and operands that are made at the same place in the
+// run, parameters with the same name in their layer, or the same value from outside. One operand
+// from outside may be what the run before made: the carry.
 #include "pytorch/layers.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ NumberedPath numbered(const std::string& path) {
     const size_t dot = std::min(path.find('.', at), path.size());
     const std::string part = path.substr(at, dot - at);
     if (at > 0 && part.size() < 6 && part.find_first_not_of("0123456789") == std::string::npos)
-      return {path.substr(0, at - 1), dot < path.size() ? path.substr(dot + 1) : "", std::atoll(part.c_str())};
+      return {path.substr(0, at - 1), dot < path.size() ? path.substr(dot + 1) : "",
+              std::atoll(part.c_str())};
     at = dot + 1;
   }
   return {path, "", -1};
@@ -43,7 +44,8 @@ std::vector<Run> runs_of(const Nodes& graph, const std::function<bool(const Node
     const Node& node = graph.nodes[i];
     if (!is_computed(node)) continue;
     const NumberedPath path = numbered(node.module);
-    if (runs.empty() || runs.back().path.front != path.front || runs.back().path.number != path.number)
+    if (runs.empty() || runs.back().path.front != path.front ||
+        runs.back().path.number != path.number)
       runs.push_back({path, i, i, {}});
     runs.back().end = i + 1;
     runs.back().nodes.push_back(&node);
@@ -55,25 +57,29 @@ using Names = std::map<std::string, std::string>;
 
 class Finder {
  public:
-  Finder(const ExportedProgram& program, const std::function<bool(const std::string&, const std::string&)>& are_equal)
+  Finder(const ExportedProgram& program,
+         const std::function<bool(const std::string&, const std::string&)>& are_equal)
       : program_(program), are_equal_(are_equal) {
     for (const InputSpec& input : program.inputs) inputs_[input.value] = &input;
   }
 
   /// Values of `a` to those of `b`; nothing if they are not alike. `carry`: what differs besides.
-  std::optional<Names> compare(const Run& a, const Run& b, std::pair<std::string, std::string>& carry) const {
-      if (a.nodes.size() != b.nodes.size()) return {};
+  std::optional<Names> compare(const Run& a, const Run& b,
+                               std::pair<std::string, std::string>& carry) const {
+    if (a.nodes.size() != b.nodes.size()) return {};
     std::set<std::string> inside_a;
     for (const Node* node : a.nodes) inside_a.insert(node->outputs.begin(), node->outputs.end());
     Names names;
     carry = {};
     for (size_t i = 0; i < a.nodes.size(); ++i) {
       const Node &x = *a.nodes[i], &y = *b.nodes[i];
-      if (x.target != y.target || x.args.size() != y.args.size() || x.outputs.size() != y.outputs.size() ||
+      if (x.target != y.target || x.args.size() != y.args.size() ||
+          x.outputs.size() != y.outputs.size() ||
           numbered(x.module).rest != numbered(y.module).rest || writes_outside(x, inside_a))
         return {};
       for (size_t k = 0; k < x.args.size(); ++k) {
-        if (x.args[k].first != y.args[k].first || !fits(x.args[k].second, y.args[k].second, names, inside_a, carry))
+        if (x.args[k].first != y.args[k].first ||
+            !fits(x.args[k].second, y.args[k].second, names, inside_a, carry))
           return {};
       }
       for (size_t k = 0; k < x.outputs.size(); ++k) names[x.outputs[k]] = y.outputs[k];
@@ -89,7 +95,8 @@ class Finder {
     return name && inside.count(name->name) == 0;
   }
 
-  bool fits(const Argument& x, const Argument& y, Names& names, const std::set<std::string>& inside_a,
+  bool fits(const Argument& x, const Argument& y, Names& names,
+            const std::set<std::string>& inside_a,
             std::pair<std::string, std::string>& carry) const {
     if (x.index() != y.index()) return false;
     if (const auto* t = std::get_if<TensorName>(&x))
@@ -110,8 +117,8 @@ class Finder {
     return std::visit(
         [&](const auto& a) {
           using T = std::decay_t<decltype(a)>;
-          if constexpr (std::is_same_v<T, TensorName> || std::is_same_v<T, std::vector<TensorName>> ||
-                        std::is_same_v<T, SymInt>) {
+          if constexpr (std::is_same_v<T, TensorName> ||
+                        std::is_same_v<T, std::vector<TensorName>> || std::is_same_v<T, SymInt>) {
             return false;
           } else {
             return a == std::get<T>(y);
@@ -120,7 +127,8 @@ class Finder {
         x);
   }
 
-  bool fits(const std::string& x, const std::string& y, Names& names, const std::set<std::string>& inside_a,
+  bool fits(const std::string& x, const std::string& y, Names& names,
+            const std::set<std::string>& inside_a,
             std::pair<std::string, std::string>& carry) const {
     const auto known = names.find(x);
     if (known != names.end()) return known->second == y;
@@ -146,7 +154,8 @@ class Finder {
 };
 
 /// Whether nothing but the carry leaves the layers of `runs`.
-bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs, const std::vector<std::string>& carried) {
+bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs,
+               const std::vector<std::string>& carried) {
   std::map<std::string, size_t> made;
   for (size_t i = 0; i < runs.size(); ++i)
     for (const Node* node : runs[i].nodes)
@@ -160,8 +169,10 @@ bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs, con
     if (name.empty() || found == made.end()) return;
     const auto user = run_of.find(by);
     const bool inside = user != run_of.end() && user->second == found->second;
-    const bool passed_on = user != run_of.end() && user->second == found->second + 1 && name == carried[found->second];
-    const bool leaves = user == run_of.end() && found->second + 1 == runs.size() && name == carried.back();
+    const bool passed_on =
+        user != run_of.end() && user->second == found->second + 1 && name == carried[found->second];
+    const bool leaves =
+        user == run_of.end() && found->second + 1 == runs.size() && name == carried.back();
     closed = closed && (inside || passed_on || leaves);
   };
   for (const Node& node : program.graph.nodes) {
@@ -179,15 +190,18 @@ bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs, con
 
 }  // namespace
 
-std::string Stack::scope() const { return first == 0 ? path : fmt::format("{}.from{}", path, first); }
+std::string Stack::scope() const {
+  return first == 0 ? path : fmt::format("{}.from{}", path, first);
+}
 
 std::string stacked_path(const std::string& module, const Stack& stack) {
   const NumberedPath path = numbered(module);
   return path.rest.empty() ? stack.scope() : stack.scope() + "." + path.rest;
 }
 
-std::vector<Stack> find_stacks(const ExportedProgram& program, const std::function<bool(const Node&)>& is_computed,
-                               const std::function<bool(const std::string&, const std::string&)>& are_equal) {
+std::vector<Stack> find_stacks(
+    const ExportedProgram& program, const std::function<bool(const Node&)>& is_computed,
+    const std::function<bool(const std::string&, const std::string&)>& are_equal) {
   const std::vector<Run> runs = runs_of(program.graph, is_computed);
   const Finder finder(program, are_equal);
   std::vector<Stack> stacks;
@@ -197,12 +211,13 @@ std::vector<Stack> find_stacks(const ExportedProgram& program, const std::functi
     std::vector<Names> names;
     std::vector<std::string> carried;
     std::string in;
-    for (; n < runs.size() && runs[n].path.front == runs[i].path.front && runs[i].path.number >= 0 &&
-           runs[n].path.number == runs[n - 1].path.number + 1;
+    for (; n < runs.size() && runs[n].path.front == runs[i].path.front &&
+           runs[i].path.number >= 0 && runs[n].path.number == runs[n - 1].path.number + 1;
          ++n) {
       std::pair<std::string, std::string> carry;
       const std::optional<Names> same = finder.compare(runs[n - 1], runs[n], carry);
-      if (!same || carry.first.empty() || (!carried.empty() && carry.first != carried.back())) break;
+      if (!same || carry.first.empty() || (!carried.empty() && carry.first != carried.back()))
+        break;
       if (carried.empty()) in = carry.first;
       carried.push_back(carry.second);
       names.push_back(*same);
@@ -217,7 +232,8 @@ std::vector<Stack> find_stacks(const ExportedProgram& program, const std::functi
       continue;
     }
     Stack stack;
-    stack.path = runs[i].path.front, stack.first = runs[i].path.number, stack.count = std::ssize(alike);
+    stack.path = runs[i].path.front, stack.first = runs[i].path.number,
+    stack.count = std::ssize(alike);
     stack.begin = runs[i].begin, stack.end = runs[n - 1].end;
     stack.nodes = alike[0].nodes;
     stack.in = in, stack.out = carried[0], stack.last = carried.back();
@@ -226,7 +242,8 @@ std::vector<Stack> find_stacks(const ExportedProgram& program, const std::functi
       if (next == names[0].end() || next->second == input.value) continue;
       stack.parameters.push_back(input.value);
       stack.of_layer.push_back({input.value});
-      for (const Names& to : names) stack.of_layer.back().push_back(to.at(stack.of_layer.back().back()));
+      for (const Names& to : names)
+        stack.of_layer.back().push_back(to.at(stack.of_layer.back().back()));
     }
     stacks.push_back(std::move(stack));
     i = n;

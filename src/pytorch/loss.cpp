@@ -17,7 +17,8 @@ std::string trimmed_text(const std::string& text) {
 std::string find_value(const ExportedProgram& program, const std::string& name) {
   for (size_t i = 0; i < program.outputs.size(); ++i)
     if (program.output_names[i] == name) return program.outputs[i];
-  if (program.outputs.size() == 1 && (name == "logits" || name == "output")) return program.outputs[0];
+  if (program.outputs.size() == 1 && (name == "logits" || name == "output"))
+    return program.outputs[0];
   for (const InputSpec& input : program.inputs)
     if (input.kind == InputSpec::Kind::user && input.name == name) return input.value;
   return "";
@@ -37,7 +38,8 @@ std::string add_loss(ExportedProgram& program, const std::string& text) {
   const size_t open = text.find('(');
   if (open == std::string::npos) {
     const std::string value = find_value(program, trimmed_text(text));
-    TESSERA_REQUIRE(is_scalar(value), "[pytorch] the loss '{}' is no output of the program that is a scalar{}", text,
+    TESSERA_REQUIRE(is_scalar(value),
+                    "[pytorch] the loss '{}' is no output of the program that is a scalar{}", text,
                     suggestion(text, program.output_names));
     program.loss = value;
     return "";
@@ -57,15 +59,22 @@ std::string add_loss(ExportedProgram& program, const std::string& text) {
     }
   }
   const bool classifies = function == "cross_entropy";
-  TESSERA_REQUIRE(classifies || function == "mean_squared_error",
-                  "[pytorch] the loss '{}' has an unknown function; known: cross_entropy, mean_squared_error", text);
-  TESSERA_REQUIRE(args.size() == 2, "[pytorch] the loss '{}' needs two tensors, as {}(output, target)", text, function);
-  TESSERA_REQUIRE(shift == 0 || (classifies && shift > 0), "[pytorch] the loss '{}' has a shift that it cannot have", text);
+  TESSERA_REQUIRE(
+      classifies || function == "mean_squared_error",
+      "[pytorch] the loss '{}' has an unknown function; known: cross_entropy, mean_squared_error",
+      text);
+  TESSERA_REQUIRE(args.size() == 2,
+                  "[pytorch] the loss '{}' needs two tensors, as {}(output, target)", text,
+                  function);
+  TESSERA_REQUIRE(shift == 0 || (classifies && shift > 0),
+                  "[pytorch] the loss '{}' has a shift that it cannot have", text);
   const std::string output = find_value(program, args[0]);
-  TESSERA_REQUIRE(!output.empty(), "[pytorch] the loss '{}' reads '{}', which is no output of the program{}", text,
+  TESSERA_REQUIRE(!output.empty(),
+                  "[pytorch] the loss '{}' reads '{}', which is no output of the program{}", text,
                   args[0], suggestion(args[0], program.output_names));
   TensorMeta meta = program.graph.tensors.at(output);
-  TESSERA_REQUIRE(!classifies || meta.sizes.size() > 1, "[pytorch] the loss '{}' reads '{}', which has no classes", text, args[0]);
+  TESSERA_REQUIRE(!classifies || meta.sizes.size() > 1,
+                  "[pytorch] the loss '{}' reads '{}', which has no classes", text, args[0]);
   std::string target = find_value(program, args[1]), added;
   if (target.empty()) {
     target = added = args[1];

@@ -1,6 +1,6 @@
-// A rule gives an axis a role with a weight; of several the heaviest counts. Roles of an axis that is cut
-// are shared among its atoms: heads of queries are heads of keys times heads_per_key. Then names are given
-// in the order in which atoms appear. One role with two sizes is numbered.
+// A rule gives an axis a role with a weight; of several the heaviest counts. Roles of an axis that
+// is cut are shared among its atoms: heads of queries are heads of keys times heads_per_key. Then
+// names are given in the order in which atoms appear. One role with two sizes is numbered.
 #include "pytorch/names.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr int kClaim = 1000, kInput = 50, kHidden = 40, kClasses = 45, kLayer = 
 struct Candidate {
   std::string name, key;  ///< atoms with equal keys and sizes are one
   int weight = 0;
-  std::string place;      ///< of a claim
+  std::string place;  ///< of a claim
 };
 
 /// "b.*.up" of "b.0.up".
@@ -37,7 +37,8 @@ std::string pattern_of(const std::string& module) {
 
 std::string lower_name(const std::string& text) {
   std::string name;
-  for (const char x : text) name += std::isalnum(static_cast<unsigned char>(x)) ? static_cast<char>(std::tolower(x)) : '_';
+  for (const char x : text)
+    name += std::isalnum(static_cast<unsigned char>(x)) ? static_cast<char>(std::tolower(x)) : '_';
   return name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) ? "dim_" + name : name;
 }
 
@@ -63,7 +64,8 @@ class Namer {
 
   void run(const std::string& claims) {
     for (const RoleOf& role : import_.roles()) {
-      const std::string key = role.weight > kLayer ? role.name : role.name + " " + pattern_of(role.module);
+      const std::string key =
+          role.weight > kLayer ? role.name : role.name + " " + pattern_of(role.module);
       share(role.axis, {role.name, key, role.weight, ""});
     }
     name_inputs();
@@ -133,7 +135,8 @@ class Namer {
   static std::string short_name(std::string name) {
     for (const char* end : {"_ids", "_input", "_tokens"}) {
       const size_t at = name.rfind(end);
-      if (at != std::string::npos && at > 0 && at + std::string(end).size() == name.size()) name.erase(at);
+      if (at != std::string::npos && at > 0 && at + std::string(end).size() == name.size())
+        name.erase(at);
     }
     return name;
   }
@@ -165,17 +168,21 @@ class Namer {
     std::map<int, std::set<int>> to;
     for (const auto& [in, out] : import_.projections()) {
       const Axis a = atoms_.expand(in), b = atoms_.expand(out);
-      if (a.size() == 1 && !b.empty()) to[a[0].atom].insert(b.back().atom);  // of gate and up as one, the inner
+      if (a.size() == 1 && !b.empty())
+        to[a[0].atom].insert(b.back().atom);  // of gate and up as one, the inner
     }
     for (const int width : widths)
       for (const int hidden : to[width])
-        if (widths.count(hidden) == 0 && to[hidden].count(width) != 0) offer(hidden, {"ff", "ff", kHidden, ""});
+        if (widths.count(hidden) == 0 && to[hidden].count(width) != 0)
+          offer(hidden, {"ff", "ff", kHidden, ""});
   }
 
   void claim(const std::string& clause) {
     const size_t colon = clause.find(':');
-    TESSERA_REQUIRE(colon != std::string::npos,
-                    "[pytorch] dims '{}' are no 'value: names'; write for example 'tokens: batch length'", clause);
+    TESSERA_REQUIRE(
+        colon != std::string::npos,
+        "[pytorch] dims '{}' are no 'value: names'; write for example 'tokens: batch length'",
+        clause);
     const std::string glob = trimmed(clause.substr(0, colon));
     const std::vector<std::string> names = parts_of(clause.substr(colon + 1), ", \t");
     std::vector<std::string> known;
@@ -186,30 +193,35 @@ class Namer {
       ++matched;
       claim_axes(input.name, import_.values().at(input.value).axes, names);
     }
-    TESSERA_REQUIRE(matched > 0, "[pytorch] dims '{}': the program has no input or parameter '{}'{}", clause, glob,
-                    suggestion(glob, known));
+    TESSERA_REQUIRE(matched > 0,
+                    "[pytorch] dims '{}': the program has no input or parameter '{}'{}", clause,
+                    glob, suggestion(glob, known));
   }
 
-  void claim_axes(const std::string& tensor, const AxisList& axes, const std::vector<std::string>& names) {
+  void claim_axes(const std::string& tensor, const AxisList& axes,
+                  const std::vector<std::string>& names) {
     const std::string place = fmt::format("'{}'", tensor);
     std::vector<int64_t> sizes;
     for (const Axis& axis : axes) sizes.push_back(atoms_.size(axis));
-    TESSERA_REQUIRE(axes.size() == names.size(), "[pytorch] dims of {} name {} axes, and it has {}: [{}]", place,
-                    names.size(), axes.size(), fmt::join(sizes, ", "));
+    TESSERA_REQUIRE(axes.size() == names.size(),
+                    "[pytorch] dims of {} name {} axes, and it has {}: [{}]", place, names.size(),
+                    axes.size(), fmt::join(sizes, ", "));
     for (size_t i = 0; i < axes.size(); ++i) {
       const std::vector<std::string> parts = parts_of(names[i], "*");
       const Axis uses = atoms_.expand(axes[i]);
       if (names[i] == "_" || uses.empty()) continue;
-      TESSERA_REQUIRE(parts.size() == uses.size(),
-                      "[pytorch] dims of {}: '{}' names {} dims, and axis {} of {} elements consists of {}; "
-                      "write a name for each, as in heads*d_head",
-                      place, names[i], parts.size(), i, sizes[i], uses.size());
+      TESSERA_REQUIRE(
+          parts.size() == uses.size(),
+          "[pytorch] dims of {}: '{}' names {} dims, and axis {} of {} elements consists of {}; "
+          "write a name for each, as in heads*d_head",
+          place, names[i], parts.size(), i, sizes[i], uses.size());
       for (size_t k = 0; k < parts.size(); ++k) {
         const int64_t size = atoms_.size(uses[k].atom);
         const auto before = claimed_.emplace(parts[k], std::pair{size, place});
         TESSERA_REQUIRE(before.first->second.first == size,
-                        "[pytorch] dims of {} call {} elements '{}', and dims of {} {} elements", place, size, parts[k],
-                        before.first->second.second, before.first->second.first);
+                        "[pytorch] dims of {} call {} elements '{}', and dims of {} {} elements",
+                        place, size, parts[k], before.first->second.second,
+                        before.first->second.first);
         offer(uses[k].atom, {parts[k], "claim " + parts[k], kClaim, place});
       }
     }
@@ -220,7 +232,8 @@ class Namer {
     for (const InputSpec& input : import_.program().inputs)
       if (input.kind == InputSpec::Kind::user) visit(import_.values().at(input.value).axes, "");
     for (const InputSpec& input : import_.program().inputs)
-      if (input.kind != InputSpec::Kind::user) visit(import_.values().at(input.value).axes, input.name);
+      if (input.kind != InputSpec::Kind::user)
+        visit(import_.values().at(input.value).axes, input.name);
     for (const Node& node : import_.program().graph.nodes)
       for (const std::string& output : node.outputs)
         if (const auto found = import_.values().find(output); found != import_.values().end())
@@ -237,7 +250,9 @@ class Namer {
     Candidate best = best_[atom];
     if (best.name.empty()) {
       const std::string base = parameter.empty() ? "dim" : lower_name(last_module(parameter));
-      best = {base, parameter.empty() ? "" : fmt::format("{} {} {}", base, pattern_of(parameter), axis), 1, ""};
+      best = {base,
+              parameter.empty() ? "" : fmt::format("{} {} {}", base, pattern_of(parameter), axis),
+              1, ""};
     }
     best.name = lower_name(best.name);
     const int64_t size = atoms_.size(atom);
@@ -247,7 +262,8 @@ class Namer {
         atoms_.join(known->second, atom);
         named_.insert(atom);
         const std::string name = name_of_[known->second];
-        for (const int each : {atom, known->second}) import_.name(each, name), name_of_[each] = name;
+        for (const int each : {atom, known->second})
+          import_.name(each, name), name_of_[each] = name;
         return;
       }
     }
@@ -263,7 +279,8 @@ class Namer {
   static std::string last_module(const std::string& parameter) {
     std::string name = parameter;
     for (const std::string& part : parts_of(parameter, "."))
-      if (part != "weight" && part != "bias" && !std::isdigit(static_cast<unsigned char>(part[0]))) name = part;
+      if (part != "weight" && part != "bias" && !std::isdigit(static_cast<unsigned char>(part[0])))
+        name = part;
     return name;
   }
 

@@ -8,9 +8,9 @@
 
 namespace tessera::pytorch {
 
-/// Names every atom of the import. Atoms that play one part in several layers and have one size become
-/// one. `claims` are the user's, as PytorchOptions::dims says. Throws usage errors for claims that the
-/// program contradicts.
+/// Names every atom of the import. Atoms that play one part in several layers and have one size
+/// become one. `claims` are the user's, as PytorchOptions::dims says. Throws usage errors for
+/// claims that the program contradicts.
 void name_dims(Import& import, const std::string& claims);
 
 }  // namespace tessera::pytorch

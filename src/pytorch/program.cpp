@@ -118,7 +118,8 @@ class GraphReader {
       graph.tensors.emplace(name, read_meta(value));
     for (const Reader& input : r.at("inputs").items()) graph.inputs.push_back(value_name(input));
     for (const Reader& node : r.at("nodes").items()) graph.nodes.push_back(read_node(node));
-    for (const Reader& output : r.at("outputs").items()) graph.outputs.push_back(value_name(output));
+    for (const Reader& output : r.at("outputs").items())
+      graph.outputs.push_back(value_name(output));
     symbols_ = outer;
     return graph;
   }
@@ -281,10 +282,13 @@ void read_signature(const Reader& module, ExportedProgram& program) {
       if (type == "as_tensor")
         program.inputs.push_back({Kind::user, tensor_name(arg), tensor_name(arg)});
     } else if (kind == "parameter") {
-      program.inputs.push_back({Kind::parameter, tensor_name(value.at("arg")), value.text("parameter_name")});
+      program.inputs.push_back(
+          {Kind::parameter, tensor_name(value.at("arg")), value.text("parameter_name")});
     } else if (kind == "buffer") {
-      program.inputs.push_back({Kind::buffer, tensor_name(value.at("arg")), value.text("buffer_name")});
-      if (value.has("persistent")) program.inputs.back().is_exported = value.at("persistent").get<bool>();
+      program.inputs.push_back(
+          {Kind::buffer, tensor_name(value.at("arg")), value.text("buffer_name")});
+      if (value.has("persistent"))
+        program.inputs.back().is_exported = value.at("persistent").get<bool>();
     } else if (kind == "tensor_constant") {
       program.inputs.push_back(
           {Kind::constant, tensor_name(value.at("arg")), value.text("tensor_constant_name")});
@@ -316,7 +320,8 @@ void read_stored(const Archive& archive, const std::string& folder, const std::s
   for (const auto& [name, r] : all.at("config").entries()) {
     if (r.has("use_pickle") && r.at("use_pickle").get<bool>())
       fail(ErrorKind::io,
-           "[pytorch] '{}': '{}' is pickled: reading it can run any code, and Tessera does not; make "
+           "[pytorch] '{}': '{}' is pickled: reading it can run any code, and Tessera does not; "
+           "make "
            "it a plain tensor before torch.export.save()",
            archive.path(), name);
     if (!r.has("tensor_meta")) r.refuse("is no tensor");
@@ -334,8 +339,10 @@ void find_tied(ExportedProgram& program) {
     if (input.kind != InputSpec::Kind::parameter || stored == program.stored.end()) continue;
     const StoredTensor& t = stored->second;
     if (t.entry.empty()) continue;
-    const auto [at, is_first] = first.emplace(
-        fmt::format("{} {} {} {}", t.entry, t.meta.offset, fmt::join(t.meta.sizes, " "), fmt::join(t.meta.strides, " ")), &input);
+    const auto [at, is_first] =
+        first.emplace(fmt::format("{} {} {} {}", t.entry, t.meta.offset,
+                                  fmt::join(t.meta.sizes, " "), fmt::join(t.meta.strides, " ")),
+                      &input);
     if (!is_first) input.tied_to = at->second->value;
   }
 }
@@ -343,8 +350,8 @@ void find_tied(ExportedProgram& program) {
 void require_complete(const ExportedProgram& program) {
   const auto require = [&](const std::string& value, const char* what) {
     if (!value.empty() && program.graph.tensors.count(value) == 0)
-      fail(ErrorKind::io, "[pytorch] '{}' is damaged: the {} '{}' is described nowhere", program.path,
-           what, value);
+      fail(ErrorKind::io, "[pytorch] '{}' is damaged: the {} '{}' is described nowhere",
+           program.path, what, value);
   };
   for (const InputSpec& input : program.inputs) require(input.value, "input");
   for (const std::string& output : program.outputs) require(output, "output");
@@ -354,28 +361,41 @@ void require_complete(const ExportedProgram& program) {
 
 DType dtype_of(ScalarType type) {
   switch (type) {
-    case ScalarType::uint8: return DType::uint8;
+    case ScalarType::uint8:
+      return DType::uint8;
     case ScalarType::int8:
     case ScalarType::int16:
     case ScalarType::int32:
-    case ScalarType::int64: return DType::int32;
-    case ScalarType::half: return DType::float16;
-    case ScalarType::float32: return DType::float32;
-    case ScalarType::float64: return DType::float64;
-    case ScalarType::bool_: return DType::bool_;
-    case ScalarType::bfloat16: return DType::bfloat16;
-    default: break;
+    case ScalarType::int64:
+      return DType::int32;
+    case ScalarType::half:
+      return DType::float16;
+    case ScalarType::float32:
+      return DType::float32;
+    case ScalarType::float64:
+      return DType::float64;
+    case ScalarType::bool_:
+      return DType::bool_;
+    case ScalarType::bfloat16:
+      return DType::bfloat16;
+    default:
+      break;
   }
-  fail(ErrorKind::unsupported, "a tensor has a dtype that Tessera does not have (torch's number {})",
+  fail(ErrorKind::unsupported,
+       "a tensor has a dtype that Tessera does not have (torch's number {})",
        static_cast<int>(type));
 }
 
 int64_t bytes_of(ScalarType type) {
   switch (type) {
-    case ScalarType::int8: return 1;
-    case ScalarType::int16: return 2;
-    case ScalarType::int64: return 8;
-    default: return size_of(dtype_of(type));
+    case ScalarType::int8:
+      return 1;
+    case ScalarType::int16:
+      return 2;
+    case ScalarType::int64:
+      return 8;
+    default:
+      return size_of(dtype_of(type));
   }
 }
 
@@ -397,10 +417,12 @@ ExportedProgram read_program(const Archive& archive) {
   if (!archive.has(kModel)) {
     if (archive.has("serialized_state_dict.pt") || archive.has("data.pkl"))
       fail(ErrorKind::io,
-           "[pytorch] '{}' is pickled: reading it can run any code, and Tessera does not; write it with "
+           "[pytorch] '{}' is pickled: reading it can run any code, and Tessera does not; write it "
+           "with "
            "torch.export.save() of PyTorch 2.9 or later",
            archive.path());
-    fail(ErrorKind::io, "[pytorch] '{}' holds no program of torch.export.save(): it has no entry '{}'",
+    fail(ErrorKind::io,
+         "[pytorch] '{}' holds no program of torch.export.save(): it has no entry '{}'",
          archive.path(), kModel);
   }
   const std::string text = archive.read(kModel);

@@ -19,7 +19,19 @@ namespace tessera::pytorch {
 struct Nodes;
 
 /// torch.dtype. Only those that Tessera can hold are known.
-enum class ScalarType : int { uint8 = 1, int8, int16, int32, int64, half, float32, float64, complex64 = 10, bool_ = 12, bfloat16 };
+enum class ScalarType : int {
+  uint8 = 1,
+  int8,
+  int16,
+  int32,
+  int64,
+  half,
+  float32,
+  float64,
+  complex64 = 10,
+  bool_ = 12,
+  bfloat16
+};
 
 /// The dtype in Tessera: integers other than bytes are int32. Throws unsupported.
 DType dtype_of(ScalarType type);
@@ -31,7 +43,8 @@ inline constexpr int64_t kSizeOfData = -1;
 struct TensorMeta {
   ScalarType type = ScalarType::float32;
   std::vector<int64_t> sizes;
-  std::vector<std::string> symbols;  ///< of dynamic sizes, whose value was that of the example: "s77"
+  std::vector<std::string>
+      symbols;  ///< of dynamic sizes, whose value was that of the example: "s77"
   std::vector<int64_t> strides;
   int64_t offset = 0;
 };
@@ -49,10 +62,10 @@ using Argument = std::variant<std::monostate, TensorName, std::vector<TensorName
                               ScalarType, std::shared_ptr<const Nodes>>;
 
 struct Node {
-  std::string target;  ///< "aten.linear.default"
-  std::vector<std::pair<std::string, Argument>> args;  ///< with the names of the op's schema
-  std::vector<std::string> outputs;  ///< "" for one that is no tensor
-  std::string module;                ///< "b.0.attn"; "" for the outermost
+  std::string target;                                        ///< "aten.linear.default"
+  std::vector<std::pair<std::string, Argument>> args;        ///< with the names of the op's schema
+  std::vector<std::string> outputs;                          ///< "" for one that is no tensor
+  std::string module;                                        ///< "b.0.attn"; "" for the outermost
   std::vector<std::pair<std::string, std::string>> modules;  ///< paths and classes, outermost first
   std::string file;                                          ///< of the user's Python, or ""
   int line = 0;
@@ -78,8 +91,8 @@ struct StoredTensor {
 struct InputSpec {
   enum class Kind { user, parameter, buffer, constant };
   Kind kind = Kind::user;
-  std::string value;  ///< in the graph
-  std::string name;   ///< the state_dict's key; of a user's input the name in forward()
+  std::string value;         ///< in the graph
+  std::string name;          ///< the state_dict's key; of a user's input the name in forward()
   bool is_exported = true;   ///< part of the state_dict
   std::string tied_to = {};  ///< the first value with the same elements in the file, or ""
 };
@@ -88,15 +101,16 @@ struct ExportedProgram {
   std::string path;
   Nodes graph;
   std::vector<InputSpec> inputs;
-  std::vector<std::string> outputs;       ///< values that forward() returns
-  std::vector<std::string> output_names;  ///< one for each: "logits", else "output", "output_1", ...
-  std::string loss;                       ///< the value that is marked as one, or ""
+  std::vector<std::string> outputs;  ///< values that forward() returns
+  std::vector<std::string>
+      output_names;  ///< one for each: "logits", else "output", "output_1", ...
+  std::string loss;  ///< the value that is marked as one, or ""
   std::map<std::string, std::string> mutations;  ///< new values of buffers, by the buffer's name
   std::map<std::string, StoredTensor> stored;    ///< by the state_dict's key
 };
 
-/// Reads the description of the program in `archive`. Throws io errors for damage, for a schema that is
-/// newer and for pickled contents.
+/// Reads the description of the program in `archive`. Throws io errors for damage, for a schema
+/// that is newer and for pickled contents.
 ExportedProgram read_program(const Archive& archive);
 
 }  // namespace tessera::pytorch

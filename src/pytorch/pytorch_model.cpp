@@ -20,7 +20,10 @@ using namespace pytorch;  // its parts
 
 struct PytorchModel::State {
   State(const std::string& path, const PytorchOptions& given)
-      : options(given), archive(path), program(read_program(archive)), labels(add_loss(program, given.loss)) {}
+      : options(given),
+        archive(path),
+        program(read_program(archive)),
+        labels(add_loss(program, given.loss)) {}
 
   PytorchOptions options;
   Archive archive;
@@ -68,7 +71,9 @@ const std::string& PytorchModel::path() const { return state_->program.path; }
 const std::string& PytorchModel::hash() const { return state_->hash; }
 const std::vector<PytorchModel::FoundDim>& PytorchModel::dims() const { return state_->dims; }
 const std::vector<PytorchModel::Input>& PytorchModel::inputs() const { return state_->inputs; }
-const std::vector<std::string>& PytorchModel::outputs() const { return state_->program.output_names; }
+const std::vector<std::string>& PytorchModel::outputs() const {
+  return state_->program.output_names;
+}
 const std::string& PytorchModel::labels() const { return state_->labels; }
 bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
 int64_t PytorchModel::exported_batch() const { return state_->batch; }
@@ -76,10 +81,11 @@ bool PytorchModel::has_dynamic_batch() const { return state_->dynamic; }
 
 PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& options) const {
   const State& s = *state_;
-  TESSERA_REQUIRE(options.batch == 0 || options.batch == s.batch || s.dynamic,
-                  "[pytorch] '{}' was exported for a batch of {}, not of {}; export it with a dynamic batch "
-                  "(dynamic_shapes), or take that size",
-                  s.program.path, s.batch, options.batch);
+  TESSERA_REQUIRE(
+      options.batch == 0 || options.batch == s.batch || s.dynamic,
+      "[pytorch] '{}' was exported for a batch of {}, not of {}; export it with a dynamic batch "
+      "(dynamic_shapes), or take that size",
+      s.program.path, s.batch, options.batch);
   Import import(s.archive, s.program);
   name_dims(import, s.options.dims);
   if (options.batch != 0) {
@@ -114,8 +120,8 @@ bool PytorchModel::has_weights() const {
 
 namespace {
 
-/// Where a parameter of layer i is stored: its name, or that of all layers of a loop and which one of
-/// them it is.
+/// Where a parameter of layer i is stored: its name, or that of all layers of a loop and which one
+/// of them it is.
 struct StoredPlace {
   std::string name;
   int64_t layer = -1;
@@ -126,10 +132,13 @@ std::optional<StoredPlace> place_of(const std::string& name, const std::set<std:
   for (size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1)) {
     const size_t dot = std::min(name.find('.', at + 1), name.size());
     const std::string part = name.substr(at + 1, dot - at - 1);
-    if (part.empty() || part.size() > 6 || part.find_first_not_of("0123456789") != std::string::npos) continue;
+    if (part.empty() || part.size() > 6 ||
+        part.find_first_not_of("0123456789") != std::string::npos)
+      continue;
     const int64_t number = std::atoll(part.c_str());
     for (int64_t first = 0; first <= number; ++first) {
-      const std::string of_all = name.substr(0, at) + (first == 0 ? "" : fmt::format(".from{}", first)) + name.substr(dot);
+      const std::string of_all =
+          name.substr(0, at) + (first == 0 ? "" : fmt::format(".from{}", first)) + name.substr(dot);
       if (stored.count(of_all) != 0) return StoredPlace{of_all, number - first};
     }
     break;
@@ -142,7 +151,8 @@ std::optional<Slice> of_layer(const Slice& all, int64_t layer) {
   if (layer < 0) return all;
   if (layer < all.offset[0] || layer >= all.offset[0] + all.valid[0]) return {};
   Slice one = all;
-  one.data = static_cast<char*>(all.data) + (layer - all.offset[0]) * all.strides[0] * size_of(all.dtype);
+  one.data =
+      static_cast<char*>(all.data) + (layer - all.offset[0]) * all.strides[0] * size_of(all.dtype);
   for (auto* numbers : {&one.offset, &one.valid, &one.strides}) numbers->erase(numbers->begin());
   one.dims.erase(one.dims.begin());
   return one;
@@ -151,7 +161,8 @@ std::optional<Slice> of_layer(const Slice& all, int64_t layer) {
 std::set<std::string> parameters_of(const std::string& checkpoint) {
   const std::map<std::string, std::string> metadata = read_checkpoint(checkpoint).metadata;
   const auto listed = metadata.find("parameters");
-  const nlohmann::json names = listed == metadata.end() ? nlohmann::json() : parse_json(listed->second);
+  const nlohmann::json names =
+      listed == metadata.end() ? nlohmann::json() : parse_json(listed->second);
   std::set<std::string> all;
   for (const auto& name : names)
     if (name.is_string()) all.insert(name.get<std::string>());
@@ -159,11 +170,13 @@ std::set<std::string> parameters_of(const std::string& checkpoint) {
 }
 
 /// A tensor of a checkpoint, or that of one layer.
-Array read_stored(const std::string& checkpoint, const std::string& name, const std::set<std::string>& there) {
+Array read_stored(const std::string& checkpoint, const std::string& name,
+                  const std::set<std::string>& there) {
   const auto place = place_of(name, there);
   const Array all = read_tensor(checkpoint, place ? place->name : name);
   if (!place || place->layer < 0) return all;
-  Array one(all.dtype, {all.dims.begin() + 1, all.dims.end()}, {all.sizes.begin() + 1, all.sizes.end()});
+  Array one(all.dtype, {all.dims.begin() + 1, all.dims.end()},
+            {all.sizes.begin() + 1, all.sizes.end()});
   const auto bytes = std::ssize(one.bytes);
   std::copy_n(all.bytes.begin() + place->layer * bytes, bytes, one.bytes.begin());
   return one;
@@ -175,10 +188,13 @@ int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::s
   const State& s = *state_;
   TESSERA_REQUIRE(!is_taken(to), "[export] '{}' exists; give another name", to);
   std::vector<TensorInfo> infos;
-  std::vector<std::pair<std::string, bool>> sources;  // the name in the checkpoint, whether it is there
+  std::vector<std::pair<std::string, bool>>
+      sources;  // the name in the checkpoint, whether it is there
   Import import(s.archive, s.program);
   for (const InputSpec& input : s.program.inputs) {
-    if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant || !input.is_exported) continue;
+    if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant ||
+        !input.is_exported)
+      continue;
     const TensorMeta& meta = s.program.graph.tensors.at(input.value);
     TensorInfo info;
     info.name = input.name, info.dtype = exported_dtype(meta.type), info.sizes = meta.sizes;
@@ -192,13 +208,16 @@ int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::s
   SafetensorsWriter writer(to, infos, {{"format", "pt"}});
   for (size_t i = 0; i < infos.size(); ++i) {
     const auto& [name, is_in_checkpoint] = sources[i];
-    const Array array = converted(is_in_checkpoint ? read_stored(checkpoint, name, there)
-                                                   : read_array(s.archive, name, s.program.stored.at(name)), infos[i].dtype);
+    const Array array =
+        converted(is_in_checkpoint ? read_stored(checkpoint, name, there)
+                                   : read_array(s.archive, name, s.program.stored.at(name)),
+                  infos[i].dtype);
     int64_t elements = 1;
     for (const int64_t size : infos[i].sizes) elements *= size;
-    TESSERA_REQUIRE(array.elements() == elements,
-                    "[export] '{}' is not a checkpoint of '{}': its '{}' has {} elements instead of {}", checkpoint,
-                    s.program.path, name, array.elements(), elements);
+    TESSERA_REQUIRE(
+        array.elements() == elements,
+        "[export] '{}' is not a checkpoint of '{}': its '{}' has {} elements instead of {}",
+        checkpoint, s.program.path, name, array.elements(), elements);
     writer.write(infos[i].name, array.bytes.data(), std::ssize(array.bytes));
   }
   writer.finish();
@@ -212,17 +231,20 @@ void PytorchModel::load(Session& session) const {
   std::map<std::string, std::vector<std::pair<int64_t, const InputSpec*>>> sources;
   for (const InputSpec& input : s.program.inputs) {
     if (input.kind == InputSpec::Kind::user || !input.tied_to.empty()) continue;
-    if (const auto place = place_of(input.name, there)) sources[place->name].emplace_back(place->layer, &input);
+    if (const auto place = place_of(input.name, there))
+      sources[place->name].emplace_back(place->layer, &input);
   }
   for (const auto& [name, layers] : sources) {
     session.assign_slices(name, [&, &n = name, &all = layers](const Slice& slice) {
       for (const auto& [layer, input] : all) {
         const auto stored = s.program.stored.find(input->name);
         if (stored == s.program.stored.end())
-          fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}'", s.program.path, input->name);
+          fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}'", s.program.path,
+               input->name);
         std::vector<int64_t> shape = session.shape_of(n).sizes;
         if (layer >= 0) shape.erase(shape.begin());
-        if (const auto part = of_layer(slice, layer)) read_slice(s.archive, input->name, stored->second, *part, shape);
+        if (const auto part = of_layer(slice, layer))
+          read_slice(s.archive, input->name, stored->second, *part, shape);
       }
     });
   }

@@ -20,28 +20,51 @@ double load(const char* from) {
 
 double element(const char* from, ScalarType type) {
   switch (type) {
-    case ScalarType::uint8: return load<uint8_t>(from);
-    case ScalarType::int8: return load<int8_t>(from);
-    case ScalarType::int16: return load<int16_t>(from);
-    case ScalarType::int32: return load<int32_t>(from);
-    case ScalarType::int64: return load<int64_t>(from);
-    case ScalarType::half: return load<Float16>(from);
-    case ScalarType::float32: return load<float>(from);
-    case ScalarType::float64: return load<double>(from);
-    case ScalarType::bool_: return load<uint8_t>(from) != 0;
-    default: return load<BFloat16>(from);
+    case ScalarType::uint8:
+      return load<uint8_t>(from);
+    case ScalarType::int8:
+      return load<int8_t>(from);
+    case ScalarType::int16:
+      return load<int16_t>(from);
+    case ScalarType::int32:
+      return load<int32_t>(from);
+    case ScalarType::int64:
+      return load<int64_t>(from);
+    case ScalarType::half:
+      return load<Float16>(from);
+    case ScalarType::float32:
+      return load<float>(from);
+    case ScalarType::float64:
+      return load<double>(from);
+    case ScalarType::bool_:
+      return load<uint8_t>(from) != 0;
+    default:
+      return load<BFloat16>(from);
   }
 }
 
 void store(double x, DType dtype, void* data, int64_t at) {
   switch (dtype) {
-    case DType::float32: static_cast<float*>(data)[at] = static_cast<float>(x); break;
-    case DType::float64: static_cast<double*>(data)[at] = x; break;
-    case DType::bfloat16: static_cast<BFloat16*>(data)[at] = to_bfloat16(static_cast<float>(x)); break;
-    case DType::float16: static_cast<Float16*>(data)[at] = to_float16(static_cast<float>(x)); break;
-    case DType::int32: static_cast<int32_t*>(data)[at] = static_cast<int32_t>(x); break;
-    case DType::int64: static_cast<int64_t*>(data)[at] = static_cast<int64_t>(x); break;
-    default: static_cast<uint8_t*>(data)[at] = static_cast<uint8_t>(x);
+    case DType::float32:
+      static_cast<float*>(data)[at] = static_cast<float>(x);
+      break;
+    case DType::float64:
+      static_cast<double*>(data)[at] = x;
+      break;
+    case DType::bfloat16:
+      static_cast<BFloat16*>(data)[at] = to_bfloat16(static_cast<float>(x));
+      break;
+    case DType::float16:
+      static_cast<Float16*>(data)[at] = to_float16(static_cast<float>(x));
+      break;
+    case DType::int32:
+      static_cast<int32_t*>(data)[at] = static_cast<int32_t>(x);
+      break;
+    case DType::int64:
+      static_cast<int64_t*>(data)[at] = static_cast<int64_t>(x);
+      break;
+    default:
+      static_cast<uint8_t*>(data)[at] = static_cast<uint8_t>(x);
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace tessera::pytorch {
 
-/// The whole tensor, row-major; integers but bytes as int32. Throws io errors for missing or too few
-/// bytes, a usage error for a whole number beyond int32.
+/// The whole tensor, row-major; integers but bytes as int32. Throws io errors for missing or too
+/// few bytes, a usage error for a whole number beyond int32.
 Array read_array(const Archive& archive, const std::string& name, const StoredTensor& stored);
 /// The dtype in which a state_dict is written.
 DType exported_dtype(ScalarType type);

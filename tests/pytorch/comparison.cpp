@@ -38,10 +38,14 @@ std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) 
   const size_t from = name.find(".from");
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
     for (int64_t layer = 0; layer < parameter.dim("layers").size; ++layer) {
-      if (from == std::string::npos) all.emplace_back(layer, fmt::format("{}.{}{}", name.substr(0, dot), layer, name.substr(dot)));
+      if (from == std::string::npos)
+        all.emplace_back(layer,
+                         fmt::format("{}.{}{}", name.substr(0, dot), layer, name.substr(dot)));
       if (dot == from) {
         const size_t end = name.find('.', dot + 1);
-        all.emplace_back(layer, fmt::format("{}.{}{}", name.substr(0, dot), std::stoll(name.substr(dot + 5)) + layer, name.substr(end)));
+        all.emplace_back(layer,
+                         fmt::format("{}.{}{}", name.substr(0, dot),
+                                     std::stoll(name.substr(dot + 5)) + layer, name.substr(end)));
       }
     }
   return all;
@@ -49,8 +53,8 @@ std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) 
 
 }  // namespace
 
-Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path, const std::string& mesh,
-                                const std::string& layout, bool scan) {
+Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path,
+                                const std::string& mesh, const std::string& layout, bool scan) {
   const SafetensorsReader expected(expected_path);
   Graph graph;
   const PytorchModel::Built built = model.build(graph, {.scan = scan});
@@ -73,7 +77,8 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
     values.dims = out.shape().names();
     values.sizes.clear();
     for (const Dim& d : out.shape()) values.sizes.push_back(d.size);
-    const Tensor weighted = cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), DType::float32);
+    const Tensor weighted =
+        cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), DType::float32);
     total = total.empty() ? weighted : total + weighted;
     fed.emplace_back(cotangent, std::move(values));
   }
@@ -84,7 +89,8 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
       for (const auto& [layer, name] : layers_of(parameters[i])) {
         if (!expected.find("grad." + name)) continue;
         const Tensor part = layer < 0 ? identity(all[i])
-                                      : reshape(slice(all[i], "layers", layer, 1), all[i].shape().without({"layers"}));
+                                      : reshape(slice(all[i], "layers", layer, 1),
+                                                all[i].shape().without({"layers"}));
         function.outputs.push_back(part.uniquely_named("compared_gradient"));
         gradients_of.emplace_back(function.outputs.back().name(), "grad." + name);
       }
@@ -109,14 +115,17 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   double all = 0;
   for (const auto& [ours, theirs] : gradients_of) all = std::max(all, norm(expected.read(theirs)));
   double worst = -1;
-  const auto compare = [&](const std::string& ours, const std::string& theirs, double least, double& largest) {
+  const auto compare = [&](const std::string& ours, const std::string& theirs, double least,
+                           double& largest) {
     const Array right = expected.read(theirs);
     const double d = apart(session.fetch(ours), right, std::max(least, norm(right)));
     largest = std::isnan(d) ? INFINITY : std::max(largest, d);
     if (d > worst) worst = d, result.worst = theirs;
   };
-  for (const auto& [ours, theirs] : outputs) compare(ours, theirs, 0, result.output), ++result.outputs;
-  for (const auto& [ours, theirs] : gradients_of) compare(ours, theirs, 1e-3 * all, result.gradient), ++result.gradients;
+  for (const auto& [ours, theirs] : outputs)
+    compare(ours, theirs, 0, result.output), ++result.outputs;
+  for (const auto& [ours, theirs] : gradients_of)
+    compare(ours, theirs, 1e-3 * all, result.gradient), ++result.gradients;
   return result;
 }
 
@@ -128,7 +137,8 @@ std::vector<MeshAndLayout> layouts_of(const PytorchModel& model) {
   for (const char* name : {"heads", "ff", "vocab"})
     if (names.count(name) != 0) parallel += (parallel.empty() ? "" : ",") + std::string(name);
   const bool has_batch = names.count("batch") != 0;
-  if (!parallel.empty() && has_batch) all.push_back({"data:2;model:2", "batch:data;" + parallel + ":model"});
+  if (!parallel.empty() && has_batch)
+    all.push_back({"data:2;model:2", "batch:data;" + parallel + ":model"});
   if (!parallel.empty()) all.push_back({"model:3", parallel + ":model"});  // uneven
   for (const std::string& name : names) all.push_back({"a:2", name + ":a"});
   return all;

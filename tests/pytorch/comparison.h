@@ -1,5 +1,5 @@
-// An exported module against what PyTorch computed of it: values, and gradients of the sum of outputs
-// times their cotangents.
+// An exported module against what PyTorch computed of it: values, and gradients of the sum of
+// outputs times their cotangents.
 #pragma once
 
 #include <string>
@@ -15,11 +15,14 @@ struct Difference {
   std::string worst;                ///< the tensor with the largest difference
 };
 
-/// With `scan` gradients of stacked layers are compared one by one. Runs `model`, whose PyTorch's values are in `expected` (make_fixtures.py), on a mesh in a layout.
-Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected, const std::string& mesh,
-                                const std::string& layout, bool scan = false);
+/// With `scan` gradients of stacked layers are compared one by one. Runs `model`, whose PyTorch's
+/// values are in `expected` (make_fixtures.py), on a mesh in a layout.
+Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected,
+                                const std::string& mesh, const std::string& layout,
+                                bool scan = false);
 
-/// Layouts of one or two axes that split each dim of the model, those of tensor parallelism, and none.
+/// Layouts of one or two axes that split each dim of the model, those of tensor parallelism, and
+/// none.
 struct MeshAndLayout {
   std::string mesh, layout;
 };

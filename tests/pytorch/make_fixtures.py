@@ -92,6 +92,17 @@ def pointwise():
         lambda m, x, i: m.a.detach() * m.b, lambda m, x, i: m.a.type_as(x).clone().contiguous()]
 
 
+def ties():
+    """Where functions have a corner: a [2, 7] has 0, the ends of intervals, and equal elements."""
+    T = torch
+    return [
+        lambda m, x, i: F.relu(m.a), lambda m, x, i: F.relu6(m.a), lambda m, x, i: F.hardtanh(m.a), lambda m, x, i: m.a.clamp(-1, 1), lambda m, x, i: F.leaky_relu(m.a),
+        lambda m, x, i: F.elu(m.a), lambda m, x, i: F.hardswish(m.a), lambda m, x, i: F.hardsigmoid(m.a), lambda m, x, i: m.a.abs(), lambda m, x, i: T.maximum(m.a, m.b),
+        lambda m, x, i: T.minimum(m.a, m.b), lambda m, x, i: m.a.max(1)[0], lambda m, x, i: m.a.min(0)[0], lambda m, x, i: m.a.amax(1), lambda m, x, i: m.a.amin(0),
+        lambda m, x, i: m.a.max(), lambda m, x, i: m.a.clamp(min=m.b), lambda m, x, i: m.a.sort(1)[0], lambda m, x, i: m.a.topk(3, 1)[0],
+        lambda m, x, i: F.softplus(m.a, 1, 3)]
+
+
 def shapes():
     """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [6, 8]."""
     T = torch
@@ -244,6 +255,14 @@ def text(**more):
     return dict(input_ids=tokens(2, 8), **more)
 
 
+def corners():
+    module, args, kwargs = many(ties, a=(2, 7), b=(2, 7))
+    with torch.no_grad():
+        module.a.copy_(torch.tensor([[0.0, 1, -1, 3, -3, 6, 0], [1, 1, 0, 3, 3, -3, 6]]))
+        module.b.copy_(torch.tensor([[0.0, 1, 2, -3, -3, 0, 0], [1, 0, 0, 3, 4, -3, 6]]))
+    return module, args, kwargs
+
+
 CASES = {
     "gpt": lambda: (Gpt(), (tokens(2, 8),), {}),
     "gpt2": lambda: (transformer("gpt2"), (), text(use_cache=False)),
@@ -253,6 +272,7 @@ CASES = {
     "t5": lambda: (transformer("t5", "AutoModelForSeq2SeqLM"), (), text(decoder_input_ids=tokens(2, 6), use_cache=False)),
     "mixtral": lambda: (transformer("mixtral", num_local_experts=4, num_experts_per_tok=2), (), text(use_cache=False)),
     "pointwise": lambda: many(pointwise, a=(2, 3, 4), b=(4,)),
+    "ties": lambda: corners(),
     "shapes": lambda: many(shapes, a=(2, 3, 4), b=(6, 8)),
     "products": lambda: many(products, a=(2, 3, 4), w=(5, 4), v=(4,), s=(4, 4), q=(2, 2, 4, 2)),
     "reductions": lambda: many(reductions, a=(2, 3, 4), b=(4,)),
