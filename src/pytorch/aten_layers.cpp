@@ -469,6 +469,57 @@ std::vector<Value> adaptive_mean(Call& c) {
   })};
 }
 
+/// Row o of [out, in]: the weights of the elements of which element o is made.
+Array interpolation(int64_t in, int64_t out, bool linear, bool align_corners, double scale,
+                    const Dim& to, const Dim& from) {
+  Array weights(DType::float32, {to.name, from.name}, {out, in});
+  const double step =
+      align_corners ? (out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0)
+                    : (scale > 0 ? 1 / scale : static_cast<double>(in) / static_cast<double>(out));
+  for (int64_t o = 0; o < out; ++o) {
+    float* const row = weights.data<float>() + o * in;
+    const auto at = static_cast<double>(o);
+    if (!linear) {
+      row[std::min(in - 1, static_cast<int64_t>(std::floor(at * step)))] = 1;
+      continue;
+    }
+    const double place = align_corners ? at * step : std::max(0.0, (at + 0.5) * step - 0.5);
+    const int64_t low = std::min(in - 1, static_cast<int64_t>(std::floor(place)));
+    const auto part = static_cast<float>(place - static_cast<double>(low));
+    row[low] += 1 - part;
+    row[std::min(in - 1, low + 1)] += part;
+  }
+  return weights;
+}
+
+/// Each spatial axis by its matrix of weights.
+template <bool linear>
+std::vector<Value> interpolated(Call& c) {
+  Value x = c.value(c.is_given("input") ? "input" : "self");
+  const std::vector<int64_t> sizes = c.meta().sizes;
+  std::vector<double> scales;
+  if (const Argument* given = c.node().find("scale_factors"))
+    if (const auto* all = std::get_if<std::vector<double>>(given)) scales = *all;
+  for (size_t d = 2; d < sizes.size(); ++d) {
+    const int64_t n = c.size(x.axes[d]);
+    const double scale = d - 2 < scales.size() ? scales[d - 2] : 0;
+    if (n == sizes[d]) continue;
+    AxisList axes = x.axes;
+    axes[d] = {};
+    axes[d] = c.fresh(sizes[d], axes);
+    x = c.made(axes, [&] {
+      const Dim from("interpolated__from", n), to("interpolated__to", sizes[d]);
+      const Tensor w = tessera::constant(
+          c.graph(),
+          interpolation(n, sizes[d], linear, c.flag("align_corners", false), scale, to, from));
+      const Tensor t = one_dim(c, tessera::cast(x.tensor, DType::float32), x.axes[d], from);
+      const Tensor y = einsum({t, w}, t.shape().without({from.name}).united(Shape({to})));
+      return unmerge(tessera::cast(y, c.dtype()), to, c.dims(axes[d]));
+    });
+  }
+  return {x};
+}
+
 // --------------------------------------------------------------------------------------------
 // losses
 
@@ -563,6 +614,10 @@ const Row kLayers[] = {
     {"avg_pool2d.default", pooled<2, false>},
     {"adaptive_avg_pool1d.default", adaptive_mean<1>},
     {"adaptive_avg_pool2d.default", adaptive_mean<2>},
+    {"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest2d.default",
+     interpolated<false>},
+    {"upsample_linear1d.vec upsample_bilinear2d.vec upsample_bilinear2d.default",
+     interpolated<true>},
     {"cross_entropy_loss.default", cross_entropy_rule},
     {"tessera.cross_entropy", next_token_loss},
     {"mse_loss.default", squared_error},

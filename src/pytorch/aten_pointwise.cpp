@@ -147,7 +147,8 @@ std::vector<Value> elu_rule(Call& c) {
   const double alpha = c.number("alpha", 1) * c.number("scale", 1), scale = c.number("scale", 1);
   return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
     if (c.number("input_scale", 1) != 1) c.refuse("scales its input, which Tessera does not know");
-    return where(greater(x[0], 0.0), x[0] * scale, (exp(where(greater(x[0], 0.0), 0.0, x[0])) - 1.0) * alpha);
+    return where(greater(x[0], 0.0), x[0] * scale,
+                 (exp(where(greater(x[0], 0.0), 0.0, x[0])) - 1.0) * alpha);
   })};
 }
 

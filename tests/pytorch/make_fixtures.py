@@ -208,7 +208,8 @@ class Image(nn.Module):
         line = self.line(x.mean(2))
         y = F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 2)
         z = F.adaptive_avg_pool2d(x, (2, 2)).flatten(1)
-        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.avg_pool2d(x, 3, 3, ceil_mode=True), F.max_pool1d(line, 2), F.avg_pool1d(
+        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.avg_pool2d(x, 3, 3, ceil_mode=True), F.interpolate(
+            x, scale_factor=2), F.interpolate(x, (7, 3), mode="bilinear"), F.interpolate(x, (6, 6), mode="bilinear", align_corners=True), F.max_pool1d(line, 2), F.avg_pool1d(
             line, 2), F.adaptive_avg_pool1d(z, 4), self.volume(image.unsqueeze(1))
 
 
