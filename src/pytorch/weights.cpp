@@ -86,25 +86,51 @@ class Elements {
     if (meta.offset < 0 || last >= size_) refuse(fmt::format("{} elements", last + 1));
   }
 
-  /// Element `index` in row-major order; `more` elements behind it will be asked for next.
+  /// Whether elements that follow one another in row-major order do so in the file.
+  bool is_row_major() const {
+    int64_t inner = 1;
+    for (size_t d = stored_.meta.sizes.size(); d-- > 0; inner *= stored_.meta.sizes[d])
+      if (stored_.meta.sizes[d] > 1 && stored_.meta.strides[d] != inner) return false;
+    return true;
+  }
+
+  /// Stores elements [index, index + count) of a row-major tensor; `more` from `index` on will be
+  /// asked for next.
+  void copy(int64_t index, int64_t count, int64_t more, DType dtype, void* data, int64_t to) {
+    const char* const from = bytes_at(stored_.meta.offset + index, count, more);
+    if (stored_.meta.type == ScalarType::float32 && dtype == DType::float32) {
+      std::memcpy(static_cast<float*>(data) + to, from, static_cast<size_t>(count) * sizeof(float));
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      store(element(from + i * item_, stored_.meta.type), dtype, data, to + i);
+  }
+
+  /// Element `index` in row-major order; `more` elements from it on will be asked for next.
   double at(int64_t index, int64_t more) {
     int64_t position = stored_.meta.offset;
     for (size_t d = stored_.meta.sizes.size(); d-- > 0;) {
       position += index % stored_.meta.sizes[d] * stored_.meta.strides[d];
       index /= stored_.meta.sizes[d];
     }
-    if (position < begin_ || position >= end_) {
-      begin_ = position, end_ = std::min(size_, position + std::max<int64_t>(more, 1));
-      bytes_.resize(static_cast<size_t>((end_ - begin_) * item_));
-      archive_.read(stored_.entry, begin_ * item_, (end_ - begin_) * item_, bytes_.data());
-    }
-    const double x = element(bytes_.data() + (position - begin_) * item_, stored_.meta.type);
+    const double x = element(bytes_at(position, 1, more), stored_.meta.type);
     if (stored_.meta.type == ScalarType::int64 && (x > INT32_MAX || x < INT32_MIN))
       return x > 0 ? INT32_MAX : INT32_MIN;
     return x;
   }
 
  private:
+  /// Element `position` of the file, read with those behind it.
+  const char* bytes_at(int64_t position, int64_t count, int64_t more) {
+    constexpr int64_t kMost = int64_t{1} << 22;  // elements that are read ahead
+    if (position < begin_ || position + count > end_) {
+      begin_ = position, end_ = std::min(size_, position + std::max(count, std::min(more, kMost)));
+      bytes_.resize(static_cast<size_t>((end_ - begin_) * item_));
+      archive_.read(stored_.entry, begin_ * item_, (end_ - begin_) * item_, bytes_.data());
+    }
+    return bytes_.data() + (position - begin_) * item_;
+  }
+
   [[noreturn]] void refuse(const std::string& needs) const {
     fail(ErrorKind::io, "[pytorch] '{}' is damaged: '{}' has {} elements and says that it has {}",
          archive_.path(), name_, size_, needs);
@@ -153,15 +179,22 @@ void read_slice(const Archive& archive, const std::string& name, const StoredTen
     run *= slice.valid[d];
     if (slice.valid[d] != shape[d]) break;
   }
+  // Rows that lie in one piece in the file and in the slice are copied as such.
+  const bool rows = rank > 0 && elements.is_row_major() && slice.strides[rank - 1] == 1;
+  const size_t counted = rows ? rank - 1 : rank;
   for (bool more = true; more;) {
-    int64_t at = 0, to = 0;
-    for (size_t d = 0; d < rank; ++d) {
+    int64_t at = rows ? slice.offset[rank - 1] : 0, to = 0;
+    for (size_t d = 0; d < counted; ++d) {
       at += (slice.offset[d] + index[d]) * weight[d];
       to += index[d] * slice.strides[d];
     }
-    store(elements.at(at, run), slice.dtype, slice.data, to);
+    if (rows) {
+      elements.copy(at, slice.valid[rank - 1], run, slice.dtype, slice.data, to);
+    } else {
+      store(elements.at(at, run), slice.dtype, slice.data, to);
+    }
     more = false;
-    for (size_t d = rank; d-- > 0 && !more;) {
+    for (size_t d = counted; d-- > 0 && !more;) {
       more = ++index[d] < slice.valid[d];
       if (!more) index[d] = 0;
     }

@@ -32,6 +32,14 @@ SMALL = dict(
     hidden_sizes=[16, 16, 16, 16], q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_group=1,
     topk_group=1, first_k_dense_replace=1, sliding_window=8, ffn_dim=48, word_embed_proj_dim=32, pad_token_id=0, bos_token_id=1,
     eos_token_id=2, mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=8)
+# Of torchvision and timm, as "library:name"; images of 64 x 64 unless a size follows.
+TIMM = """resnet18 resnext50_32x4d seresnet50 regnety_002 densenet121 mobilenetv2_050 mobilenetv3_small_050 efficientnet_b0 ghostnet_100
+convnext_atto convnextv2_atto convmixer_768_32 mixer_s32_224 resmlp_12_224 gmlp_ti16_224 vit_tiny_patch16_224 deit_tiny_patch16_224
+deit3_small_patch16_224 beit_base_patch16_224 cait_xxs24_224 swin_tiny_patch4_window7_224 pvt_v2_b0 poolformer_s12 edgenext_xx_small
+mobilevit_xxs repvgg_a0 vgg11_bn inception_v3 xception41 hrnet_w18_small""".split()
+TORCHVISION = """alexnet squeezenet1_1 shufflenet_v2_x0_5 mnasnet0_5 googlenet densenet121 resnet18 vit_b_32 swin_t maxvit_t""".split()
+OF_IMAGES = [f"timm:{name}" for name in TIMM] + [f"torchvision:{name}" for name in TORCHVISION]
+
 # What some need besides: sizes that have to fit one another, or one for each stage.
 OWN = dict(
     gptj=dict(rotary_dim=8), deepseek_v3=dict(head_dim=8, qk_rope_head_dim=8), deepseek_v2=dict(head_dim=8), dots1=dict(n_shared_experts=1),
@@ -49,6 +57,22 @@ nemotron nemotron_h granitemoehybrid bamba jamba zamba2 rwkv recurrent_gemma lfm
 exaone4 dots1 bitnet apertus""".split()
 ENCODERS = "bert roberta distilbert electra albert deberta-v2 modernbert esm nystromformer longformer xlnet".split()
 VISION = """vit deit beit dinov2 swin swinv2 convnext convnextv2 resnet regnet mobilenet_v2 segformer pvt hiera efficientnet""".split()
+def image_model(name):
+    """The module, with few layers where it has an option for it, and the sizes of its images."""
+    library, _, kind = name.partition(":")
+    torch.manual_seed(0)
+    size = 224 if any(kind.endswith(f"{end}224") for end in ("_",)) or kind in ("vit_b_32", "swin_t", "maxvit_t") else 64
+    size = 96 if kind in ("inception_v3", "alexnet", "googlenet") else size
+    if library == "timm":
+        import timm
+
+        options = dict(depth=1) if "vit_" in kind or "deit" in kind or "beit" in kind else {}
+        return timm.create_model(kind, num_classes=10, **options).eval(), size
+    import torchvision
+
+    return torchvision.models.get_model(kind, weights=None, num_classes=10).eval(), size
+
+
 def model_of(name):
     kind = CONFIG_MAPPING[name]
     known = set(getattr(kind, "__dataclass_fields__", {})) or set(inspect.signature(kind.__init__).parameters)
@@ -107,8 +131,17 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     failed = {}
-    for name in sys.argv[2:] or DECODERS + ENCODERS + VISION:
+    for name in sys.argv[2:] or DECODERS + ENCODERS + VISION + OF_IMAGES:
         start = time.time()
+        if ":" in name:
+            try:
+                model, size = image_model(name)
+                fixtures.write(model, (torch.randn(2, 3, size, size),), {}, folder / name.replace(":", "-"))
+                print(f"{name} {time.time() - start:.1f} s", flush=True)
+            except Exception as error:
+                failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
+                print(name, failed[name], flush=True)
+            continue
         if name not in CONFIG_MAPPING:
             failed[name] = "transformers does not have it"
             continue
