@@ -48,6 +48,7 @@ ROOMS = {
     "generate": USES_THE_API | {"kernels/common/philox.h"},
     "io": USES_THE_API,
     "tokenizer": USES_THE_API,
+    "pytorch": USES_THE_API,
     "pages": {"base"},
     "cli": USES_THE_API | {"pages"},
     "c": {"base", "cli"},
@@ -76,6 +77,7 @@ GUARDED = {
     r"nccl\.h": r"src/gpu/library/.*|benchmarks/.*|tests/gpu/rules/.*",
     r"pcre2\.h": r"src/tokenizer/pattern\.cpp",
     r"utf8proc\.h": r"src/tokenizer/normalizers\.cpp",
+    r"zip\.h": r"src/pytorch/archive\.cpp",
     r"microhttpd\.h": r"src/cli/http_server\.cpp",
     r"sentencepiece.*\.h": r"src/tokenizer/sentencepiece_file\.cpp",
 }

@@ -132,6 +132,8 @@ struct ModelSpec {
   /// Layouts that the model's documentation names, as rules. `verify` checks those whose axes the
   /// mesh has, beside the legal ones: they may have purposes, scopes and axes that two dims share.
   std::vector<std::string> documented = {};
+  /// Defaults of the model's own for keys of any table, such as train.batch.
+  std::map<std::string, std::string> defaults = {};
   /// The options of the model, if it is nn::transformer() of them: `generate`, `serve` and samples
   /// while training then keep keys and values (tessera/generate.h). Empty: `generate` reads the
   /// whole text for each token.

@@ -34,4 +34,11 @@ bool is_folder_model(const std::string& model);
 /// The model of the folder: reads its config.json. Throws as ModelFolder.
 std::shared_ptr<const ModelSpec> folder_model(const std::string& path);
 
+/// Whether MODEL is a program that PyTorch exported: m.pt2.
+bool is_program_model(const std::string& model);
+/// The model of the program. Throws as PytorchModel.
+std::shared_ptr<const ModelSpec> program_model(const std::string& path);
+/// Its dims, a line each: name, size and the tensors that have it.
+std::string names_of_program(const Config& config, const std::string& path);
+
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include "cli/terminal.h"
 #include "cli/transformer_keys.h"
 #include "tessera/model_folder.h"
+#include "tessera/pytorch_model.h"
 
 namespace tessera::cli {
 
@@ -39,7 +40,13 @@ struct ExportFlags : Invocation {
   std::string to, checkpoint, like, shard_size;
   bool average = false, adapter = false;
   void declare(FlagTable& table) {
-    table.add({{"OUT", &to, kOneProcess, "Folder to write. It must not exist.", {}, true},
+    table.add({{"OUT",
+                &to,
+                kOneProcess,
+                "Folder to write, or of a program the safetensors file of its state_dict. It must "
+                "not exist.",
+                {},
+                true},
                {"--checkpoint DIR",
                 &checkpoint,
                 kOneProcess,
@@ -50,7 +57,7 @@ struct ExportFlags : Invocation {
                 &like,
                 kOneProcess,
                 "Folder of the model: names, dtypes and files of the tensors, config.json and the "
-                "tokenizer are taken from it.",
+                "tokenizer are taken from it. Or the program of PyTorch, FILE.pt2.",
                 {},
                 true},
                {"--shard-size BYTES", &shard_size, kOneProcess,
@@ -132,6 +139,16 @@ int run_checkpoint(const CheckpointFlags& args, const std::vector<ModelSpec>&) {
 }
 
 int run_export(const ExportFlags& args, const std::vector<ModelSpec>&) {
+  if (PytorchModel::is_one(args.like)) {
+    TESSERA_REQUIRE(
+        !args.average && !args.adapter && args.shard_size.empty(),
+        "--ema, --adapter and --shard-size are for a folder; --like '{}' is a program of PyTorch",
+        args.like);
+    const std::string checkpoint = checkpoint_in(args.checkpoint);
+    const int64_t tensors = PytorchModel(args.like).export_weights(checkpoint, args.to);
+    say("{} tensors from {} to {}\n", tensors, checkpoint, args.to);
+    return 0;
+  }
   const ModelFolder like(args.like);
   ExportOptions options;
   if (!args.shard_size.empty()) options.shard_bytes = parse_bytes("--shard-size", args.shard_size);

@@ -33,10 +33,11 @@ struct Job {
   Config config;
   Mesh mesh;
   Layout layout;
-  std::string device = "cpu";                    ///< CompileOptions::device
-  std::shared_ptr<const Machine> machine;        ///< CompileOptions::machine
-  std::set<std::string> given = {};              ///< keys set by a file or the command line
-  std::shared_ptr<const ModelSpec> folder = {};  ///< `spec` if the model is a folder
+  std::string device = "cpu";                     ///< CompileOptions::device
+  std::shared_ptr<const Machine> machine;         ///< CompileOptions::machine
+  std::set<std::string> given = {};               ///< keys set by a file or the command line
+  std::shared_ptr<const ModelSpec> folder = {};   ///< `spec` if the model is a folder
+  std::shared_ptr<const ModelSpec> program = {};  ///< `spec` if the model is a program of PyTorch
 };
 
 /// What the planner chose for a job.

@@ -7,6 +7,7 @@
 #include "base/cache_file.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "cli/build_model.h"
 #include "cli/command_pages.h"
 #include "cli/commands.h"
 #include "cli/plan_cache.h"
@@ -32,7 +33,7 @@ std::string pass_list() {
 struct ExplainFlags : ModelFlags, ReportFlags {
   std::string print_after;
   std::string show;  ///< glob of the tensors to sketch
-  bool kernels = false, parameters = false;
+  bool kernels = false, parameters = false, names = false;
   void declare(FlagTable& table) {
     ModelFlags::declare(table);
     table.add({batch_flag(sets), recompute_flag(sets)});
@@ -48,6 +49,9 @@ struct ExplainFlags : ModelFlags, ReportFlags {
          "Prints every parameter, with its dims, whether it is trained, and its weight decay, "
          "instead "
          "of the report."},
+        {"--names", &names, kOneProcess,
+         "Prints the dims that were found in a program of PyTorch, with their sizes and the "
+         "tensors that have them, instead of the report."},
         {"--kernels", &kernels, kOneProcess,
          "Prints every kernel of a step with its flops, bytes and predicted time beside the "
          "roofline of --machine."},
@@ -269,6 +273,13 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
   require_writable(args.json);
   require_writable(args.html);
   require_pass(args.print_after);
+  if (args.names) {
+    const Job asked = resolve_without_plan(args, models);
+    TESSERA_REQUIRE(asked.program != nullptr,
+                    "--names is for a program of PyTorch, FILE.pt2; '{}' is none", args.model);
+    say("{}", names_of_program(asked.config, args.model));
+    return 0;
+  }
   Job job = resolve(args, models, false);
   fit_memory(args, job);
   Trainer t;

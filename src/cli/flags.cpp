@@ -44,7 +44,8 @@ void ModelFlags::declare(FlagTable& table) {
               &model,
               {"its name and keys are compared"},
               "Name of a model (gpt, mlp or cnn), a TOML file with the tables model, train, data "
-              "and layout, or a folder of Hugging Face with config.json.",
+              "and layout, a folder of Hugging Face with config.json, or a program of PyTorch, "
+              "FILE.pt2.",
               {},
               true}});
   JobFlags::declare(table);
@@ -72,7 +73,12 @@ void ModelFlags::declare(FlagTable& table) {
        {"--fsdp AXIS", &fsdp, kIsKey, "The same as --zero 3 --over AXIS."}});
   table.add(
       kModelHeading,
-      {{"--trainable GLOB", Each{&trainable}, kIsKey,
+      {{"--loss LOSS", SetsKey{&sets, "model.loss"}, kIsKey,
+        "The loss of a program of PyTorch: an output, or \"cross_entropy(logits, labels, "
+        "shift=1)\"."},
+       {"--dims NAMES", SetsKey{&sets, "model.dims"}, kIsKey,
+        "Names of dims of a program of PyTorch: \"tokens: batch length\", or @FILE."},
+       {"--trainable GLOB", Each{&trainable}, kIsKey,
         "Parameters that are trained, as globs (train.trainable): \"*.norm*.scale\". The others "
         "are constants. May be repeated."},
        {"--lora-rank R", SetsKey{&sets, "model.lora_rank"}, kIsKey,

@@ -93,10 +93,10 @@ namespace {
 /// Sets "key=value".
 void set(const std::string& text, Job& job) {
   const auto [key, value] = key_and_value(text);
-  TESSERA_REQUIRE(
-      key != "model.init" || job.spec->start != nullptr,
-      "--init {} is for a folder with config.json; '{}' always starts with random values", value,
-      job.spec->name);
+  TESSERA_REQUIRE(key != "model.init" || job.spec->start != nullptr,
+                  "--init {} is for a folder with config.json and a program; '{}' always starts "
+                  "with random values",
+                  value, job.spec->name);
   job.config.set(key, value);
 }
 }  // namespace
@@ -110,9 +110,12 @@ Job resolve_without_plan(const ModelFlags& args, const std::vector<ModelSpec>& m
   const bool is_known =
       std::any_of(models.begin(), models.end(), [&](const ModelSpec& m) { return m.name == name; });
   const auto folder = !is_known && is_folder_model(name) ? folder_model(name) : nullptr;
-  const ModelSpec& spec =
-      folder ? *folder : find_model(name, models, from_file ? args.model + ": " : "");
-  Job job{&spec, default_config(spec), {}, {}, device_of(args, args.machine), {}, {}, folder};
+  const auto program = !is_known && is_program_model(name) ? program_model(name) : nullptr;
+  const ModelSpec& spec = folder    ? *folder
+                          : program ? *program
+                                    : find_model(name, models, from_file ? args.model + ": " : "");
+  Job job{&spec,  default_config(spec), {}, {}, device_of(args, args.machine), {}, {}, folder,
+          program};
   if (tiny) {
     for (const auto& [key, value] : spec.tiny) job.config.set(key, value);
   }

@@ -159,6 +159,10 @@ Config default_config(const ModelSpec& spec) {
     }
     keys.push_back(std::move(k));
   }
+  for (ConfigKey& key : keys) {
+    const auto own = spec.defaults.find(key.name);
+    if (own != spec.defaults.end()) key.value = own->second;
+  }
   // A table has one place in a file, and a model may have keys of any.
   const auto table = [](const ConfigKey& key) {
     static const std::vector<std::string> tables = {"model", "train", "data", "layout"};

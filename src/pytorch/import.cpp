@@ -1,0 +1,586 @@
+// Both walks run the same rules. Between them nodes that depend on no input are computed once, on
+// one rank: masks and positions then have values, which rules look at, and dims along which nothing
+// varies are dropped.
+#include "pytorch/import.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/fail.h"
+#include "tessera/caller.h"
+#include "tessera/cluster.h"
+#include "tessera/loops.h"
+#include "tessera/nn_layers.h"
+#include "tessera/session.h"
+
+namespace tessera::pytorch {
+
+namespace {
+
+/// "add.Tensor" of "aten.add.Tensor".
+std::string overload_of(const std::string& target) {
+  return target.starts_with("aten.") ? target.substr(5) : target;
+}
+
+/// Whether an op writes its operand: "add_.Tensor", but not "__and__.Tensor".
+bool writes_operand(const std::string& target) {
+  const std::string name = target.substr(0, target.rfind('.'));
+  return name.size() > 2 && name.ends_with('_') && !name.ends_with("__");
+}
+
+bool is_random(const std::string& target) {
+  for (const char* op : {"rand", "dropout", "bernoulli", "multinomial", "normal"})
+    if (target.find(op) != std::string::npos && target.find("norm.") == std::string::npos)
+      return true;
+  return false;
+}
+
+/// Whether the first result shares memory with `self`, so that a write to one is a write to both.
+bool is_view(const std::string& overload) {
+  for (const char* op : {"view.", "reshape.", "select.", "slice.", "unsqueeze.", "squeeze.",
+                         "transpose.", "permute.", "expand.", "alias.", "narrow.", "t.", "numpy_T.",
+                         "flatten.", "unflatten.", "view_as.", "expand_as."})
+    if (overload.starts_with(op)) return true;
+  return false;
+}
+
+/// The values that the elements of an array have, without dims along which they are all equal.
+Array without_equal(const Array& array) {
+  Array result = array;
+  const int64_t item = size_of(array.dtype);
+  for (size_t d = result.sizes.size(); d-- > 0;) {
+    int64_t inner = item, outer = 1;
+    for (size_t i = 0; i < result.sizes.size(); ++i)
+      (i < d ? outer : inner) *= i == d ? 1 : result.sizes[i];
+    const int64_t n = result.sizes[d];
+    bool equal = true;
+    for (int64_t o = 0; o < outer && equal; ++o)
+      for (int64_t i = 1; i < n && equal; ++i)
+        equal = std::memcmp(&result.bytes[static_cast<size_t>(o * n * inner)],
+                            &result.bytes[static_cast<size_t>((o * n + i) * inner)],
+                            static_cast<size_t>(inner)) == 0;
+    if (!equal) continue;
+    Array less = result;
+    less.dims.erase(less.dims.begin() + static_cast<long>(d));
+    less.sizes.erase(less.sizes.begin() + static_cast<long>(d));
+    less.bytes.resize(static_cast<size_t>(outer * inner));
+    for (int64_t o = 0; o < outer; ++o)
+      std::memcpy(&less.bytes[static_cast<size_t>(o * inner)],
+                  &result.bytes[static_cast<size_t>(o * n * inner)], static_cast<size_t>(inner));
+    result = std::move(less);
+  }
+  return result;
+}
+
+/// What a parameter starts as where the file has no elements.
+Initializer first_value(const std::string& name, const TensorMeta& meta) {
+  if (meta.sizes.size() > 1) return nn::normal(0.02);
+  return name.ends_with("weight") ? nn::ones() : nn::zeros();
+}
+
+/// "b.0.attn" becomes scopes, and its end a name.
+std::pair<std::string, std::string> scope_and_name(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+/// The scopes of a path, all of them.
+std::vector<std::unique_ptr<Scope>> scopes_of(Graph& graph, const std::string& path) {
+  std::vector<std::unique_ptr<Scope>> scopes;
+  for (size_t at = 0; at < path.size();) {
+    const size_t dot = std::min(path.find('.', at), path.size());
+    if (dot > at) scopes.push_back(std::make_unique<Scope>(graph, path.substr(at, dot - at)));
+    at = dot + 1;
+  }
+  return scopes;
+}
+
+/// They end in reverse order.
+struct Scopes {
+  Scopes(Graph& graph, const std::string& path) : all(scopes_of(graph, path)) {}
+  ~Scopes() {
+    while (!all.empty()) all.pop_back();
+  }
+  std::vector<std::unique_ptr<Scope>> all;
+};
+
+}  // namespace
+
+Import::Import(const Archive& archive, const ExportedProgram& program)
+    : archive_(archive), program_(program) {
+  find_mutated(program_.graph);
+  find_slices(program_.graph);
+  read_inputs();
+  walk(program_.graph);
+}
+
+Dim Import::dim(const Use& use) const {
+  const auto known = names_.find(use.atom);
+  std::string name = known != names_.end() ? known->second : fmt::format("dim{}", use.atom);
+  for (int copy = 0; copy < use.copy; ++copy)
+    name = name == "length" ? "memory_length" : "_" + name;
+  const auto resized = resized_.find(use.atom);
+  if (resized == resized_.end()) return {name, atoms_.size(use.atom)};
+  return resized->second.renamed(name);
+}
+
+void Import::name(int atom, const std::string& name) { names_[atom] = name; }
+
+void Import::resize(int atom, int64_t size, bool bounded) {
+  resized_.insert_or_assign(atom, bounded ? Dim::bounded("", size) : Dim("", size));
+}
+
+DType Import::dtype(ScalarType type) const {
+  return type == ScalarType::float32 ? options_.dtype : dtype_of(type);
+}
+
+void Import::find_mutated(const Nodes& graph) {
+  std::set<std::string> inputs;
+  for (const InputSpec& input : program_.inputs) inputs.insert(input.value);
+  for (const auto& [buffer, value] : program_.mutations)
+    for (const InputSpec& input : program_.inputs)
+      if (input.name == buffer) mutated_.insert(input.value);
+  for (const Node& node : graph.nodes) {
+    const Argument* trains = node.find("training");
+    const bool moments = node.target.starts_with("aten.batch_norm") && trains &&
+                         std::holds_alternative<bool>(*trains) && std::get<bool>(*trains);
+    for (const auto& [arg, value] : node.args) {
+      const auto* name = std::get_if<TensorName>(&value);
+      const bool is_written = (writes_operand(node.target) && arg == "self") ||
+                              (moments && arg.starts_with("running_"));
+      if (name && is_written && inputs.count(name->name) != 0) mutated_.insert(name->name);
+    }
+  }
+}
+
+void Import::find_slices(const Nodes& graph) {
+  for (const Node& node : graph.nodes) {
+    if (node.target != "aten.slice.Tensor") continue;
+    const auto* name = std::get_if<TensorName>(node.find("self"));
+    const auto meta = name ? graph.tensors.find(name->name) : graph.tensors.end();
+    if (meta == graph.tensors.end()) continue;
+    const auto given = [&](const char* arg, int64_t fallback) {
+      const Argument* a = node.find(arg);
+      const auto* n = a ? std::get_if<int64_t>(a) : nullptr;
+      return n ? *n : fallback;
+    };
+    const auto rank = std::ssize(meta->second.sizes);
+    const int64_t axis = given("dim", 0) < 0 ? given("dim", 0) + rank : given("dim", 0);
+    if (axis < 0 || axis >= rank) continue;
+    const int64_t n = meta->second.sizes[static_cast<size_t>(axis)];
+    const auto clamped = [&](int64_t i) { return std::clamp<int64_t>(i < 0 ? i + n : i, 0, n); };
+    slices_[{name->name, static_cast<size_t>(axis)}].insert(
+        {clamped(given("start", 0)), clamped(given("end", n)), given("step", 1)});
+  }
+}
+
+void Import::read_inputs() {
+  for (const InputSpec& input : program_.inputs) {
+    const TensorMeta& meta = program_.graph.tensors.at(input.value);
+    Value value;
+    if (!input.tied_to.empty()) {
+      values_[input.value] = values_.at(input.tied_to);
+      continue;
+    }
+    for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
+    value.dtype = dtype(meta.type);
+    value.is_constant =
+        (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
+        mutated_.count(input.value) == 0;
+    values_[input.value] = std::move(value);
+  }
+}
+
+bool Import::is_constant(const Node& node) const {
+  if (is_random(node.target)) return false;
+  for (const std::string& output : node.outputs) {
+    const auto meta = nodes_->tensors.find(output);
+    if (meta == nodes_->tensors.end()) continue;
+    for (const std::string& symbol : meta->second.symbols)
+      if (!symbol.empty()) return false;
+  }
+  const auto is_known = [&](const TensorName& t) {
+    const auto found = values_.find(t.name);
+    return t.name.empty() || (found != values_.end() && found->second.is_constant);
+  };
+  for (const auto& [name, arg] : node.args) {
+    if (std::holds_alternative<SymInt>(arg)) return false;
+    if (const auto* t = std::get_if<TensorName>(&arg); t && !is_known(*t)) return false;
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (const TensorName& t : *all)
+        if (!is_known(t)) return false;
+  }
+  return true;
+}
+
+void Import::walk(const Nodes& graph) {
+  const Nodes* const outer = nodes_;
+  nodes_ = &graph;
+  for (size_t i = 0; i < graph.nodes.size(); ++i) {
+    const auto stack = std::find_if(stacks_.begin(), stacks_.end(), [&](const Stack& s) {
+      return &graph == &program_.graph && graph_ == main_ && graph_ && s.begin == i;
+    });
+    if (stack == stacks_.end()) {
+      run(graph.nodes[i]);
+    } else {
+      run_loop(*stack);
+      i = stack->end - 1;
+    }
+  }
+  nodes_ = outer;
+}
+
+void Import::run(const Node& node) {
+  const bool is_size = std::all_of(node.outputs.begin(), node.outputs.end(),
+                                   [](const std::string& name) { return name.empty(); });
+  const std::string overload = overload_of(node.target);
+  if (is_size) return;  // arithmetic of sizes, and asserts
+  const bool constant = is_constant(node);
+  if (graph_ && inlined_ == 0 && constant != (graph_ != main_)) return;
+  const CallerScope line(node.file.empty() ? program_.path : node.file, node.line);
+  std::unique_ptr<Scopes> scopes;
+  if (graph_)
+    scopes =
+        std::make_unique<Scopes>(*graph_, loop_ ? stacked_path(node.module, *loop_) : node.module);
+  Call call(*this, node);
+  for (const std::string& output : node.outputs) {
+    const auto meta = nodes_->tensors.find(output);
+    if (meta == nodes_->tensors.end()) continue;
+    for (const int64_t size : meta->second.sizes)
+      if (size == kSizeOfData) call.refuse("has a result whose size depends on the data");
+  }
+  std::vector<Value> results;
+  if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
+    results = inline_graph(call);
+  } else if (const Rule rule = find_rule(overload)) {
+    try {
+      results = rule(call);
+    } catch (const std::logic_error&) {  // an axis or a list is shorter than the op has it
+      call.refuse("has arguments that its op cannot have: the file is damaged");
+    }
+  } else {
+    call.refuse("has no rule: Tessera does not know this op");
+  }
+  for (size_t i = 0; i < node.outputs.size() && i < results.size(); ++i) {
+    if (node.outputs[i].empty()) continue;
+    Value& result = results[i];
+    const TensorMeta& meta = call.meta(i);
+    result.is_constant = constant;
+    result.dtype = dtype(meta.type);
+    if (call.sizes(result) != meta.sizes)
+      call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]",
+                              fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
+    if (graph_) result.tensor = call.cast(result, result.dtype);
+    values_[node.outputs[i]] = result;
+    const Argument* self = i == 0 ? node.find("self") : nullptr;
+    const auto* name = self ? std::get_if<TensorName>(self) : nullptr;
+    if (name && is_view(overload)) views_[node.outputs[i]] = {&node, name->name};
+    if (name && writes_operand(overload)) write(name->name, result);
+  }
+}
+
+void Import::write(const std::string& name, const Value& value) {
+  values_[name] = value;
+  stale_.erase(name);
+  const auto view = views_.find(name);
+  if (view != views_.end()) {
+    const auto [node, base] = view->second;
+    Value whole = this->value(base);
+    Call call(*this, *node);
+    whole.tensor = written_view(call, whole, value);
+    whole.is_constant = whole.is_constant && value.is_constant;
+    whole.array = nullptr;
+    write(base, whole);
+    stale_.erase(name);  // it is what was written
+    values_[name] = value;
+  }
+  for (const auto& [other, made] : views_)
+    if (made.second == name && (view == views_.end() || other != view->first)) stale_.insert(other);
+}
+
+std::vector<Value> Import::inline_graph(Call& call) {
+  std::shared_ptr<const Nodes> graph;
+  std::vector<Value> operands;
+  bool gradients = true;
+  for (const auto& [name, arg] : call.node().args) {
+    if (const auto* g = std::get_if<std::shared_ptr<const Nodes>>(&arg)) {
+      if (graph) call.refuse("has several graphs: Tessera does not know this op");
+      graph = *g;
+    } else if (const auto* t = std::get_if<TensorName>(&arg)) {
+      operands.push_back(value(t->name));
+    } else if (const auto* enabled = std::get_if<bool>(&arg);
+               enabled && call.node().target.ends_with("set_grad_enabled")) {
+      gradients = *enabled;
+    }
+  }
+  if (!graph || graph->inputs.size() != operands.size())
+    call.refuse("has no graph for its operands: Tessera does not know this op");
+  std::map<std::string, Value> outer;
+  outer.swap(values_);
+  for (size_t i = 0; i < operands.size(); ++i) values_[graph->inputs[i]] = operands[i];
+  ++inlined_;  // its constants are computed where it is
+  walk(*graph);
+  --inlined_;
+  std::vector<Value> results;
+  for (const std::string& output : graph->outputs) {
+    results.push_back(value(output));
+    if (graph_ && !gradients && is_floating(results.back().dtype))
+      results.back().tensor = stop_gradient(results.back().tensor);
+  }
+  outer.swap(values_);
+  return results;
+}
+
+Tensor Import::size_tensor(const SymInt& size, const Call& call) {
+  for (const InputSpec& input : program_.inputs) {
+    const TensorMeta& meta = program_.graph.tensors.at(input.value);
+    for (size_t a = 0; a < meta.symbols.size(); ++a) {
+      const Axis axis = atoms_.expand(values_.at(input.value).axes[a]);
+      if (meta.symbols[a] == size.symbol && axis.size() == 1)
+        return dim_size(*graph_, dim(axis[0]), DType::int32);
+    }
+  }
+  call.refuse(fmt::format("uses the size {} as a number, which is that of no input", size.symbol));
+}
+
+Value Import::value(const std::string& name) {
+  if (stale_.erase(name) != 0) {
+    const auto [node, base] = views_.at(name);
+    Call call(*this, *node);
+    Value again = find_rule(overload_of(node->target))(call)[0];
+    again.is_constant = value(base).is_constant;
+    again.dtype = value(base).dtype;
+    values_[name] = again;
+    for (const auto& [other, made] : views_)
+      if (made.second == name) stale_.insert(other);
+  }
+  const auto found = values_.find(name);
+  if (found == values_.end())
+    fail(ErrorKind::io, "[pytorch] '{}' is damaged: the value '{}' is used and never made",
+         program_.path, name);
+  Value& value = found->second;
+  value.axes = [&] {
+    AxisList axes;
+    for (const Axis& axis : value.axes) axes.push_back(atoms_.expand(axis));
+    return axes;
+  }();
+  if (graph_ && graph_ == main_ && value.array && value.tensor.empty())
+    value.tensor = value.array->dims.empty()
+                       ? constant(*graph_, value.array->at(0), value.array->dtype)
+                       : constant(*graph_, *value.array);
+  if (graph_ && value.tensor.empty())
+    fail(ErrorKind::internal, "[pytorch] '{}': the value '{}' has no tensor", program_.path, name);
+  return value;
+}
+
+Tensor Import::whole(const std::string& name) {
+  const Value value = this->value(name);
+  return Call(*this, Node()).full(value);
+}
+
+void Import::build(Graph& graph, const BuildOptions& options) {
+  options_ = options;
+  main_ = &graph;
+  evaluate_constants();
+  if (options.loops) find_loops();
+  graph_ = &graph;
+  make_inputs();
+  walk(program_.graph);
+  for (const std::string& output : program_.outputs)
+    if (!output.empty()) value(output);
+  for (const InputSpec& input : program_.inputs) {
+    if (mutated_.count(input.value) == 0) continue;
+    const auto newer = program_.mutations.find(input.name);
+    const Value now = value(newer != program_.mutations.end() ? newer->second : input.value);
+    const Tensor stored = stored_.at(input.value);
+    if (now.tensor.id() != stored.id() && !options.evaluates)
+      graph.update(stored, stop_gradient(cast(now.tensor, stored.dtype())));
+  }
+}
+
+void Import::make_inputs() {
+  for (const InputSpec& input : program_.inputs) {
+    Value& value = values_.at(input.value);
+    if (value.is_constant) continue;
+    if (!input.tied_to.empty()) {
+      value = values_.at(input.tied_to);
+      continue;
+    }
+    const TensorMeta& meta = program_.graph.tensors.at(input.value);
+    std::set<Use> taken;
+    std::vector<Dim> dims;
+    for (Axis& axis : value.axes) {
+      axis = atoms_.expand(axis);
+      for (Use& use : axis) {
+        while (!taken.insert(use).second) ++use.copy;
+        dims.push_back(dim(use));
+      }
+    }
+    value.dtype = dtype(meta.type);
+    if (input.kind == InputSpec::Kind::user) {
+      value.tensor = graph_->input(input.name, Shape(dims), dtype_of(meta.type));
+      fed_.push_back(value.tensor);
+      if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+      continue;
+    }
+    if (stacked_.count(input.value) != 0) continue;
+    stored_[input.value] = make_parameter(input, value.axes, input.name);
+    value.tensor = stored_[input.value];
+    if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+  }
+}
+
+Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
+                              const std::string& path) {
+  const TensorMeta& meta = program_.graph.tensors.at(input.value);
+  std::vector<Dim> dims;
+  for (const Axis& axis : axes)
+    for (const Use& use : axis) dims.push_back(dim(use));
+  const auto [front, name] = scope_and_name(path);
+  const Scopes scopes(*graph_, front);
+  const DType narrow = dtype_of(meta.type);
+  const DType stored = !is_floating(narrow)       ? narrow
+                       : narrow == DType::float64 ? narrow
+                                                  : DType::float32;
+  if (input.kind == InputSpec::Kind::parameter && is_floating(narrow))
+    return graph_->parameter(name, Shape(dims), first_value(input.name, meta), stored);
+  return graph_->state(name, Shape(dims), nn::zeros(), stored);
+}
+
+void Import::find_loops() {
+  nodes_ = &program_.graph;
+  const auto is_computed = [&](const Node& node) {
+    const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                        [](const std::string& name) { return !name.empty(); });
+    return has_tensor && !is_constant(node);
+  };
+  const auto are_equal = [&](const std::string& a, const std::string& b) {
+    const auto x = values_.find(a), y = values_.find(b);
+    return x != values_.end() && y != values_.end() && x->second.array && y->second.array &&
+           x->second.is_constant && y->second.is_constant &&
+           x->second.array->dims == y->second.array->dims &&
+           x->second.array->bytes == y->second.array->bytes;
+  };
+  stacks_ = find_stacks(program_, is_computed, are_equal);
+  // Dims of layers have to have the same names, as those of one parameter.
+  const auto names = [&](const std::string& value) {
+    std::vector<std::string> all;
+    for (const Axis& axis : values_.at(value).axes)
+      for (const Use& use : atoms_.expand(axis)) all.push_back(dim({use.atom, 0}).name);
+    return all;
+  };
+  std::erase_if(stacks_, [&](const Stack& stack) {
+    for (const auto& values : stack.of_layer)
+      for (const std::string& value : values)
+        if (names(value) != names(values[0])) return true;
+    return names(stack.in) != names(stack.out) || values_.at(stack.in).is_constant;
+  });
+  for (const Stack& stack : stacks_)
+    for (const auto& values : stack.of_layer)
+      for (const std::string& value : values) stacked_[value] = &stack;
+  nodes_ = nullptr;
+}
+
+void Import::run_loop(const Stack& stack) {
+  for (const Node* node : stack.nodes)  // constants are made outside of the loop
+    for (const auto& [name, arg] : node->args)
+      if (const auto* t = std::get_if<TensorName>(&arg);
+          t && values_.count(t->name) != 0 && values_[t->name].array)
+        value(t->name);
+  const Value first = value(stack.in);
+  const AxisList axes = first.axes;
+  const Tensor start = whole(stack.in);
+  const Tensor end = repeat(Dim("layers", stack.count), start, [&](Tensor h) {
+    loop_ = &stack;
+    values_[stack.in].tensor = h;
+    for (const std::string& name : stack.parameters) {
+      const auto input = std::find_if(program_.inputs.begin(), program_.inputs.end(),
+                                      [&](const InputSpec& i) { return i.value == name; });
+      Value& value = values_.at(name);
+      value.tensor = make_parameter(*input, value.axes, stacked_path(input->name, stack));
+      if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+    }
+    for (const Node* node : stack.nodes) run(*node);
+    loop_ = nullptr;
+    const Value made = value(stack.out);
+    std::vector<std::pair<std::string, std::string>> names;
+    for (size_t i = 0; i < axes.size(); ++i)
+      for (size_t k = 0; k < axes[i].size(); ++k)
+        names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
+    Value result = made;
+    result.axes = axes;
+    result.tensor = renamed(made.tensor, names);
+    return Call(*this, *stack.nodes[0]).full(result);
+  });
+  Value result = first;
+  result.tensor = end;
+  result.array = nullptr;
+  values_[stack.last] = result;
+}
+
+void Import::evaluate_constants() {
+  Graph graph;
+  graph_ = &graph;
+  for (const InputSpec& input : program_.inputs) {
+    Value& value = values_.at(input.value);
+    if (!value.is_constant) continue;
+    const auto stored = program_.stored.find(input.name);
+    if (stored == program_.stored.end() || stored->second.entry.empty())
+      fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}', which the program computes with",
+           program_.path, input.name);
+    Array array = read_array(archive_, input.name, stored->second);
+    array.dims.clear(), array.sizes.clear();
+    std::set<Use> taken;
+    for (Axis& axis : value.axes) {
+      axis = atoms_.expand(axis);
+      for (Use& use : axis) {
+        while (!taken.insert(use).second) ++use.copy;
+        const Dim d = dim(use);
+        array.dims.push_back(d.name), array.sizes.push_back(d.size);
+      }
+    }
+    value.tensor =
+        array.dims.empty() ? constant(graph, array.at(0), array.dtype) : constant(graph, array);
+    value.dtype = dtype(program_.graph.tensors.at(input.value).type);
+    if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+  }
+  walk(program_.graph);
+  // Those that are read by what is no constant.
+  std::set<std::string> read(program_.outputs.begin(), program_.outputs.end());
+  nodes_ = &program_.graph;
+  for (const Node& node : program_.graph.nodes) {
+    if (is_constant(node)) continue;
+    for (const auto& [name, arg] : node.args) {
+      if (const auto* t = std::get_if<TensorName>(&arg)) read.insert(t->name);
+      if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+        for (const TensorName& t : *all) read.insert(t.name);
+    }
+  }
+  CompileOptions options;
+  options.functions = {{"constants", {}, false}};
+  options.threads_per_rank = 1;
+  std::vector<std::pair<Value*, std::string>> wanted;
+  std::set<std::string> names;
+  for (const std::string& name : read) {
+    const auto found = values_.find(name);
+    if (found == values_.end() || !found->second.is_constant || found->second.tensor.empty())
+      continue;
+    const Tensor out =
+        identity(found->second.tensor).uniquely_named(fmt::format("constant{}", wanted.size()));
+    wanted.emplace_back(&found->second, out.name());
+    options.functions[0].outputs.push_back(out);
+  }
+  if (!wanted.empty()) {
+    Cluster cluster = Cluster::threads(1);
+    Session session(graph, cluster, options);
+    session.run("constants");
+    for (const auto& [value, name] : wanted)
+      value->array = std::make_shared<const Array>(without_equal(session.fetch(name)));
+  }
+  for (auto& [name, value] : values_)
+    if (value.is_constant) value.tensor = {};
+  nodes_ = nullptr;
+}
+
+}  // namespace tessera::pytorch

@@ -1,0 +1,253 @@
+#include "tessera/pytorch_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/json.h"
+#include "pytorch/import.h"
+#include "pytorch/loss.h"
+#include "pytorch/names.h"
+#include "tessera/checkpoint.h"
+#include "tessera/safetensors.h"
+
+namespace tessera {
+
+using namespace pytorch;  // its parts
+
+struct PytorchModel::State {
+  State(const std::string& path, const PytorchOptions& given)
+      : options(given),
+        archive(path),
+        program(read_program(archive)),
+        labels(add_loss(program, given.loss)) {}
+
+  PytorchOptions options;
+  Archive archive;
+  ExportedProgram program;
+  std::string labels, hash;
+  std::vector<FoundDim> dims;
+  std::vector<Input> inputs;
+  int64_t batch = 0;
+  bool dynamic = false;
+};
+
+PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& options)
+    : state_(std::make_unique<State>(path, options)) {
+  State& s = *state_;
+  s.hash = fmt::format("{:016x}", hash_of(s.archive.read("models/model.json")));
+  Import import(s.archive, s.program);
+  name_dims(import, options.dims);
+  std::map<std::string, size_t> at;
+  for (const InputSpec& input : s.program.inputs) {
+    if (import.values().at(input.value).is_constant) continue;
+    std::vector<Dim> dims;
+    const AxisList& axes = import.values().at(input.value).axes;
+    for (size_t a = 0; a < axes.size(); ++a) {
+      for (const Use& use : import.atoms().expand(axes[a])) {
+        const Dim d = import.dim({use.atom, 0});
+        dims.push_back(d);
+        if (at.emplace(d.name, s.dims.size()).second) s.dims.push_back({d.name, d.size, {}, {}});
+        FoundDim& found = s.dims[at[d.name]];
+        auto& where = input.kind == InputSpec::Kind::user ? found.inputs : found.parameters;
+        if (where.empty() || where.back() != input.name) where.push_back(input.name);
+        if (d.name != "batch" || input.kind != InputSpec::Kind::user) continue;
+        s.batch = d.size;
+        s.dynamic = !s.program.graph.tensors.at(input.value).symbols[a].empty();
+      }
+    }
+    if (input.kind != InputSpec::Kind::user) continue;
+    s.inputs.push_back({input.name, dims, dtype_of(s.program.graph.tensors.at(input.value).type)});
+  }
+}
+
+PytorchModel::~PytorchModel() = default;
+PytorchModel::PytorchModel(PytorchModel&&) noexcept = default;
+
+const std::string& PytorchModel::path() const { return state_->program.path; }
+const std::string& PytorchModel::hash() const { return state_->hash; }
+const std::vector<PytorchModel::FoundDim>& PytorchModel::dims() const { return state_->dims; }
+const std::vector<PytorchModel::Input>& PytorchModel::inputs() const { return state_->inputs; }
+const std::vector<std::string>& PytorchModel::outputs() const {
+  return state_->program.output_names;
+}
+const std::string& PytorchModel::labels() const { return state_->labels; }
+bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
+int64_t PytorchModel::exported_batch() const { return state_->batch; }
+bool PytorchModel::has_dynamic_batch() const { return state_->dynamic; }
+
+PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& options) const {
+  const State& s = *state_;
+  TESSERA_REQUIRE(
+      options.batch == 0 || options.batch == s.batch || s.dynamic,
+      "[pytorch] '{}' was exported for a batch of {}, not of {}; export it with a dynamic batch "
+      "(dynamic_shapes), or take that size",
+      s.program.path, s.batch, options.batch);
+  Import import(s.archive, s.program);
+  name_dims(import, s.options.dims);
+  if (options.batch != 0) {
+    for (const InputSpec& input : s.program.inputs)
+      for (const Axis& axis : import.values().at(input.value).axes)
+        for (const Use& use : import.atoms().expand(axis))
+          if (import.dim({use.atom, 0}).name == "batch")
+            import.resize(use.atom, options.batch, options.partial);
+  }
+  import.build(graph, {options.dtype, options.evaluates, options.scan});
+  Built built;
+  built.model.inputs = import.fed();
+  for (size_t i = 0; i < s.program.outputs.size(); ++i)
+    if (!s.program.outputs[i].empty())
+      built.outputs[s.program.output_names[i]] = import.whole(s.program.outputs[i]);
+  if (!s.program.loss.empty()) {
+    built.model.loss = import.value(s.program.loss).tensor;
+    if (built.model.loss.dtype() != DType::float32 && built.model.loss.dtype() != DType::float64)
+      built.model.loss = cast(built.model.loss, DType::float32);
+  }
+  return built;
+}
+
+bool PytorchModel::has_weights() const {
+  for (const InputSpec& input : state_->program.inputs) {
+    if (input.kind != InputSpec::Kind::parameter) continue;
+    const auto stored = state_->program.stored.find(input.name);
+    if (stored == state_->program.stored.end() || stored->second.entry.empty()) return false;
+  }
+  return true;
+}
+
+namespace {
+
+/// Where a parameter of layer i is stored: its name, or that of all layers of a loop and which one
+/// of them it is.
+struct StoredPlace {
+  std::string name;
+  int64_t layer = -1;
+};
+
+std::optional<StoredPlace> place_of(const std::string& name, const std::set<std::string>& stored) {
+  if (stored.count(name) != 0) return StoredPlace{name, -1};
+  for (size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1)) {
+    const size_t dot = std::min(name.find('.', at + 1), name.size());
+    const std::string part = name.substr(at + 1, dot - at - 1);
+    if (part.empty() || part.size() > 6 ||
+        part.find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    const int64_t number = std::atoll(part.c_str());
+    for (int64_t first = 0; first <= number; ++first) {
+      const std::string of_all =
+          name.substr(0, at) + (first == 0 ? "" : fmt::format(".from{}", first)) + name.substr(dot);
+      if (stored.count(of_all) != 0) return StoredPlace{of_all, number - first};
+    }
+    break;
+  }
+  return {};
+}
+
+/// Layer `layer` of a slice of all, if it has it.
+std::optional<Slice> of_layer(const Slice& all, int64_t layer) {
+  if (layer < 0) return all;
+  if (layer < all.offset[0] || layer >= all.offset[0] + all.valid[0]) return {};
+  Slice one = all;
+  one.data =
+      static_cast<char*>(all.data) + (layer - all.offset[0]) * all.strides[0] * size_of(all.dtype);
+  for (auto* numbers : {&one.offset, &one.valid, &one.strides}) numbers->erase(numbers->begin());
+  one.dims.erase(one.dims.begin());
+  return one;
+}
+
+std::set<std::string> parameters_of(const std::string& checkpoint) {
+  const std::map<std::string, std::string> metadata = read_checkpoint(checkpoint).metadata;
+  const auto listed = metadata.find("parameters");
+  const nlohmann::json names =
+      listed == metadata.end() ? nlohmann::json() : parse_json(listed->second);
+  std::set<std::string> all;
+  for (const auto& name : names)
+    if (name.is_string()) all.insert(name.get<std::string>());
+  return all;
+}
+
+/// A tensor of a checkpoint, or that of one layer.
+Array read_stored(const std::string& checkpoint, const std::string& name,
+                  const std::set<std::string>& there) {
+  const auto place = place_of(name, there);
+  const Array all = read_tensor(checkpoint, place ? place->name : name);
+  if (!place || place->layer < 0) return all;
+  Array one(all.dtype, {all.dims.begin() + 1, all.dims.end()},
+            {all.sizes.begin() + 1, all.sizes.end()});
+  const auto bytes = std::ssize(one.bytes);
+  std::copy_n(all.bytes.begin() + place->layer * bytes, bytes, one.bytes.begin());
+  return one;
+}
+
+}  // namespace
+
+int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::string& to) const {
+  const State& s = *state_;
+  TESSERA_REQUIRE(!is_taken(to), "[export] '{}' exists; give another name", to);
+  std::vector<TensorInfo> infos;
+  std::vector<std::pair<std::string, bool>>
+      sources;  // the name in the checkpoint, whether it is there
+  Import import(s.archive, s.program);
+  for (const InputSpec& input : s.program.inputs) {
+    if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant ||
+        !input.is_exported)
+      continue;
+    const TensorMeta& meta = s.program.graph.tensors.at(input.value);
+    TensorInfo info;
+    info.name = input.name, info.dtype = exported_dtype(meta.type), info.sizes = meta.sizes;
+    std::string name = input.name;
+    for (const InputSpec& other : s.program.inputs)
+      if (other.value == input.tied_to) name = other.name;
+    sources.emplace_back(name, !import.values().at(input.value).is_constant);
+    infos.push_back(std::move(info));
+  }
+  const std::set<std::string> there = parameters_of(checkpoint);
+  SafetensorsWriter writer(to, infos, {{"format", "pt"}});
+  for (size_t i = 0; i < infos.size(); ++i) {
+    const auto& [name, is_in_checkpoint] = sources[i];
+    const Array array =
+        converted(is_in_checkpoint ? read_stored(checkpoint, name, there)
+                                   : read_array(s.archive, name, s.program.stored.at(name)),
+                  infos[i].dtype);
+    int64_t elements = 1;
+    for (const int64_t size : infos[i].sizes) elements *= size;
+    TESSERA_REQUIRE(
+        array.elements() == elements,
+        "[export] '{}' is not a checkpoint of '{}': its '{}' has {} elements instead of {}",
+        checkpoint, s.program.path, name, array.elements(), elements);
+    writer.write(infos[i].name, array.bytes.data(), std::ssize(array.bytes));
+  }
+  writer.finish();
+  return std::ssize(infos);
+}
+
+void PytorchModel::load(Session& session) const {
+  const State& s = *state_;
+  const std::vector<std::string> names = session.program().stored_names();
+  const std::set<std::string> there(names.begin(), names.end());
+  std::map<std::string, std::vector<std::pair<int64_t, const InputSpec*>>> sources;
+  for (const InputSpec& input : s.program.inputs) {
+    if (input.kind == InputSpec::Kind::user || !input.tied_to.empty()) continue;
+    if (const auto place = place_of(input.name, there))
+      sources[place->name].emplace_back(place->layer, &input);
+  }
+  for (const auto& [name, layers] : sources) {
+    session.assign_slices(name, [&, &n = name, &all = layers](const Slice& slice) {
+      for (const auto& [layer, input] : all) {
+        const auto stored = s.program.stored.find(input->name);
+        if (stored == s.program.stored.end())
+          fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}'", s.program.path,
+               input->name);
+        std::vector<int64_t> shape = session.shape_of(n).sizes;
+        if (layer >= 0) shape.erase(shape.begin());
+        if (const auto part = of_layer(slice, layer))
+          read_slice(s.archive, input->name, stored->second, *part, shape);
+      }
+    });
+  }
+}
+
+}  // namespace tessera

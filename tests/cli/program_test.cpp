@@ -1,0 +1,88 @@
+// A program of PyTorch as MODEL of the command line, and its state_dict back out of it.
+#include <fmt/format.h>
+
+#include "cli/cli_run.h"
+#include "tessera/safetensors.h"
+
+using namespace tessera;
+using test::CliResult;
+using test::expect_failure;
+using test::expect_success;
+using test::Folder;
+using test::json_of;
+using test::run_cli_in;
+
+namespace TESSERA_FILE {
+
+const std::string kModule = TESSERA_SOURCE_DIR "/data/tiny-module.pt2";
+const std::string kPrograms = TESSERA_SOURCE_DIR "/tests/pytorch/data/";
+const std::string kText = std::string(" --data ") + TESSERA_SOURCE_DIR + "/data/moby-dick.txt ";
+const std::string kLoss = " --loss \"cross_entropy(logits, labels)\" ";
+
+TEST_CASE("a program of PyTorch is trained on a mesh, evaluated and exported", "[cli]") {
+  const Folder f;
+  for (const std::string scan : {"false", "true"}) {
+    INFO("scan " << scan);
+    const std::string run = "run-" + scan, out = "out-" + scan + ".safetensors";
+    expect_success(run_cli_in(
+        f, "train " + kModule + kLoss + kText + "--batch 8 --steps 3 --set lr=1e-2 scan=" + scan +
+               " --mesh \"data:2;model:2\" --checkpoint " + run + " --json " + scan + ".json"));
+    // The loss is in the checkpoint.
+    expect_success(
+        run_cli_in(f, "eval " + kModule + kText + "--checkpoint " + run + " --json eval.json"));
+    const double after = json_of(f, scan + ".json")["eval_loss"];
+    CHECK(json_of(f, "eval.json")["eval_loss"].get<double>() == Approx(after).epsilon(1e-6));
+    expect_success(run_cli_in(f, "export --checkpoint " + run + " --like " + kModule + " " + out));
+    const SafetensorsReader file(f(out));
+    CHECK(file.tensors().size() == 29);
+    CHECK(file.tensor("blocks.1.qkv.weight").sizes == std::vector<int64_t>{96, 32});
+  }
+  // A loop of layers changes nothing but rounding.
+  const SafetensorsReader one(f("out-false.safetensors")), other(f("out-true.safetensors"));
+  for (const TensorInfo& t : one.tensors()) {
+    const Array a = one.read(t.name), b = other.read(t.name);
+    for (int64_t i = 0; i < a.elements(); ++i) REQUIRE(a.at(i) == Approx(b.at(i)).margin(1e-4));
+  }
+}
+
+TEST_CASE("commands that predict take a program of PyTorch", "[cli]") {
+  const Folder f;
+  const CliResult names = run_cli_in(f, "explain " + kModule + " --names");
+  expect_success(names);
+  CHECK(names.out.find("heads                          4  blocks.0.qkv.weight") !=
+        std::string::npos);
+  const CliResult explained =
+      run_cli_in(f, "explain " + kModule + kLoss + "--mesh \"data:2;model:2\"");
+  expect_success(explained);
+  // Its own layout is that of the names, and reasons name the lines of the module.
+  CHECK(explained.out.find("because heads:model (sum over 'heads')") != std::string::npos);
+  CHECK(explained.out.find("(pytorch_module.py:") != std::string::npos);
+  expect_success(run_cli_in(
+      f, "verify " + kModule + kLoss +
+             "--mesh \"pipe:2\" --layout layers:pipe --batch 4 --set scan=true microbatches=2"));
+  expect_success(run_cli_in(f, "plan " + kModule + kLoss + "--mesh a:2 --machine h100"));
+  expect_success(run_cli_in(f, "simulate " + kModule + kLoss + "--mesh data:4 --machine h100"));
+}
+
+TEST_CASE("what a program of PyTorch lacks is said in one line", "[cli]") {
+  const Folder f;
+  const auto fails = [&](const std::string& command, std::initializer_list<std::string> words) {
+    expect_failure(run_cli_in(f, command), 1, words);
+  };
+  fails("explain " + kModule,
+        {"has no loss", "--loss \"cross_entropy(OUTPUT, labels)\"", "its outputs are output"});
+  fails("explain gpt --names", {"--names is for a program of PyTorch, FILE.pt2; 'gpt' is none"});
+  fails("explain gpt --loss x", {"model.loss"});
+  fails("explain none.pt2", {"there is no file 'none.pt2'"});
+  fails("explain " + kModule + kLoss + "--dims \"tokens: b l\"",
+        {"no input of", "has a dim 'batch'", "--dims"});
+  fails("train " + kPrograms + "gpt.pt2" + kLoss + "--batch 4 --steps 1" + kText,
+        {"batch of 2, not of 4", "dynamic"});
+  fails("train " + kPrograms +
+            "t5.pt2 --loss \"cross_entropy(logits, decoder_input_ids)\" --steps 1" + kText,
+        {"the input 'decoder_input_ids'", "int32 [6]", "data have", "[8]"});
+  fails("export --checkpoint run --like " + kModule + " out --ema",
+        {"--ema, --adapter and --shard-size are for a folder"});
+}
+
+}  // namespace TESSERA_FILE

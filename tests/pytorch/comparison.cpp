@@ -1,0 +1,147 @@
+#include "pytorch/comparison.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <memory>
+#include <set>
+
+#include "support/catch.h"
+#include "tessera/safetensors.h"
+#include "tessera/session.h"
+
+namespace tessera::test {
+
+namespace {
+
+double norm(const Array& a) {
+  double sum = 0;
+  for (int64_t i = 0; i < a.elements(); ++i)
+    if (std::isfinite(a.at(i))) sum += a.at(i) * a.at(i);
+  return std::sqrt(sum);
+}
+
+/// |a - b| / size.
+double apart(const Array& a, const Array& b, double size) {
+  if (a.elements() != b.elements()) return INFINITY;
+  double difference = 0;
+  for (int64_t i = 0; i < a.elements(); ++i)
+    if (a.at(i) != b.at(i)) difference += (a.at(i) - b.at(i)) * (a.at(i) - b.at(i));
+  return std::sqrt(difference) / std::max(size, 1e-20);
+}
+
+/// The names of a parameter in the state_dict: of one of all layers, those of each with its number.
+std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) {
+  const std::string& name = parameter.name();
+  if (!parameter.shape().has("layers")) return {{-1, name}};
+  std::vector<std::pair<int64_t, std::string>> all;
+  const size_t from = name.find(".from");
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    for (int64_t layer = 0; layer < parameter.dim("layers").size; ++layer) {
+      if (from == std::string::npos)
+        all.emplace_back(layer,
+                         fmt::format("{}.{}{}", name.substr(0, dot), layer, name.substr(dot)));
+      if (dot == from) {
+        const size_t end = name.find('.', dot + 1);
+        all.emplace_back(layer,
+                         fmt::format("{}.{}{}", name.substr(0, dot),
+                                     std::stoll(name.substr(dot + 5)) + layer, name.substr(end)));
+      }
+    }
+  return all;
+}
+
+}  // namespace
+
+Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path,
+                                const std::string& mesh, const std::string& layout, bool scan) {
+  const SafetensorsReader expected(expected_path);
+  Graph graph;
+  const PytorchModel::Built built = model.build(graph, {.scan = scan});
+  CompileOptions options;
+  options.mesh = Mesh::parse(mesh);
+  options.layout = Layout::parse(layout);
+  FunctionSpec function{"compare", {}, false};
+  std::vector<std::pair<std::string, Array>> fed;
+  Tensor total;
+  std::vector<std::pair<std::string, std::string>> outputs, gradients_of;
+  for (size_t i = 0; i < model.outputs().size(); ++i) {
+    const auto found = built.outputs.find(model.outputs()[i]);
+    if (found == built.outputs.end()) continue;
+    const Tensor out = identity(found->second).uniquely_named("compared_output");
+    function.outputs.push_back(out);
+    outputs.emplace_back(out.name(), fmt::format("out.{}", i));
+    const std::string cotangent = fmt::format("cotangent.{}", i);
+    if (!expected.find(cotangent)) continue;
+    Array values = expected.read(cotangent);
+    values.dims = out.shape().names();
+    values.sizes.clear();
+    for (const Dim& d : out.shape()) values.sizes.push_back(d.size);
+    const Tensor weighted =
+        cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), DType::float32);
+    total = total.empty() ? weighted : total + weighted;
+    fed.emplace_back(cotangent, std::move(values));
+  }
+  const std::vector<Tensor> parameters = graph.parameters();
+  if (!total.empty() && !parameters.empty()) {
+    const std::vector<Tensor> all = gradients(total, parameters);
+    for (size_t i = 0; i < all.size(); ++i) {
+      for (const auto& [layer, name] : layers_of(parameters[i])) {
+        if (!expected.find("grad." + name)) continue;
+        const Tensor part = layer < 0 ? identity(all[i])
+                                      : reshape(slice(all[i], "layers", layer, 1),
+                                                all[i].shape().without({"layers"}));
+        function.outputs.push_back(part.uniquely_named("compared_gradient"));
+        gradients_of.emplace_back(function.outputs.back().name(), "grad." + name);
+      }
+    }
+  }
+  options.functions = {function};
+  Cluster cluster = Cluster::threads(static_cast<int>(options.mesh.size()));
+  Session session(graph, cluster, options);
+  model.load(session);
+  for (const PytorchModel::Input& input : model.inputs()) {
+    Array values = expected.read("in." + input.name);
+    const Shape shape = graph.find(input.name).shape();
+    values.dims = shape.names();
+    values.sizes.clear();
+    for (const Dim& d : shape) values.sizes.push_back(d.size);
+    session.feed(input.name, values);
+  }
+  for (auto& [name, values] : fed) session.feed(name, values);
+  session.run("compare");
+  Difference result;
+  // A gradient that is zero but for rounding, as of a key's bias, is compared on the scale of all.
+  double all = 0;
+  for (const auto& [ours, theirs] : gradients_of) all = std::max(all, norm(expected.read(theirs)));
+  double worst = -1;
+  const auto compare = [&](const std::string& ours, const std::string& theirs, double least,
+                           double& largest) {
+    const Array right = expected.read(theirs);
+    const double d = apart(session.fetch(ours), right, std::max(least, norm(right)));
+    largest = std::isnan(d) ? INFINITY : std::max(largest, d);
+    if (d > worst) worst = d, result.worst = theirs;
+  };
+  for (const auto& [ours, theirs] : outputs)
+    compare(ours, theirs, 0, result.output), ++result.outputs;
+  for (const auto& [ours, theirs] : gradients_of)
+    compare(ours, theirs, 1e-3 * all, result.gradient), ++result.gradients;
+  return result;
+}
+
+std::vector<MeshAndLayout> layouts_of(const PytorchModel& model) {
+  std::vector<MeshAndLayout> all = {{"a:1", ""}};
+  std::set<std::string> names;
+  for (const PytorchModel::FoundDim& d : model.dims()) names.insert(d.name);
+  std::string parallel;
+  for (const char* name : {"heads", "ff", "vocab"})
+    if (names.count(name) != 0) parallel += (parallel.empty() ? "" : ",") + std::string(name);
+  const bool has_batch = names.count("batch") != 0;
+  if (!parallel.empty() && has_batch)
+    all.push_back({"data:2;model:2", "batch:data;" + parallel + ":model"});
+  if (!parallel.empty()) all.push_back({"model:3", parallel + ":model"});  // uneven
+  for (const std::string& name : names) all.push_back({"a:2", name + ":a"});
+  return all;
+}
+
+}  // namespace tessera::test

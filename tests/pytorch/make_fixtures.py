@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Writes tests/pytorch/data: tiny random modules, exported, with the values and gradients that PyTorch computes.
+
+Needs torch, transformers and safetensors; CI reads only what it wrote. Usage: make_fixtures.py [NAME...]"""
+
+import json
+import pathlib
+import sys
+import warnings
+import zipfile
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import fixtures
+
+warnings.filterwarnings("ignore")
+FOLDER = pathlib.Path(__file__).parent / "data"
+
+
+class Block(nn.Module):
+    def __init__(self, d, heads, ff):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.qkv, self.out = nn.Linear(d, 3 * d), nn.Linear(d, d)
+        self.up, self.down = nn.Linear(d, ff), nn.Linear(ff, d)
+
+    def forward(self, x):
+        b, l, d = x.shape
+        q, k, v = (t.view(b, l, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, l, d))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Gpt(nn.Module):
+    """Fused queries, keys and values, learned positions."""
+
+    def __init__(self, d=16, vocab=30, layers=2, length=8):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(vocab, d), nn.Embedding(length, d)
+        self.blocks = nn.ModuleList([Block(d, 4, 24) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(d), nn.Linear(d, vocab, bias=False)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+class Many(nn.Module):
+    """Functions of one kind, each of which is an output: a fixture for the rows of the table."""
+
+    def __init__(self, functions, **shapes):
+        super().__init__()
+        self.functions = functions
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(len(name))) * 0.7))
+
+    def forward(self, x, i):
+        return tuple(f(self, x, i) for f in self.functions)
+
+
+def pointwise():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [4], p > 0."""
+    T = torch
+    return [
+        lambda m, x, i: m.a + x, lambda m, x, i: T.sub(m.a, x, alpha=2), lambda m, x, i: 1 - m.a, lambda m, x, i: m.a * m.b,
+        lambda m, x, i: m.a / (x * x + 1), lambda m, x, i: T.div(m.a, 0.3, rounding_mode="floor") * m.b,
+        lambda m, x, i: T.div(m.a, 0.3, rounding_mode="trunc") * m.b, lambda m, x, i: i // 2, lambda m, x, i: i % 3,
+        lambda m, x, i: T.maximum(m.a, x), lambda m, x, i: T.minimum(m.a, x), lambda m, x, i: m.a**2, lambda m, x, i: m.a**3,
+        lambda m, x, i: (m.a * m.a + 1) ** -0.5, lambda m, x, i: (m.a * m.a + 1) ** x, lambda m, x, i: 2.0**m.a,
+        lambda m, x, i: T.addcmul(m.a, x, m.b, value=0.5), lambda m, x, i: T.addcdiv(m.a, x, m.b * m.b + 1),
+        lambda m, x, i: T.lerp(m.a, x, 0.3), lambda m, x, i: (m.a == x) | (m.a != x), lambda m, x, i: (m.a < x) & (m.b <= x),
+        lambda m, x, i: (m.a > x) ^ (m.b >= x), lambda m, x, i: ~(m.a > 0.5), lambda m, x, i: T.logical_not(i > 3),
+        lambda m, x, i: -m.a, lambda m, x, i: m.a.abs(), lambda m, x, i: m.a.sign() * m.b, lambda m, x, i: m.a.exp(),
+        lambda m, x, i: T.exp2(m.a), lambda m, x, i: T.expm1(m.a), lambda m, x, i: (m.a * m.a + 1).log(), lambda m, x, i: (m.a * m.a + 1).log2(),
+        lambda m, x, i: (m.a * m.a).log1p(), lambda m, x, i: (m.a * m.a + 1).sqrt(), lambda m, x, i: (m.a * m.a + 1).rsqrt(),
+        lambda m, x, i: (m.a * m.a + 1).reciprocal(), lambda m, x, i: m.a.square(), lambda m, x, i: m.a.sin(), lambda m, x, i: m.a.cos(),
+        lambda m, x, i: m.a.tanh(), lambda m, x, i: m.a.sigmoid(), lambda m, x, i: F.logsigmoid(m.a), lambda m, x, i: F.relu(m.a),
+        lambda m, x, i: F.relu6(m.a * 9), lambda m, x, i: F.silu(m.a), lambda m, x, i: F.hardsigmoid(m.a * 4), lambda m, x, i: F.hardswish(m.a * 4),
+        lambda m, x, i: F.mish(m.a), lambda m, x, i: m.a.erf(), lambda m, x, i: (m.a * 3).floor() * m.b, lambda m, x, i: (m.a * 3).ceil() * m.b,
+        lambda m, x, i: (m.a * 3).round() * m.b, lambda m, x, i: F.gelu(m.a), lambda m, x, i: F.gelu(m.a, approximate="tanh"),
+        lambda m, x, i: F.elu(m.a, 0.7), lambda m, x, i: F.softplus(m.a * 9, 2, 5), lambda m, x, i: F.leaky_relu(m.a, 0.2),
+        lambda m, x, i: F.hardtanh(m.a), lambda m, x, i: m.a.clamp(-0.4, 0.6), lambda m, x, i: m.a.clamp(min=m.b),
+        lambda m, x, i: T.where(m.a > x, m.a, m.b), lambda m, x, i: T.where(m.a > x, m.a, 0.5), lambda m, x, i: m.a.masked_fill(x > 0, -2.0),
+        lambda m, x, i: T.isnan(m.a), lambda m, x, i: T.isinf(m.a / (x - x)), lambda m, x, i: m.a.to(T.float64) * 0.1, lambda m, x, i: i.to(T.float32) * m.b[:3],
+        lambda m, x, i: m.a.detach() * m.b, lambda m, x, i: m.a.type_as(x).clone().contiguous()]
+
+
+def ties():
+    """Where functions have a corner: a [2, 7] has 0, the ends of intervals, and equal elements."""
+    T = torch
+    return [
+        lambda m, x, i: F.relu(m.a), lambda m, x, i: F.relu6(m.a), lambda m, x, i: F.hardtanh(m.a), lambda m, x, i: m.a.clamp(-1, 1), lambda m, x, i: F.leaky_relu(m.a),
+        lambda m, x, i: F.elu(m.a), lambda m, x, i: F.hardswish(m.a), lambda m, x, i: F.hardsigmoid(m.a), lambda m, x, i: m.a.abs(), lambda m, x, i: T.maximum(m.a, m.b),
+        lambda m, x, i: T.minimum(m.a, m.b), lambda m, x, i: m.a.max(1)[0], lambda m, x, i: m.a.min(0)[0], lambda m, x, i: m.a.amax(1), lambda m, x, i: m.a.amin(0),
+        lambda m, x, i: m.a.max(), lambda m, x, i: m.a.clamp(min=m.b), lambda m, x, i: m.a.sort(1)[0], lambda m, x, i: m.a.topk(3, 1)[0],
+        lambda m, x, i: F.softplus(m.a, 1, 3)]
+
+
+def shapes():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [6, 8]."""
+    T = torch
+
+    def uneven(m, x, i):
+        return m.a.transpose(0, 1).reshape(4, 6)
+
+    def written(m, x, i):
+        y = m.a * 1.0
+        y[:, 1] = x[:, 0]
+        y[:, :, 1:3] += 1.0
+        y[:, :, ::2] = m.a[:, :, 1::2]
+        return y * y
+
+    def view_of_written(m, x, i):
+        y = m.a * 1.0
+        rows = y.view(6, 4)
+        y[0].mul_(2.0)
+        rows[3].add_(1.0)
+        return y + rows.view(2, 3, 4)
+
+    return [
+        uneven, written, view_of_written, lambda m, x, i: m.b.view(2, 3, 8) * m.b.view(2, 3, 2, 4).flatten(2), lambda m, x, i: m.b.unflatten(1, (2, -1)),
+        lambda m, x, i: m.a.permute(2, 0, 1), lambda m, x, i: m.a.transpose(0, 2), lambda m, x, i: m.b.t() * 2, lambda m, x, i: m.b.T + 1,
+        lambda m, x, i: T.swapaxes(m.a, 0, 1), lambda m, x, i: m.a.unsqueeze(1).squeeze(1) * x, lambda m, x, i: m.a[:, :1].squeeze(1).expand(5, 2, 4),
+        lambda m, x, i: m.a.repeat(2, 1, 3), lambda m, x, i: m.a.repeat_interleave(2, dim=1), lambda m, x, i: m.b[1:4, ::3],
+        lambda m, x, i: m.b[:3] * m.b[3:], lambda m, x, i: m.b[:, 0::2] - m.b[:, 1::2], lambda m, x, i: m.b.narrow(1, 2, 3),
+        lambda m, x, i: m.a[:, -1], lambda m, x, i: T.cat([p * (k + 1) for k, p in enumerate(m.b.chunk(2, 1))], 0),
+        lambda m, x, i: T.cat(m.b.split([5, 3], 1)[::-1], 1), lambda m, x, i: m.b.split(2, 0)[1], lambda m, x, i: sum(m.a.unbind(1)),
+        lambda m, x, i: T.cat([m.a, x[:, :2]], 1), lambda m, x, i: T.stack([m.a, x], 2), lambda m, x, i: F.pad(m.a, (1, 2, 0, 1), value=0.5),
+        lambda m, x, i: F.pad(m.a, (0, 0, 1, -1)), lambda m, x, i: m.a.flip(1), lambda m, x, i: m.a.roll((1, -1), (1, 2)),
+        lambda m, x, i: m.a + T.zeros(4) + T.ones(3, 4) + T.full((4,), 0.5), lambda m, x, i: T.zeros_like(m.a) + T.ones_like(x) + m.a.new_zeros(4) + m.a.new_ones(4),
+        lambda m, x, i: T.full_like(m.a, 2.0) * m.a, lambda m, x, i: T.arange(4) * m.a + T.arange(1, 9, 2) + T.linspace(0, 1, 4),
+        lambda m, x, i: m.b @ T.eye(8), lambda m, x, i: m.b.tril(1), lambda m, x, i: m.b.triu(-1), lambda m, x, i: T.arange(3).unsqueeze(1) <= T.arange(3),
+        lambda m, x, i: m.a.zero_() if False else m.a.clone().fill_(3.0) * m.a, lambda m, x, i: T.empty_like(m.a).copy_(m.a) * x]
+
+
+def products():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], w [5, 4], v [4], s [4, 4], q [2, 2, 4, 2]."""
+    T = torch
+    return [
+        lambda m, x, i: F.linear(m.a, m.w, m.w[:, 0]), lambda m, x, i: F.linear(x, m.s) + F.linear(F.linear(m.a, m.s), m.s), lambda m, x, i: m.a @ m.w.t(),
+        lambda m, x, i: m.a @ m.v, lambda m, x, i: m.v @ m.s, lambda m, x, i: m.v @ m.v, lambda m, x, i: T.bmm(m.a, x.transpose(1, 2)),
+        lambda m, x, i: m.s.mm(m.s.t()), lambda m, x, i: T.outer(m.v, m.w[:, 0]), lambda m, x, i: T.addmm(m.v, m.w, m.s, beta=0.5, alpha=2.0),
+        lambda m, x, i: T.baddbmm(m.a @ x.transpose(1, 2), x, m.a.transpose(1, 2)), lambda m, x, i: T.einsum("bld,vd->blv", m.a, m.w),
+        lambda m, x, i: T.einsum("bld,bmd,d->lm", m.a, x, m.v), lambda m, x, i: T.einsum("bld->db", m.a), lambda m, x, i: T.ones(3, 4) @ m.w.t(),
+        lambda m, x, i: m.s[0].expand(3, 4) @ m.s, lambda m, x, i: (m.a @ m.a.transpose(1, 2)).softmax(-1) @ m.a,
+        lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q * 2, m.q + 1), lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q, m.q, is_causal=True, scale=0.3),
+        lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q[:, :1], m.q[:, :1], enable_gqa=True),
+        lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q, m.q, attn_mask=T.ones(4, 4).tril().triu(-1).bool()),
+        lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q, m.q, attn_mask=m.s), lambda m, x, i: F.scaled_dot_product_attention(m.q, m.q[:, :, :3], m.q[:, :, :3], attn_mask=(x[0].t() > -0.5) | (T.arange(3) == 0))]
+
+
+def reductions():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [4]."""
+    T = torch
+    return [
+        lambda m, x, i: m.a.sum(), lambda m, x, i: m.a.sum((0, 2)), lambda m, x, i: m.b.expand(3, 4).sum(0, keepdim=True), lambda m, x, i: m.a.mean(-1), lambda m, x, i: m.a.mean(),
+        lambda m, x, i: m.a.prod(1), lambda m, x, i: m.a.amax(1), lambda m, x, i: m.a.amin((0, 1)), lambda m, x, i: (m.a > 1).any(1), lambda m, x, i: (m.a > -1).all(),
+        lambda m, x, i: m.a.max(1)[0], lambda m, x, i: m.a.max(1)[1], lambda m, x, i: m.a.max(), lambda m, x, i: m.a.min(-1, keepdim=True)[0], lambda m, x, i: m.a.argmax(1),
+        lambda m, x, i: m.a.argmin(), lambda m, x, i: m.a.var(1), lambda m, x, i: m.a.std((0, 2), correction=0), lambda m, x, i: m.a.norm(dim=1),
+        lambda m, x, i: T.linalg.vector_norm(m.a, 1, dim=2), lambda m, x, i: m.a.softmax(1), lambda m, x, i: m.a.log_softmax(-1), lambda m, x, i: m.a.logsumexp(1),
+        lambda m, x, i: m.a.cumsum(1), lambda m, x, i: m.a.sort(-1)[0], lambda m, x, i: m.a.sort(1, descending=True)[1], lambda m, x, i: m.a.argsort(1),
+        lambda m, x, i: m.a.topk(2, 1)[0], lambda m, x, i: m.a.topk(2)[1], lambda m, x, i: T.histc(i.float(), 5, 0, 4), lambda m, x, i: m.a.view(2, 12).softmax(-1)]
+
+
+def indexing():
+    """x [2, 3, 4], i [2, 3] from 0 to 4, a [2, 3, 4], t [5, 4]."""
+    T = torch
+
+    def put(m, x, i):
+        y = m.t * 1.0
+        y[i[0, :2] * 0 + T.tensor([3, 1])] = x[0, :2]
+        return y * y
+
+    def put_mask(m, x, i):
+        y = m.t * 1.0
+        y[m.t > 0.5] = 0.25
+        return y * y
+
+    return [
+        put, put_mask, lambda m, x, i: F.embedding(i, m.t), lambda m, x, i: F.embedding(i, m.t, padding_idx=1), lambda m, x, i: m.t[i], lambda m, x, i: m.t[:, i[0] % 4],
+        lambda m, x, i: m.t[i, i % 4], lambda m, x, i: m.a[T.arange(2).unsqueeze(1), :, i % 4], lambda m, x, i: m.t[T.tensor([-1, 0])], lambda m, x, i: m.t.index_select(0, i[0]),
+        lambda m, x, i: m.a.gather(2, i.unsqueeze(-1) % 4), lambda m, x, i: F.one_hot(i, 5), lambda m, x, i: m.t.scatter_add(0, i[:, :1].expand(2, 4), x[:, 0]),
+        lambda m, x, i: m.t.scatter(0, T.tensor([[1], [3]]).expand(2, 4), x[:, 0]), lambda m, x, i: m.t.index_put((i[0],), x[0], accumulate=True),
+        lambda m, x, i: T.diff(m.a, dim=1), lambda m, x, i: T.diff(i, prepend=T.zeros(2, 1, dtype=T.int64), dim=-1)]
+
+
+class Image(nn.Module):
+    """Convolutions, norms and pooling."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, padding=1, stride=2, bias=False), nn.BatchNorm2d(8)
+        self.conv2, self.norm2 = nn.Conv2d(8, 8, 3, padding="same", groups=4), nn.GroupNorm(2, 8)
+        self.depthwise, self.line = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8), nn.Conv1d(8, 6, 2)
+        self.head, self.volume = nn.Linear(8, 5), nn.Conv3d(1, 2, (2, 3, 3), padding=(0, 1, 1))
+
+    def forward(self, image):
+        x = F.relu(self.norm1(self.conv1(image)))
+        x = x + self.norm2(self.conv2(x))
+        x = x + self.depthwise(x)
+        line = self.line(x.mean(2))
+        y = F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 2)
+        z = F.adaptive_avg_pool2d(x, (2, 2)).flatten(1)
+        return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.avg_pool2d(x, 3, 3, ceil_mode=True), F.interpolate(
+            x, scale_factor=2), F.interpolate(x, (7, 3), mode="bilinear"), F.interpolate(x, (6, 6), mode="bilinear", align_corners=True), F.max_pool1d(line, 2), F.avg_pool1d(
+            line, 2), F.adaptive_avg_pool1d(z, 4), self.volume(image.unsqueeze(1))
+
+
+class Losses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(6, 5)
+
+    def forward(self, x, labels):
+        logits = self.w(x)
+        return (F.cross_entropy(logits.transpose(1, 2), labels), F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1),
+                F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=2), F.mse_loss(logits, x[..., :5]), F.layer_norm(x * self.w.weight[0], (4, 6)),
+                F.rms_norm(logits, (5,)), F.dropout(logits, 0.5, training=False))
+
+
+def numbers(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3))
+
+
+def many(functions, **shapes):
+    return Many(functions(), **shapes), (numbers(2, 3, 4), torch.tensor([[0, 4, 1], [2, 1, 3]])), {}
+
+
+def tokens(*shape, vocab=30):
+    return torch.randint(3, vocab, shape, generator=torch.Generator().manual_seed(2))
+
+
+def transformer(kind, auto="AutoModelForCausalLM", **options):
+    import transformers
+
+    small = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=4,
+                 vocab_size=30, max_position_embeddings=16, n_embd=16, n_layer=1, n_head=4, n_positions=16, d_model=16, d_ff=24,
+                 num_layers=1, num_heads=4, d_kv=4, image_size=16, patch_size=8, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    import inspect
+
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    config = CONFIG_MAPPING[kind]
+    known = set(getattr(config, "__dataclass_fields__", {})) or set(inspect.signature(config.__init__).parameters)
+    return getattr(transformers, auto).from_config(config(**{k: v for k, v in {**small, **options}.items() if k in known})).eval()
+
+
+def text(**more):
+    return dict(input_ids=tokens(2, 8), **more)
+
+
+def corners():
+    module, args, kwargs = many(ties, a=(2, 7), b=(2, 7))
+    with torch.no_grad():
+        module.a.copy_(torch.tensor([[0.0, 1, -1, 3, -3, 6, 0], [1, 1, 0, 3, 3, -3, 6]]))
+        module.b.copy_(torch.tensor([[0.0, 1, 2, -3, -3, 0, 0], [1, 0, 0, 3, 4, -3, 6]]))
+    return module, args, kwargs
+
+
+CASES = {
+    "gpt": lambda: (Gpt(), (tokens(2, 8),), {}),
+    "gpt2": lambda: (transformer("gpt2"), (), text(use_cache=False)),
+    "llama": lambda: (transformer("llama"), (), text(use_cache=False)),
+    "qwen3": lambda: (transformer("qwen3"), (), text(use_cache=False)),
+    "bert": lambda: (transformer("bert", "AutoModel"), (), text()),
+    "t5": lambda: (transformer("t5", "AutoModelForSeq2SeqLM"), (), text(decoder_input_ids=tokens(2, 6), use_cache=False)),
+    "mixtral": lambda: (transformer("mixtral", num_local_experts=4, num_experts_per_tok=2), (), text(use_cache=False)),
+    "pointwise": lambda: many(pointwise, a=(2, 3, 4), b=(4,)),
+    "ties": lambda: corners(),
+    "shapes": lambda: many(shapes, a=(2, 3, 4), b=(6, 8)),
+    "products": lambda: many(products, a=(2, 3, 4), w=(5, 4), v=(4,), s=(4, 4), q=(2, 2, 4, 2)),
+    "reductions": lambda: many(reductions, a=(2, 3, 4), b=(4,)),
+    "indexing": lambda: many(indexing, a=(2, 3, 4), t=(5, 4)),
+    "image": lambda: (Image(), (numbers(2, 3, 8, 8),), {}),
+    "losses": lambda: (Losses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),
+    "vit": lambda: (transformer("vit", "AutoModel"), (), dict(pixel_values=torch.randn(2, 3, 16, 16))),
+}
+
+
+@torch.library.custom_op("tessera_tests::own", mutates_args=())
+def own(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@own.register_fake
+def own_shape(x):
+    return torch.empty_like(x)
+
+
+class Calls(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.w = function, nn.Parameter(torch.ones(4))
+
+    def forward(self, x):
+        return self.function(x * self.w)
+
+
+def damage(name, change=None, drop="", replace=None):
+    """`name`.pt2 in bad/: a good one with another description, without entries or with other ones."""
+    good = zipfile.ZipFile(FOLDER / "losses.pt2")
+    with zipfile.ZipFile(FOLDER / "bad" / f"{name}.pt2", "w", zipfile.ZIP_DEFLATED) as to:
+        for entry in good.namelist():
+            content = good.read(entry)
+            if entry.endswith("models/model.json") and change:
+                description = json.loads(content)
+                change(description)
+                content = json.dumps(description).encode()
+            if not drop or drop not in entry:
+                to.writestr(zipfile.ZipInfo(entry), (replace or {}).get(entry.split("/", 1)[1], content), zipfile.ZIP_DEFLATED)
+
+
+def write_bad():
+    """Files that have to be refused."""
+    (FOLDER / "bad").mkdir(exist_ok=True)
+    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0]).items():
+        program = torch.export.export(Calls(function), (torch.ones(3, 4),), strict=False)
+        torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
+        fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
+
+    def set_schema(d):
+        d["schema_version"]["major"] = 9
+
+    def shorten(d):
+        d["graph_module"]["graph"]["tensor_values"]["p_w_weight"]["sizes"].pop()
+        d["graph_module"]["graph"]["tensor_values"]["p_w_weight"]["strides"].pop()
+
+    damage("newer_schema", set_schema)
+    damage("no_graph", lambda d: d["graph_module"].pop("graph"))
+    damage("lost_value", lambda d: d["graph_module"]["graph"]["tensor_values"].pop("x"))
+    damage("other_rank", shorten)
+    damage("no_program", drop="model.json")
+    damage("no_json", replace={"models/model.json": b'{"graph_module": '})
+    config = zipfile.ZipFile(FOLDER / "losses.pt2").read("losses/data/weights/model_weights_config.json")
+    damage("pickled", replace={"data/weights/model_weights_config.json": config.replace(b'"use_pickle": false', b'"use_pickle": true')})
+    damage("short_weight", replace={"data/weights/weight_0": b"1234"})
+
+
+def main():
+    FOLDER.mkdir(exist_ok=True)
+    if not sys.argv[1:] or "bad" in sys.argv[1:]:
+        write_bad()
+    for name in [n for n in sys.argv[1:] if n != "bad"] or ([] if sys.argv[1:] else CASES):
+        torch.manual_seed(0)
+        module, args, kwargs = CASES[name]()
+        fixtures.write(module, args, kwargs, FOLDER / name)
+        print(name, (FOLDER / f"{name}.pt2").stat().st_size, (FOLDER / f"{name}.safetensors").stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

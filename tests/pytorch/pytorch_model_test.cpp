@@ -1,0 +1,300 @@
+// Exported modules against PyTorch: fixtures that make_fixtures.py wrote.
+#include "tessera/pytorch_model.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <random>
+#include <set>
+
+#include "base/files.h"
+#include "pytorch/aten.h"
+#include "pytorch/comparison.h"
+#include "support/catch.h"
+#include "support/expect_error.h"
+#include "support/io_folder.h"
+#include "tessera/safetensors.h"
+#include "tessera/session.h"
+
+namespace tessera {
+namespace TESSERA_FILE {
+
+const std::string kFolder = std::string(TESSERA_SOURCE_DIR) + "/tests/pytorch/data/";
+
+std::vector<std::string> fixtures() {
+  std::vector<std::string> names;
+  for (const std::string& file : names_in(kFolder))
+    if (file.ends_with(".pt2")) names.push_back(file.substr(0, file.size() - 4));
+  return names;
+}
+
+TEST_CASE("exported modules give the values and gradients of PyTorch in every layout",
+          "[pytorch_model]") {
+  for (const std::string& name : fixtures()) {
+    const PytorchModel model(kFolder + name + ".pt2");
+    for (const test::MeshAndLayout& where : test::layouts_of(model)) {
+      INFO(name << " on " << where.mesh << " in '" << where.layout << "'");
+      const test::Difference d = test::compare_with_pytorch(model, kFolder + name + ".safetensors",
+                                                            where.mesh, where.layout);
+      INFO(d.worst);
+      CHECK(d.outputs > 0);
+      CHECK(d.output < 1e-5);
+      CHECK(d.gradient < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("layers of an exported module that are alike are a loop with the same values",
+          "[pytorch_model]") {
+  const PytorchModel model(kFolder + "gpt.pt2");
+  Graph graph;
+  model.build(graph, {.scan = true});
+  CHECK(graph.find("blocks.up.weight").shape().to_string() == "[layers=2, ff=24, d_model=16]");
+  for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+           {"a:1", ""},
+           {"data:2;model:2", "batch:data;heads,ff,vocab:model"},
+           {"a:2", "@params layers:a"}}) {
+    INFO(layout);
+    const test::Difference d =
+        test::compare_with_pytorch(model, kFolder + "gpt.safetensors", mesh, layout, true);
+    CHECK(d.gradients == 29);
+    CHECK(d.output < 1e-5);
+    CHECK(d.gradient < 1e-5);
+  }
+}
+
+/// "name=size" of the dims, sorted by name.
+std::string names_of(const PytorchModel& model) {
+  std::map<std::string, int64_t> sizes;
+  for (const PytorchModel::FoundDim& d : model.dims()) sizes[d.name] = d.size;
+  std::string text;
+  for (const auto& [name, size] : sizes)
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, size);
+  return text;
+}
+
+TEST_CASE("dims of exported modules have the names of the parts that they play",
+          "[pytorch_model]") {
+  const std::map<std::string, std::string> expected = {
+      {"gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 qkv=3 vocab=30"},
+      {"gpt2", "batch=2 c_attn=3 d_head=4 d_model=16 ff=64 heads=4 length=8 vocab=30 wpe=16"},
+      {"llama",
+       "batch=2 d_head=4 d_head_block=2 d_head_blocks=2 d_model=16 ff=24 heads=2 heads_per_key=2 "
+       "length=8 vocab=30"},
+      {"bert",
+       "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 position_embeddings=16 "
+       "token_type_embeddings=2 vocab=30"},
+      {"t5",
+       "batch=2 d_head=4 d_model=16 decoder_length=6 ff=24 heads=4 length=8 "
+       "relative_attention_bias=32 "
+       "relative_attention_bias_2=32 vocab=30"},
+      {"vit",
+       "batch=2 channels=3 classes=16 d_head=4 d_model=16 ff=24 filter_height=8 filter_width=8 "
+       "heads=4 height=16 "
+       "position_embeddings=5 width=16"}};
+  for (const auto& [name, names] : expected)
+    CHECK(names_of(PytorchModel(kFolder + name + ".pt2")) == names);
+}
+
+TEST_CASE("a user names dims of an exported module, and wrong claims name both places",
+          "[pytorch_model]") {
+  const std::string path = kFolder + "gpt.pt2";
+  const auto claimed = [&](const std::string& dims) {
+    return names_of(PytorchModel(path, {dims, ""}));
+  };
+  CHECK(claimed("tokens: batch time; *.up.weight: hidden width; *.out.weight: _ heads*size") ==
+        "batch=2 heads=4 hidden=24 positions=8 qkv=3 size=4 time=8 vocab=30 width=16");
+  test::expect_usage({"'tokens'", "1 axes", "it has 2: [2, 8]"}, [&] { claimed("tokens: batch"); });
+  test::expect_usage({"'blocks.0.up.weight'", "'d'", "'tokens.weight'", "'width'"},
+                     [&] { claimed("tokens.weight: vocab width; *.up.weight: ff d"); });
+  test::expect_usage({"'tokens.weight'", "16 elements", "'blocks.0.up.weight'", "24 elements"},
+                     [&] { claimed("*.up.weight: size _; tokens.weight: _ size"); });
+  test::expect_usage(
+      {"'blocks.0.out.weight'", "axis 1 of 16 elements consists of 2", "heads*d_head"},
+      [&] { claimed("*.out.weight: _ width"); });
+  test::expect_usage({"no input or parameter 'token'", "did you mean 'tokens'"},
+                     [&] { claimed("token: a b"); });
+  test::expect_usage({"'tokens batch' are no 'value: names'"}, [&] { claimed("tokens batch"); });
+}
+
+TEST_CASE("a loss is an output or written beside the program", "[pytorch_model]") {
+  const auto loss = [&](const std::string& text) {
+    return PytorchModel(kFolder + "gpt.pt2", {"", text}).labels();
+  };
+  CHECK(loss("cross_entropy(logits, labels)") == "labels");
+  CHECK(loss("cross_entropy(output, tokens, shift=1)").empty());
+  test::expect_usage({"'accuracy(logits, labels)'", "known: cross_entropy, mean_squared_error"},
+                     [&] { loss("accuracy(logits, labels)"); });
+  test::expect_usage({"no closing bracket"}, [&] { loss("cross_entropy(logits, labels"); });
+  test::expect_usage({"'y'", "no output of the program", "known: output"},
+                     [&] { loss("cross_entropy(y, labels)"); });
+  test::expect_usage({"needs two tensors"}, [&] { loss("cross_entropy(logits)"); });
+  test::expect_usage({"a shift that it cannot have"},
+                     [&] { loss("mean_squared_error(output, y, shift=1)"); });
+  test::expect_usage({"no output of the program that is a scalar"}, [&] { loss("output"); });
+}
+
+TEST_CASE("the loss of the next token is that of shifted logits", "[pytorch_model]") {
+  const auto value = [&](const std::string& loss) {
+    const PytorchModel model(kFolder + "gpt.pt2", {"", loss});
+    Graph graph;
+    const Tensor total = model.build(graph).model.loss;
+    Cluster cluster = Cluster::threads(1);
+    CompileOptions options;
+    options.functions = {{"loss", {total}, false}};
+    Session session(graph, cluster, options);
+    model.load(session);
+    const SafetensorsReader file(kFolder + "gpt.safetensors");
+    Array tokens = file.read("in.tokens");
+    tokens.dims.clear();
+    session.feed("tokens", tokens);
+    session.run("loss");
+    return session.fetch_scalar(total.name());
+  };
+  const SafetensorsReader file(kFolder + "gpt.safetensors");
+  const Array logits = file.read("out.0"), tokens = file.read("in.tokens");
+  double expected = 0;
+  for (int64_t b = 0; b < 2; ++b) {
+    for (int64_t l = 0; l + 1 < 8; ++l) {
+      double sum = 0;
+      for (int64_t v = 0; v < 30; ++v) sum += std::exp(logits.at((b * 8 + l) * 30 + v));
+      const auto next = static_cast<int64_t>(tokens.at(b * 8 + l + 1));
+      expected += (std::log(sum) - logits.at((b * 8 + l) * 30 + next)) / 14;
+    }
+  }
+  CHECK(value("cross_entropy(logits, tokens, shift=1)") == Approx(expected).epsilon(1e-5));
+}
+
+TEST_CASE("an exported module is for its batch, unless that is dynamic", "[pytorch_model]") {
+  const PytorchModel model(kFolder + "gpt.pt2");
+  Graph graph;
+  test::expect_usage({"batch of 2, not of 4", "dynamic_shapes"},
+                     [&] { model.build(graph, {.batch = 4}); });
+}
+
+TEST_CASE("files that are no whole program are refused", "[pytorch_model]") {
+  const auto refused = [&](ErrorKind kind, const std::string& name,
+                           std::vector<std::string> words) {
+    words.push_back(name + ".pt2'");
+    test::expect_error(kind, words, [&] {
+      const PytorchModel model(kFolder + "bad/" + name + ".pt2");
+      Graph graph;
+      const Tensor x = model.build(graph).outputs.begin()->second;
+      Cluster cluster = Cluster::threads(1);
+      CompileOptions options;
+      options.functions = {{"all", {sum_all(cast(x, DType::float32))}, false}};
+      Session session(graph, cluster, options);
+      model.load(session);
+    });
+  };
+  refused(ErrorKind::io, "newer_schema", {"version 9", "reads version 8"});
+  refused(ErrorKind::io, "no_graph", {"at .graph_module lacks 'graph'"});
+  refused(ErrorKind::io, "lost_value", {"the input 'x' is described nowhere"});
+  refused(ErrorKind::io, "no_program", {"no entry 'models/model.json'"});
+  refused(ErrorKind::io, "no_json", {"is damaged: line 1"});
+  refused(ErrorKind::io, "pickled", {"'w.bias' is pickled", "can run any code"});
+  refused(ErrorKind::io, "short_weight", {"'w.weight' has 1 elements"});
+  refused(ErrorKind::unsupported, "other_rank",
+          {"aten.linear.default in w (make_fixtures.py:", "damaged"});
+  refused(ErrorKind::unsupported, "own_op",
+          {"tessera_tests.own.default (make_fixtures.py:", "has no rule"});
+  refused(ErrorKind::unsupported, "data_dependent", {"(make_fixtures.py:", "depends on the data"});
+  test::expect_error(ErrorKind::io, {"there is no file 'none.pt2'"},
+                     [] { PytorchModel("none.pt2"); });
+}
+
+/// Opens and builds what a damaged file holds; whatever is wrong has to be an Error.
+void open_damaged(const std::string& path, int& refused) {
+  try {
+    const PytorchModel model(path);
+    Graph graph;
+    model.build(graph);
+  } catch (const Error& e) {
+    CHECK(e.kind() != ErrorKind::internal);
+    ++refused;
+  }
+}
+
+TEST_CASE("truncated and flipped files give errors", "[pytorch_model]") {
+  const std::string good = read_text_file("test", kFolder + "losses.pt2");
+  const test::Folder folder;
+  const std::string path = folder("damaged.pt2");
+  int refused = 0, truncated = 0;
+  for (size_t size = 0; size < good.size(); size += 61, ++truncated) {
+    write_text_file(path, good.substr(0, size));
+    open_damaged(path, refused);
+  }
+  CHECK(refused == truncated);
+  std::mt19937 random(1);
+  refused = 0;
+  for (int i = 0; i < 150; ++i) {
+    std::string bad = good;
+    bad[random() % bad.size()] ^= static_cast<char>(1 << random() % 8);
+    write_text_file(path, bad);
+    open_damaged(path, refused);
+  }
+  CHECK(refused > 50);
+}
+
+TEST_CASE("every row of the table of ATen ops has a fixture", "[pytorch_model]") {
+  std::set<std::string> used;
+  for (const std::string& name : fixtures())
+    for (const pytorch::Node& node :
+         pytorch::read_program(pytorch::Archive(kFolder + name + ".pt2")).graph.nodes)
+      used.insert(node.target.starts_with("aten.") ? node.target.substr(5) : node.target);
+  for (const auto& rows : pytorch::all_rows()) {
+    for (const pytorch::Row& row : rows) {
+      bool found = std::string(row.overloads).starts_with("tessera.");  // of losses
+      for (const std::string& name : used) found = found || pytorch::find_rule(name) == row.rule;
+      INFO(row.overloads);
+      CHECK(found);
+    }
+  }
+}
+
+/// For architectures.py: TESSERA_PYTORCH_CASES is a folder of such files, TESSERA_PYTORCH_LAYOUTS
+/// the most layouts of each. Prints a line for each.
+TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
+  const char* const folder = std::getenv("TESSERA_PYTORCH_CASES");
+  const char* const most = std::getenv("TESSERA_PYTORCH_LAYOUTS");
+  const std::string only =
+      std::getenv("TESSERA_PYTORCH_ONLY") ? std::getenv("TESSERA_PYTORCH_ONLY") : "";
+  if (!folder) return;
+  for (const std::string& file : names_in(folder)) {
+    if (!file.ends_with(".pt2") || (!only.empty() && file != only + ".pt2")) continue;
+    const std::string front = folder + ("/" + file.substr(0, file.size() - 4));
+    std::string line = file.substr(0, file.size() - 4) + "\t";
+    try {
+      const PytorchModel model(front + ".pt2");
+      std::vector<test::MeshAndLayout> layouts = test::layouts_of(model);
+      if (most && layouts.size() > static_cast<size_t>(std::atoi(most)))
+        layouts.resize(static_cast<size_t>(std::atoi(most)));
+      test::Difference all;
+      for (const test::MeshAndLayout& where : layouts) {
+        const test::Difference d =
+            test::compare_with_pytorch(model, front + ".safetensors", where.mesh, where.layout);
+        if (d.output > all.output || d.gradient > all.gradient)
+          all.worst = d.worst + " in '" + where.layout + "'";
+        all.output = std::max(all.output, d.output),
+        all.gradient = std::max(all.gradient, d.gradient);
+        all.outputs = d.outputs, all.gradients = d.gradients;
+      }
+      const bool equal = all.outputs > 0 && all.output < 1e-5 && all.gradient < 1e-5;
+      line += fmt::format("{}\t{}\t{:.1e}\t{:.1e}\t{}\t{}", equal ? "equal" : "DIFFERENT",
+                          layouts.size(), all.output, all.gradient, all.gradients,
+                          equal ? "" : all.worst);
+      std::string names;
+      for (const PytorchModel::FoundDim& d : model.dims())
+        names += fmt::format(" {}={}", d.name, d.size);
+      line += "\t" + names;
+    } catch (const std::exception& e) {
+      line += std::string("error\t") + e.what();
+    }
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace TESSERA_FILE
+}  // namespace tessera
