@@ -4,6 +4,7 @@
 #include "callback.h"
 #include "tessera/checkpoint.h"
 #include "tessera/explain.h"
+#include "tessera/inspect.h"
 #include "tessera/interop/mpi_library.h"
 #include "tessera/op.h"
 
@@ -14,7 +15,7 @@ namespace {
 CompileOptions options_of(const std::string& mesh, const std::string& layout,
                           const std::vector<FunctionSpec>& functions, uint64_t seed,
                           const std::string& device, const std::vector<std::string>& keep,
-                          int threads_per_rank,
+                          int threads_per_rank, int64_t strict_chunks,
                           const std::function<void(const std::string&)>& print) {
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
@@ -24,6 +25,7 @@ CompileOptions options_of(const std::string& mesh, const std::string& layout,
   o.device = device;
   o.keep = keep;
   o.threads_per_rank = threads_per_rank;
+  o.strict_chunks = strict_chunks;
   o.print = print;
   o.interrupted = interrupted;
   return o;
@@ -186,14 +188,21 @@ void bind_session(nb::module_& m) {
           "__init__",
           [](CompileOptions* self, const std::string& mesh, const std::string& layout,
              const std::vector<FunctionSpec>& functions, uint64_t seed, const std::string& device,
-             const std::vector<std::string>& keep, int threads_per_rank,
+             const std::vector<std::string>& keep, int threads_per_rank, int64_t strict_chunks,
              const std::function<void(const std::string&)>& print) {
-            new (self) CompileOptions(
-                options_of(mesh, layout, functions, seed, device, keep, threads_per_rank, print));
+            new (self) CompileOptions(options_of(mesh, layout, functions, seed, device, keep,
+                                                 threads_per_rank, strict_chunks, print));
           },
           At());
   m.def(
       "mesh_size", [](const std::string& mesh) { return Mesh::parse(mesh).size(); }, At());
+  m.def(
+      "state_hash",
+      [](Session& session) {
+        const ReleaseGil released;
+        return state_hash(session).all;
+      },
+      At());
   nb::class_<Session>(m, "Session")
       .def(
           "__init__",

@@ -152,6 +152,16 @@ def _named_outputs(returned):
     return returned
 
 
+def _strict_chunks(numerics: str) -> int:
+    """CompileOptions::strict_chunks."""
+    kind, colon, chunks = numerics.partition(":")
+    if numerics == "default":
+        return 0
+    if kind != "strict" or (colon and not chunks.isdigit()):
+        raise _usage(f"numerics={numerics!r}: it is 'default', 'strict', or 'strict:C' with a power of two C, the chunks of a sum")
+    return int(chunks) if colon else 16
+
+
 class Program:
     """A function whose annotated arguments are inputs: see ts.program."""
 
@@ -198,20 +208,24 @@ class Program:
         return self._trace()[0]
 
     @staticmethod
-    def _options(function, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0):
-        return _tessera.CompileOptions(_mesh_text(mesh), _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _log.info)
+    def _options(function, mesh, layout, seed=0, device="cpu", keep=(), threads_per_rank=0, numerics="default"):
+        return _tessera.CompileOptions(
+            _mesh_text(mesh), _layout_text(layout), [function], seed, device, list(keep), threads_per_rank, _strict_chunks(numerics), _log.info
+        )
 
     def compile(
-        self, mesh: str | Mapping = "", layout: str | Mapping = "", seed: int = 0, device: str = "cpu", keep: Iterable[str] = (), cluster: Any = None, threads_per_rank: int = 0
+        self, mesh: str | Mapping = "", layout: str | Mapping = "", seed: int = 0, device: str = "cpu", keep: Iterable[str] = (), cluster: Any = None, threads_per_rank: int = 0, numerics: str = "default"
     ) -> Run:
         """A Run on the ranks of `mesh` ("data:2;model:2", or {"data": 2}), whose tensors are cut as `layout` says.
 
         The function is called, so what it reads from outside, such as a global number, is as it is now. layout: rules as "batch:data; heads,ff:model", or a dict {"batch": "data", ("heads", "ff"): "model"}. cluster: its ranks, or a communicator of
         mpi4py, instead of those of the launcher or threads. threads_per_rank: threads that may share the kernels of a rank; 0: the
-        cores over the ranks, and no more than OMP_NUM_THREADS. Collective over the processes of a launcher.
+        cores over the ranks, and no more than OMP_NUM_THREADS. numerics: with "strict" every sum has one order, so that losses and
+        parameters have the same bits on every mesh and layout (run.state_hash()); "strict:C" cuts a summed dim into at most C
+        chunks, 16 by default. Collective over the processes of a launcher.
         """
         graph, step, function = self._trace()
-        options = self._options(function, mesh, layout, seed, device, keep, threads_per_rank)
+        options = self._options(function, mesh, layout, seed, device, keep, threads_per_rank, numerics)
         if cluster is None:
             cluster = _tessera.Cluster.from_environment(_tessera.mesh_size(_mesh_text(mesh)))
         elif not isinstance(cluster, _tessera.Cluster):
@@ -491,6 +505,10 @@ class Run:
     def parameters(self) -> list[str]:
         """The names of parameters and state."""
         return self._open().stored_names
+
+    def state_hash(self) -> str:
+        """The SHA-256 of all parameters and optimizer state; with numerics="strict" it is the same on every mesh. Collective."""
+        return _tessera.state_hash(self._open())
 
     @property
     def program_text(self) -> str:

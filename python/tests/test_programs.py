@@ -96,3 +96,21 @@ def test_every_layout_of_the_ease_table_trains_the_same_model():
     assert len(losses) == 5 and losses[0][2] < losses[0][0]
     for other in losses[1:]:
         np.testing.assert_allclose(other, losses[0], rtol=1e-5)
+
+
+def test_strict_numerics_have_one_hash():
+    def hash_of(mesh, layout):
+        with llama.compile(mesh=mesh, layout=layout, numerics="strict:8") as run:
+            for step in range(2):
+                run(x=np.sin(np.arange(4 * 16 * 32, dtype=np.float32).reshape(4, 16, 32) + step))
+            return run.state_hash()
+
+    one = hash_of("a:1", "")
+    assert len(one) == 64
+    assert hash_of("a:2", "batch:a") == one
+    assert hash_of("a:3", "length:a") == one
+    assert hash_of("a:2;b:2", "heads,ff:a; d_model:b") == one
+    with pytest.raises(ts.Error, match="numerics='strickt': it is 'default', 'strict', or 'strict:C'"):
+        llama.compile(numerics="strickt")
+    with pytest.raises(ts.Error, match="12 chunks; their number is a power of two"):
+        llama.compile(numerics="strict:12")

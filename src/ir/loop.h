@@ -27,6 +27,7 @@ struct Loop {
   int first = 0;         ///< the nodes of the iterations are among [first, node)
   int node = -1;
   std::optional<Dim> divides = {};  ///< of a loop over microbatches: the batch
+  bool contiguous = false;          ///< LoopOptions::contiguous
   int condition = -1;  ///< a bool scalar: an iteration runs if it is true; -1: each one runs
   /// The values with which an iteration begins, in the order of the results.
   std::vector<int> carries;

@@ -11,8 +11,15 @@ namespace tessera {
 
 LoopBuilder::LoopBuilder(Graph& graph, const Dim& over, bool reverse)
     : graph_(graph), number_(static_cast<int>(loops_of(graph).size())) {
-  GraphInternals::of(graph).loops.push_back(
-      {over, reverse, open_loop(graph), static_cast<int>(graph.nodes().size()), -1, {}, -1, {}});
+  GraphInternals::of(graph).loops.push_back({over,
+                                             reverse,
+                                             open_loop(graph),
+                                             static_cast<int>(graph.nodes().size()),
+                                             -1,
+                                             {},
+                                             false,
+                                             -1,
+                                             {}});
   GraphInternals::of(graph).building.open_loop = number_;
 }
 

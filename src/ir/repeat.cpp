@@ -101,8 +101,11 @@ Tensor microbatch_input(Graph& g, const std::string& name, const Shape& shape, D
     divided.insert(divided.end() - (microbatch.contiguous ? 1 : 0),
                    Dim("_" + d.name, microbatch.count));
     has_dim = true;
-    if (microbatch.loop >= 0)
-      GraphInternals::of(g).loops[static_cast<size_t>(microbatch.loop)].divides = whole.back();
+    if (microbatch.loop >= 0) {
+      Loop& loop = GraphInternals::of(g).loops[static_cast<size_t>(microbatch.loop)];
+      loop.divides = whole.back();
+      loop.contiguous = microbatch.contiguous;
+    }
   }
   const int64_t id = once_for_all(g, "input " + name, [&] {
     const OutsideScope outside(g);

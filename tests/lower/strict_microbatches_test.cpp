@@ -22,11 +22,11 @@ struct Trained {
 };
 
 Trained train(const BuildLoss& build, int64_t microbatches, const std::string& mesh,
-              const std::string& layout, int64_t chunks = 16) {
+              const std::string& layout, int64_t chunks = 16, bool contiguous = true) {
   Graph g;
   MinimizeOptions options;
   options.clip = 0.5;
-  options.loop.contiguous = true;
+  options.loop.contiguous = contiguous;
   const Minimized step = minimize_in_microbatches(
       g, "batch", microbatches, [&] { return build(g, kBatch / microbatches); }, constant(g, 0.01),
       adam(), options);
@@ -139,6 +139,9 @@ TEST_CASE("strict: bits that depend on microbatches are told", "[strict]") {
   const BuildLoss& gpt = models().at("float32");
   CHECK_FALSE(train(gpt, 8, "data:1", "", 8).depends);
   CHECK(train(gpt, 16, "data:1", "", 8).depends);
+  const Trained interleaved = train(gpt, 2, "data:1", "", 16, false);
+  CHECK(interleaved.depends);
+  CHECK(interleaved.state == train(gpt, 2, "data:2", "batch:data", 16, false).state);
 }
 
 }  // namespace TESSERA_FILE

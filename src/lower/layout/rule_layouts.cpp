@@ -23,7 +23,8 @@ RuleLayouts::RuleLayouts(const Graph& graph, const Mesh& mesh, const Layout& lay
   tie_sizes(graph);
   for (const Loop& loop : loops_of(graph)) {
     const std::optional<Dim>& batch = loop.divides;
-    if (batch) batches_[{batch->name, batch->size / loop.over.size}] = batch->size;
+    if (batch && loop.contiguous)
+      batches_[{batch->name, batch->size / loop.over.size}] = batch->size;
   }
 }
 

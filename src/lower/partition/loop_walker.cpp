@@ -28,7 +28,9 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   walk_iteration(frame, record, *loop);
   const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
   loop->body = emit_.end_iteration();
-  loop->sums_in_tree = layouts_.is_strict() && record.divides;
+  loop->sums_in_tree = layouts_.is_strict() && record.contiguous;
+  if (layouts_.is_strict() && record.divides && !record.contiguous)
+    emit_.function().by_microbatches = true;
   if (loop->stage_axis >= 0) {
     loop->per_stage = rule_layouts_.padded(record.over) /
                       rule_layouts_.mesh().axes()[static_cast<size_t>(loop->stage_axis)].size;
