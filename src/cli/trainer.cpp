@@ -170,10 +170,14 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   const int64_t microbatches = c.integer("train.microbatches");
   const bool is_strict = strict_chunks_of(c) > 0;
   options.loop.contiguous = is_strict;
-  if (microbatches == 1 && !is_strict) {
+  if (microbatches == 1) {
     t.model = build_model(job, t.graph, c.integer("train.batch"), false);
     t.lr = add_learning_rate(t.graph, t.model.loss.dtype() == DType::float64);
-    t.minimized = minimize(t.model.to_minimize(), t.lr, optimizer, options);
+    const auto loss = [&] { return t.model.to_minimize(); };
+    // A weighted loss is divided behind the sums of gradients, as with more microbatches.
+    t.minimized =
+        is_strict ? minimize_in_microbatches(t.graph, "batch", 1, loss, t.lr, optimizer, options)
+                  : minimize(loss(), t.lr, optimizer, options);
   } else {
     build_accumulated(job, t, microbatches, optimizer, options);
   }
