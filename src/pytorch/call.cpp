@@ -463,10 +463,6 @@ void Call::overwrite(const std::string& arg, const Value& value) {
   import_.values_[name->name] = value;
 }
 
-Tensor Call::with_dims(const Value& x, const std::vector<Dim>& names) const {
-  return reshape(full(x), shape_of(names));
-}
-
 Tensor Call::with_axes(Tensor x, const AxisList& axes) const {
   return reshape(x, shape_of(dims(axes)));
 }

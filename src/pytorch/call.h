@@ -117,8 +117,6 @@ class Call {
   Tensor full(const Value& x) const;
   /// The index along an axis, int32 with its dims.
   Tensor positions(const Axis& axis) const;
-  /// The same with one dim for each axis, called as `names` say; axes of size 1 have one, too.
-  Tensor with_dims(const Value& x, const std::vector<Dim>& names) const;
   /// x, whose dims may be missing, with all of `dims`.
   static Tensor having(Tensor x, const std::vector<Dim>& dims);
   /// A tensor that has one dim for each of `axes`, in order, as one with those of the axes.

@@ -35,13 +35,44 @@ bool is_random(const std::string& target) {
   return false;
 }
 
-/// Whether the first result shares memory with `self`, so that a write to one is a write to both.
-bool is_view(const std::string& overload) {
-  for (const char* op : {"view.", "reshape.", "select.", "slice.", "unsqueeze.", "squeeze.",
-                         "transpose.", "permute.", "expand.", "alias.", "narrow.", "t.", "numpy_T.",
-                         "flatten.", "unflatten.", "view_as.", "expand_as."})
-    if (overload.starts_with(op)) return true;
-  return false;
+bool is_row_major(const TensorMeta& meta) {
+  int64_t inner = 1;
+  for (size_t d = meta.sizes.size(); d-- > 0; inner *= meta.sizes[d])
+    if (meta.sizes[d] > 1 && meta.strides[d] != inner) return false;
+  return true;
+}
+
+bool is_one_of(const std::string& overload, std::initializer_list<const char*> fronts) {
+  return std::any_of(fronts.begin(), fronts.end(),
+                     [&](const char* front) { return overload.starts_with(front); });
+}
+
+/// Whether the results share memory with `self`, so that a write to one is a write to both.
+bool is_view(const std::string& overload, const TensorMeta& self, const TensorMeta& result) {
+  if (is_one_of(overload, {"reshape.", "flatten.", "contiguous."})) return is_row_major(self);
+  if (is_one_of(overload, {"to.", "type_as.", "float."})) return self.type == result.type;
+  return is_one_of(overload, {"view.",
+                              "_unsafe_view.",
+                              "select.",
+                              "slice.",
+                              "unsqueeze.",
+                              "squeeze.",
+                              "transpose.",
+                              "permute.",
+                              "swapaxes.",
+                              "expand.",
+                              "alias.",
+                              "detach.",
+                              "narrow.",
+                              "t.",
+                              "numpy_T.",
+                              "unflatten.",
+                              "view_as.",
+                              "expand_as.",
+                              "chunk.",
+                              "split.",
+                              "split_with_sizes.",
+                              "unbind."});
 }
 
 /// The values that the elements of an array have, without dims along which they are all equal.
@@ -273,11 +304,18 @@ void Import::run(const Node& node) {
                               fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
     if (graph_) result.tensor = call.cast(result, result.dtype);
     values_[node.outputs[i]] = result;
-    const Argument* self = i == 0 ? node.find("self") : nullptr;
+    const Argument* self = node.find("self");
     const auto* name = self ? std::get_if<TensorName>(self) : nullptr;
-    if (name && is_view(overload)) views_[node.outputs[i]] = {&node, name->name};
-    if (name && writes_operand(overload)) write(name->name, result);
+    const auto base = name ? nodes_->tensors.find(name->name) : nodes_->tensors.end();
+    if (base != nodes_->tensors.end() && is_view(overload, base->second, meta))
+      views_[node.outputs[i]] = {&node, name->name};
+    if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+void Import::mark_views(const std::string& name) {
+  for (const auto& [view, made] : views_)
+    if (made.second == name && stale_.insert(view).second) mark_views(view);
 }
 
 void Import::write(const std::string& name, const Value& value) {
@@ -288,6 +326,8 @@ void Import::write(const std::string& name, const Value& value) {
     const auto [node, base] = view->second;
     Value whole = this->value(base);
     Call call(*this, *node);
+    if (call.results() > 1)
+      call.refuse("makes parts of which one is written, which Tessera does not know");
     whole.tensor = written_view(call, whole, value);
     whole.is_constant = whole.is_constant && value.is_constant;
     whole.array = nullptr;
@@ -295,8 +335,7 @@ void Import::write(const std::string& name, const Value& value) {
     stale_.erase(name);  // it is what was written
     values_[name] = value;
   }
-  for (const auto& [other, made] : views_)
-    if (made.second == name && (view == views_.end() || other != view->first)) stale_.insert(other);
+  mark_views(name);
 }
 
 std::vector<Value> Import::inline_graph(Call& call) {
@@ -345,15 +384,16 @@ Tensor Import::size_tensor(const SymInt& size, const Call& call) {
 }
 
 Value Import::value(const std::string& name) {
-  if (stale_.erase(name) != 0) {
+  if (stale_.erase(name) != 0) {  // made again of what was written
     const auto [node, base] = views_.at(name);
+    const Value from = value(base);
     Call call(*this, *node);
-    Value again = find_rule(overload_of(node->target))(call)[0];
-    again.is_constant = value(base).is_constant;
-    again.dtype = value(base).dtype;
+    const auto at =
+        std::find(node->outputs.begin(), node->outputs.end(), name) - node->outputs.begin();
+    Value again = find_rule(overload_of(node->target))(call).at(static_cast<size_t>(at));
+    again.is_constant = from.is_constant;
+    again.dtype = from.dtype;
     values_[name] = again;
-    for (const auto& [other, made] : views_)
-      if (made.second == name) stale_.insert(other);
   }
   const auto found = values_.find(name);
   if (found == values_.end())

@@ -63,6 +63,7 @@ class Import {
   std::vector<Value> inline_graph(Call& call);
   /// `name` has another value: so have the tensors that it is a view of, and their other views.
   void write(const std::string& name, const Value& value);
+  void mark_views(const std::string& name);
   void evaluate_constants();
   void find_loops();
   void run_loop(const Stack& stack);

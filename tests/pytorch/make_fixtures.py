@@ -124,8 +124,16 @@ def shapes():
         rows[3].add_(1.0)
         return y + rows.view(2, 3, 4)
 
+    def copy_is_no_view(m, x, i):
+        y = m.a * 1.0
+        turned = y.transpose(0, 1).reshape(6, 4)  # copies
+        turned[0].mul_(2.0)
+        same = y.to(T.float32).contiguous()  # does not
+        same[1].add_(1.0)
+        return y.sum(0) + turned[:3] + same[0]
+
     return [
-        uneven, written, view_of_written, lambda m, x, i: m.b.view(2, 3, 8) * m.b.view(2, 3, 2, 4).flatten(2), lambda m, x, i: m.b.unflatten(1, (2, -1)),
+        uneven, written, view_of_written, copy_is_no_view, lambda m, x, i: m.b.view(2, 3, 8) * m.b.view(2, 3, 2, 4).flatten(2), lambda m, x, i: m.b.unflatten(1, (2, -1)),
         lambda m, x, i: m.a.permute(2, 0, 1), lambda m, x, i: m.a.transpose(0, 2), lambda m, x, i: m.b.t() * 2, lambda m, x, i: m.b.T + 1,
         lambda m, x, i: T.swapaxes(m.a, 0, 1), lambda m, x, i: m.a.unsqueeze(1).squeeze(1) * x, lambda m, x, i: m.a[:, :1].squeeze(1).expand(5, 2, 4),
         lambda m, x, i: m.a.repeat(2, 1, 3), lambda m, x, i: m.a.repeat_interleave(2, dim=1), lambda m, x, i: m.b[1:4, ::3],
