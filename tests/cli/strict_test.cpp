@@ -89,6 +89,26 @@ TEST_CASE("cli: compare takes logs with hashes", "[cli][strict]") {
   expect_failure(run_cli_in(f, "compare a.jsonl c.jsonl"), 1, {"hashes of no step in common"});
 }
 
+TEST_CASE("cli: a wrong bit on one rank is found at its step and node", "[cli][strict]") {
+  const Folder f;
+  const std::string settings = " --set model.wrong=bit numerics=strict ";
+  const auto own = [&](const std::string& arguments) {
+    return run_in(f, TESSERA_OWN_MODELS, arguments + settings);
+  };
+  for (const char* ranks : {"1", "2"})
+    expect_success(
+        own(std::string("train weighted --quiet --batch 8 --steps 4 --hash-every 1 --log ") +
+            ranks + ".jsonl --mesh data:" + ranks));
+  const CliResult logs = run_cli_in(f, "compare 1.jsonl 2.jsonl");
+  CHECK(logs.code == 1);
+  CHECK(logs.out.find("first difference: after step 3, ") == 0);
+  CHECK(logs.out.find("after step 2 all were equal") != std::string::npos);
+  const CliResult node = own("compare weighted \"\" batch:data --mesh data:2 --steps 4");
+  INFO(node.out);
+  CHECK(node.code == 1);
+  CHECK(node.out.find("flipped") != std::string::npos);
+}
+
 TEST_CASE("cli: verify --bits gives one hash, or the layout with another one", "[cli][strict]") {
   const Folder f;
   const CliResult result = run_cli_in(f, "verify gpt --mesh a:2 --bits --json bits.json");

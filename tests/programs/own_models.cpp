@@ -2,12 +2,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
 
 #include "tessera/cli.h"
+#include "tessera/host.h"
+#include "tessera/op.h"
 #include "tessera/tessera.h"
 using namespace tessera;
 
@@ -46,12 +49,34 @@ class Words : public DataSource {
   int64_t first_;
 };
 
+/// x as it is, but for one bit of one element of a slice that is not the first, from the third
+/// call on: a rank whose processor is wrong.
+void flip(const HostCall& call) {
+  static std::atomic<int> calls = 0;
+  const int batch = call.find("batch");
+  const bool is_wrong = call.dims[static_cast<size_t>(batch)].offset > 0 && ++calls > 2;
+  bool is_first = true;
+  call.each([&](std::span<const int64_t> at) {
+    const auto bits = std::bit_cast<uint32_t>(call.in[0].at<float>(at));
+    call.out[0].at<float>(at) = std::bit_cast<float>(bits ^ (is_wrong && is_first ? 1u << 12 : 0u));
+    is_first = false;
+  });
+}
+
+constinit const Op kFlips = {
+    .name = "flips",
+    .infer = [](const OpCall& call) { return std::vector<ValueType>{call.in[0]}; },
+    .gradient = [](const GradCall& call) { return std::vector<Tensor>{call.grads[0]}; },
+    .host = flip};
+
 nn::Model build(Graph& g, const Config& config, int64_t size, bool partial) {
   const Dim batch = nn::batch_dim(size, partial), length("length", kWords), width("width", kWidth);
   nn::Model model;
   Tensor words = g.input("words", {batch, length, width}, DType::float32);
   Tensor mask = g.input("mask", {batch, length}, DType::float32);
   Tensor out = nn::dense(words, "out", {"width"}, {});
+  if (config.text("model.wrong") == "bit")
+    out = g.add(kFlips, {out}, {}, Loc::current())[0].named("flipped");
   model.loss = sum_all(square(out - 1.0) * mask).named("loss");
   model.weight = sum_all(mask).named("words_that_count");
   model.inputs = {words, mask};
