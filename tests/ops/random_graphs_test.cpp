@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -132,14 +133,17 @@ std::vector<Wholes> run(const Recipe& recipe, const RandomModel& model, Cluster&
   return results;
 }
 
-/// What differs in a bit, or nothing.
+/// What differs in a bit, or nothing. The sign of a NaN is no result.
 std::string other_bits(const std::vector<Wholes>& a, const std::vector<Wholes>& b) {
   for (size_t r = 0; r < a.size(); ++r) {
     for (const auto& [name, value] : a[r]) {
       const std::vector<double>& other = b[r].at(name).data;
-      if (value.data.size() != other.size() ||
-          std::memcmp(value.data.data(), other.data(), other.size() * sizeof(double)) != 0)
-        return fmt::format("'{}' has other bits than on one rank in run {}", name, r + 1);
+      for (size_t i = 0; i < other.size(); ++i) {
+        const bool are_nan = std::isnan(value.data.at(i)) && std::isnan(other[i]);
+        if (!are_nan && std::bit_cast<uint64_t>(value.data[i]) != std::bit_cast<uint64_t>(other[i]))
+          return fmt::format("'{}' has other bits than on one rank in run {}: {} and {} at {}",
+                             name, r + 1, value.data[i], other[i], i);
+      }
     }
   }
   return "";
