@@ -96,6 +96,7 @@ class OrderedReduce final : public Kernel {
     width_ = std::min(dense ? kDenseStrip : kStridedStrip, kept_.sizes.back());
     strips_ = std::make_unique<Strips<F, W>>(places_.depth, std::max<int64_t>(1, width_));
     lines_.resize(static_cast<size_t>(width_));
+    for (const OrderedPlace& place : places_.places) blocks_.push_back(blocks_of(place));
     TESSERA_CHECK(places_.depth <= kDeepest, "{} open subtrees", places_.depth);
   }
 
@@ -135,7 +136,10 @@ class OrderedReduce final : public Kernel {
   const W* strip(const OrderedPlace& place, const T* x, int64_t stride, int64_t m) {
     const int64_t step = places_.strides[0];
     if (m == 1 || (step == 1 && stride != 1)) {
-      for (int64_t j = 0; j < m; ++j) lines_[static_cast<size_t>(j)] = line(place, x + j * stride);
+      const std::vector<Block>& blocks =
+          blocks_[static_cast<size_t>(&place - places_.places.data())];
+      for (int64_t j = 0; j < m; ++j)
+        lines_[static_cast<size_t>(j)] = line(place, blocks, x + j * stride);
       return lines_.data();
     }
     strips_->clear();
@@ -160,46 +164,54 @@ class OrderedReduce final : public Kernel {
 
   static constexpr size_t kSide = 8;  ///< leaves that are summed side by side
 
-  /// True if the leaves from `leaf` on, whose runs begin at `run`, are alike.
-  static bool are_alike(const OrderedPlace& place, size_t leaf, size_t run) {
-    if (leaf + kSide > place.ends.size()) return false;
-    const auto runs = place.ends[leaf] - static_cast<int64_t>(run);
-    for (size_t l = 1; l < kSide; ++l) {
-      if (place.ends[leaf + l] - place.ends[leaf + l - 1] != runs) return false;
+  /// Leaves whose runs begin at `run`, each with so many: kSide that are alike, or one.
+  struct Block {
+    size_t leaves, run, runs;
+  };
+
+  static std::vector<Block> blocks_of(const OrderedPlace& place) {
+    std::vector<Block> blocks;
+    size_t run = 0;
+    for (size_t leaf = 0; leaf < place.ends.size(); leaf += blocks.back().leaves) {
+      const auto runs_of = [&](size_t l) {
+        return static_cast<size_t>(place.ends[l] - (l == 0 ? 0 : place.ends[l - 1]));
+      };
+      const size_t runs = runs_of(leaf);
+      bool alike = leaf + kSide <= place.ends.size();
+      for (size_t l = 1; alike && l < kSide; ++l) alike = runs_of(leaf + l) == runs;
+      for (size_t r = 1; alike && r < kSide * runs; ++r)
+        alike = place.runs[run + r].count == place.runs[run].count;
+      blocks.push_back({alike ? kSide : 1, run, runs});
+      run += blocks.back().leaves * runs;
     }
-    for (size_t r = 1; r < kSide * static_cast<size_t>(runs); ++r) {
-      if (place.runs[run + r].count != place.runs[run].count) return false;
-    }
-    return true;
+    return blocks;
   }
 
   /// One sum.
-  W line(const OrderedPlace& place, const T* x) const {
-    W open[kDeepest] = {nothing()}, *top = open;
+  W line(const OrderedPlace& place, const std::vector<Block>& blocks, const T* x) const {
+    W open[kDeepest], *top = open;
+    open[0] = nothing();
     const int64_t step = places_.strides[0];
-    size_t run = 0;
-    for (size_t leaf = 0; leaf < place.ends.size();) {
+    size_t leaf = 0;
+    for (const Block& block : blocks) {
       W acc[kSide];
       std::fill_n(acc, kSide, nothing());
-      const size_t leaves = are_alike(place, leaf, run) ? kSide : 1,
-                   end = static_cast<size_t>(place.ends[leaf]), runs = end - run;
-      for (; run < end; ++run) {
+      for (size_t run = block.run; run < block.run + block.runs; ++run) {
         const int64_t count = place.runs[run].count;
-        if (leaves == 1) {
+        if (block.leaves == 1) {
           const T* from = x + place.runs[run].at[0];
           for (int64_t i = 0; i < count; ++i) acc[0] = F::apply(acc[0], W(load_as(from[i * step])));
           continue;
         }
         const T* from[kSide];
-        for (size_t l = 0; l < kSide; ++l) from[l] = x + place.runs[run + l * runs].at[0];
+        for (size_t l = 0; l < kSide; ++l) from[l] = x + place.runs[run + l * block.runs].at[0];
         for (int64_t i = 0; i < count; ++i) {
 #pragma GCC unroll 8
           for (size_t l = 0; l < kSide; ++l)
             acc[l] = F::apply(acc[l], W(load_as(from[l][i * step])));
         }
       }
-      run = static_cast<size_t>(place.ends[leaf + leaves - 1]);
-      for (size_t l = 0; l < leaves; ++l, ++leaf) {
+      for (size_t l = 0; l < block.leaves; ++l, ++leaf) {
         *top++ = acc[l];
         for (int64_t join = place.joins[leaf]; join > 0; --join, --top)
           top[-2] = F::apply(top[-2], top[-1]);
@@ -214,6 +226,7 @@ class OrderedReduce final : public Kernel {
   int64_t width_ = 1;
   std::unique_ptr<Strips<F, W>> strips_;
   std::vector<W> lines_;
+  std::vector<std::vector<Block>> blocks_;  ///< of each place
 };
 
 /// The sum of subtrees: of in[0] [place, ...], in the order that the spec says.

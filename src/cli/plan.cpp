@@ -124,13 +124,8 @@ void look_closer(const PlanModel& model, const Machine& machine, PlanFindings& f
   PlanBuild build = best.build;
   build.layers = model.layers;
   const PlanStep step = model.build(build);
-  CompileOptions options{best.mesh, Layout::parse(best.layout), step.functions, 0, 1};
-  options.device = model.device;
-  options.overlap = model.overlap;
-  options.wide_grad_reduce = model.wide_grad_reduce;
-  options.reduce_each_microbatch = model.reduce_each_microbatch;
-  options.offload_state = model.offload_state;
-  options.strict_chunks = model.strict_chunks;
+  CompileOptions options = model.options(best.mesh, Layout::parse(best.layout), step.functions);
+  options.threads_per_rank = 1;
   options.pipeline_schedule = build.pipeline_schedule;
   options.machine = std::make_shared<const Machine>(machine);
   findings.placement = placement(*step.graph, options);

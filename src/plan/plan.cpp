@@ -8,6 +8,18 @@ namespace tessera {
 
 double Plan::gap() const { return optimal ? 0 : (table_seconds - bound) / table_seconds; }
 
+CompileOptions PlanModel::options(const Mesh& mesh, const Layout& layout,
+                                  const std::vector<FunctionSpec>& functions) const {
+  CompileOptions options{mesh, layout, functions};
+  options.device = device;
+  options.overlap = overlap;
+  options.wide_grad_reduce = wide_grad_reduce;
+  options.reduce_each_microbatch = reduce_each_microbatch;
+  options.offload_state = offload_state;
+  options.strict_chunks = strict_chunks;
+  return options;
+}
+
 Plan plan(const PlanModel& model, const Mesh& mesh, const Machine& machine,
           const PlanOptions& options) {
   return Planner(model, machine, options).plan(mesh);

@@ -188,13 +188,7 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
                         bool init, const std::string& schedule, int chunks) const {
-  CompileOptions compile{mesh, Layout::parse(layout), {}};
-  compile.device = model_.device;
-  compile.overlap = model_.overlap;
-  compile.wide_grad_reduce = model_.wide_grad_reduce;
-  compile.reduce_each_microbatch = model_.reduce_each_microbatch;
-  compile.offload_state = model_.offload_state;
-  compile.strict_chunks = model_.strict_chunks;
+  CompileOptions compile = model_.options(mesh, Layout::parse(layout), {});
   compile.pipeline_schedule = schedule;
   compile.chunks = chunks;
   LowerOptions options = lowering_of(compile, model.functions);

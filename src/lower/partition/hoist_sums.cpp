@@ -100,7 +100,7 @@ std::vector<int> HoistSums::add(const std::vector<int>& totals, const Frame& fra
     for (const DType dtype : total.casts) result = emit_.cast(result, dtype, frame, node);
     values[value] = result;
   }
-  for (const FlowNode& n : behind_) copy_of(n, values);
+  for (const FlowNode& n : behind_) add_copy(n, values);
   std::vector<int> results;
   for (const int sum : before_) results.push_back(values.at(sum));
   return results;
@@ -200,7 +200,6 @@ HoistSums::Total HoistSums::unrounded(int value) {
     summed_.insert(summed);
     return {value};
   }
-  std::map<int, int> none;
   FlowNode wide = maker;
   FlowValue exact = emit_.value(value);
   exact.dtype = DType::float32;
@@ -233,7 +232,6 @@ HoistSums::Total HoistSums::unrounded_stack(FlowNode& layers, int value) {
     return total;
   }
   FlowNode wide = *find_maker(loop.body, slice);
-  std::map<int, int> values;
   const auto add_wide = [&](FlowNode node) {
     FlowValue exact = emit_.value(node.out[0]);
     if (is_narrow(exact.dtype)) exact.dtype = DType::float32;
@@ -265,17 +263,15 @@ HoistSums::Total HoistSums::unrounded_stack(FlowNode& layers, int value) {
   return total;
 }
 
-/// Adds a node behind the loop, of what is there of its operands. Returns its result.
-int HoistSums::copy_of(const FlowNode& node, std::map<int, int>& values) {
+/// Adds a node behind the loop, of what is there of its operands.
+void HoistSums::add_copy(const FlowNode& node, std::map<int, int>& values) {
   FlowNode copy = node;
   for (int& v : copy.in) {
     if (const auto known = values.find(v); known != values.end()) v = known->second;
   }
-  const int result = emit_.add_value(emit_.value(node.out[0]));
-  copy.out = {result};
-  values[node.out[0]] = result;
+  copy.out = {emit_.add_value(emit_.value(node.out[0]))};
+  values[node.out[0]] = copy.out[0];
   emit_.add_node(std::move(copy));
-  return result;
 }
 
 /// Notes whether something else is made of a sum over the batch.

@@ -44,7 +44,7 @@ class HoistSums {
   int add_total(int value);
   Total unrounded(int value);
   Total unrounded_stack(FlowNode& layers, int value);
-  int copy_of(const FlowNode& node, std::map<int, int>& values);
+  void add_copy(const FlowNode& node, std::map<int, int>& values);
   void check_rest(const std::vector<FlowNode>& body);
 
   const RuleLayouts& rule_layouts_;
