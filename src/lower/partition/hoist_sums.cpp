@@ -52,6 +52,11 @@ void remove_unread(FlowLoop& loop) {
   loop.body = std::move(kept);
 }
 
+/// For the few values of a loop over layers.
+auto makers_in(const std::vector<FlowNode>& body) {
+  return [&body](int value) { return find_maker(body, value); };
+}
+
 size_t stack_at(const FlowNode& layers, int value) {
   const auto place = std::ranges::find(layers.out, value) - layers.out.begin();
   return static_cast<size_t>(place - std::ssize(layers.loop->carries));
@@ -61,7 +66,9 @@ size_t stack_at(const FlowNode& layers, int value) {
 
 void HoistSums::run() {
   before_ = loop_.sums;
-  find_makers();
+  for (size_t n = 0; n < loop_.body.size(); ++n) {
+    for (const int v : loop_.body[n].out) maker_[v] = n;
+  }
   for (const int sum : before_) depends_ = !is_total(sum) || depends_;
   std::set<int> read;  // by what is behind the loop
   for (const int sum : before_) read.insert(sum);
@@ -87,6 +94,13 @@ void HoistSums::run() {
     totals_[v] = total;
     loop_.sums.push_back(total.value);
   }
+  std::vector<FlowNode> body;
+  for (size_t n = 0; n < loop_.body.size(); ++n) {
+    body.push_back(std::move(loop_.body[n]));
+    if (const auto wide = wide_.find(n); wide != wide_.end())
+      body.push_back(std::move(wide->second));
+  }
+  loop_.body = std::move(body);
   remove_unread(loop_);
   check_rest(loop_.body);
 }
@@ -106,12 +120,6 @@ std::vector<int> HoistSums::add(const std::vector<int>& totals, const Frame& fra
   return results;
 }
 
-void HoistSums::find_makers() {
-  for (size_t n = 0; n < loop_.body.size(); ++n) {
-    for (const int v : loop_.body[n].out) maker_[v] = n;
-  }
-}
-
 const FlowNode* HoistSums::maker_of(int value) const {
   const auto found = maker_.find(value);
   return found == maker_.end() ? nullptr : &loop_.body[found->second];
@@ -129,14 +137,13 @@ bool HoistSums::is_total(int value) {
   if (!is_new) return known->second;
   const FlowNode* maker = maker_of(value);
   const bool result =
-      maker != nullptr && (summed_by(loop_.body, value) >= 0 || is_stack_of_sums(*maker, value) ||
+      maker != nullptr && (summed_by(here_, value) >= 0 || is_stack_of_sums(*maker, value) ||
                            is_computed_of_totals(*maker));
   return is_total_[value] = result;
 }
 
 bool HoistSums::is_computed_of_totals(const FlowNode& node) {
-  if (node.out.size() != 1 || node.in.empty() || summed_by(loop_.body, node.out[0]) >= 0)
-    return false;
+  if (node.out.size() != 1 || node.in.empty() || summed_by(here_, node.out[0]) >= 0) return false;
   if (moves(node) || is_cast(node)) return is_total(node.in[0]);
   if (node.kind != FlowKind::op) return false;
   uint32_t totals = 0;
@@ -154,11 +161,11 @@ bool HoistSums::is_computed_of_totals(const FlowNode& node) {
 
 /// The result of the op that sums `value` over the batch, or -1. Subtrees may be on their way
 /// between the op and what joins them.
-int HoistSums::summed_by(const std::vector<FlowNode>& body, int value) const {
-  const FlowNode* node = find_maker(body, value);
+int HoistSums::summed_by(const FindMaker& find, int value) const {
+  const FlowNode* node = find(value);
   const bool joins = node != nullptr && node->kind == FlowKind::tree_sum;
-  if (joins) node = find_maker(body, node->in[0]);
-  while (joins && node != nullptr && moves(*node)) node = find_maker(body, node->in[0]);
+  if (joins) node = find(node->in[0]);
+  while (joins && node != nullptr && moves(*node)) node = find(node->in[0]);
   if (node == nullptr || node->kind != FlowKind::op || node->out.size() != 1) return -1;
   if (!node->order.is_strict() || node->order.is_split() != joins) return -1;
   const Factor& outermost = node->space.factors[static_cast<size_t>(node->order.along[0].dim)];
@@ -179,7 +186,7 @@ bool HoistSums::is_stack_of_sums(const FlowNode& layers, int value) const {
     casts = casts || is_cast(*node);
     slice = node->in[0];
   }
-  if (summed_by(loop.body, slice) < 0) return false;
+  if (summed_by(makers_in(loop.body), slice) < 0) return false;
   if (!casts) return true;
   int64_t readers = std::ranges::count(before_, value);
   for (const FlowNode& node : loop_.body) {
@@ -194,7 +201,7 @@ bool HoistSums::is_stack_of_sums(const FlowNode& layers, int value) const {
 HoistSums::Total HoistSums::unrounded(int value) {
   FlowNode& maker = loop_.body[maker_.at(value)];
   if (maker.loop) return unrounded_stack(maker, value);
-  const int summed = summed_by(loop_.body, value);
+  const int summed = summed_by(here_, value);
   const DType dtype = emit_.value(value).dtype;
   if (!is_narrow(dtype)) {
     summed_.insert(summed);
@@ -207,9 +214,7 @@ HoistSums::Total HoistSums::unrounded(int value) {
   if (wide.attrs.has("dtype")) wide.attrs.set("dtype", static_cast<int64_t>(DType::float32));
   summed_.insert(summed == value ? wide.out[0] : summed);
   const int result = wide.out[0];
-  loop_.body.insert(loop_.body.begin() + static_cast<std::ptrdiff_t>(maker_.at(value)) + 1,
-                    std::move(wide));
-  find_makers();
+  wide_.emplace(maker_.at(value), std::move(wide));
   return {result, {dtype}};
 }
 
@@ -225,7 +230,7 @@ HoistSums::Total HoistSums::unrounded_stack(FlowNode& layers, int value) {
     chain.push_back(*node);
     slice = node->in[0];
   }
-  const int summed = summed_by(loop.body, slice);
+  const int summed = summed_by(makers_in(loop.body), slice);
   const DType dtype = emit_.value(slice).dtype;
   if (total.casts.empty() && !is_narrow(dtype)) {
     summed_.insert(summed);

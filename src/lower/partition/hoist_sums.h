@@ -3,6 +3,7 @@
 // total, behind the loop: a cast, a scale, its sum with another gradient of the same parameter.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <vector>
@@ -34,14 +35,14 @@ class HoistSums {
     std::vector<DType> casts = {};
   };
 
-  void find_makers();
+  /// The node that makes a value, or null.
+  using FindMaker = std::function<const FlowNode*(int)>;
   const FlowNode* maker_of(int value) const;
   bool is_total(int value);
   bool is_computed_of_totals(const FlowNode& node);
   bool is_constant(int value) const;
-  int summed_by(const std::vector<FlowNode>& body, int value) const;
+  int summed_by(const FindMaker& find, int value) const;
   bool is_stack_of_sums(const FlowNode& layers, int value) const;
-  int add_total(int value);
   Total unrounded(int value);
   Total unrounded_stack(FlowNode& layers, int value);
   void add_copy(const FlowNode& node, std::map<int, int>& values);
@@ -53,9 +54,11 @@ class HoistSums {
   std::vector<int> before_;       ///< the sums of the loop as it was
   std::map<int, size_t> maker_;   ///< by value: the node of the body
   std::map<int, bool> is_total_;  ///< by value
-  std::map<int, Total> totals_;   ///< by value of the iteration
-  std::vector<FlowNode> behind_;  ///< what is computed of totals, in order
-  std::set<int> summed_;          ///< results of the ops that sum what is added up
+  const FindMaker here_ = [this](int value) { return maker_of(value); };
+  std::map<size_t, FlowNode> wide_;  ///< behind a node of the body: the same, not rounded
+  std::map<int, Total> totals_;      ///< by value of the iteration
+  std::vector<FlowNode> behind_;     ///< what is computed of totals, in order
+  std::set<int> summed_;             ///< results of the ops that sum what is added up
   bool depends_ = false;
 };
 
