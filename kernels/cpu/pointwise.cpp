@@ -367,11 +367,11 @@ void Pointwise::run_load(const BoundInstr& op, Register& reg, const Extent& e) {
     }
     return;
   }
-  if (e.rows == 1 ? p.inner == 0 : p.outer == 0) {  // repeated values may already be there
-    if (reg.filled_from == from && reg.filled >= e.elements()) return;
-    reg.filled_from = from;
-    reg.filled = e.elements();
-  }
+  // Repeated values may already be there.
+  const bool repeats = e.rows == 1 ? p.inner == 0 : p.outer == 0;
+  if (repeats && reg.filled_from == from && reg.filled >= e.elements()) return;
+  reg.filled_from = repeats ? from : nullptr;
+  reg.filled = e.elements();
   if (narrow) {
     uint16_t* packed = reinterpret_cast<uint16_t*>(scratch_);
     gather_rows(reinterpret_cast<const uint16_t*>(from), p, e, packed);

@@ -336,6 +336,45 @@ TEST_CASE("Philox known answers; random numbers depend on the logical index only
   }
 }
 
+/// Every operand may be repeated along any dims, and blocks may end with one row or several.
+TEST_CASE("repeated operands have their values in every block") {
+  std::mt19937 random(5);
+  const auto below = [&](int n) {
+    return static_cast<int64_t>(random() % static_cast<unsigned>(n));
+  };
+  for (int n = 0; n < 300; ++n) {
+    Sizes sizes;
+    for (const int most : {3, 3, 40, 400}) sizes.push_back(1 + below(most));
+    const auto repeated = [&](DType dtype) {
+      Sizes of = sizes, strides = dense_strides(sizes);
+      for (size_t d = 0; d < sizes.size(); ++d) {
+        if (below(2) == 0) of[d] = 1;
+      }
+      const Sizes dense = dense_strides(of);
+      for (size_t d = 0; d < sizes.size(); ++d) strides[d] = of[d] == 1 ? 0 : dense[d];
+      return Box(dtype, sizes, strides);
+    };
+    const DType dtypes[] = {DType::float32, DType::bfloat16, DType::float64, DType::int32};
+    const DType f = dtypes[below(4)];
+    Box x = repeated(f), y = repeated(f), hit = repeated(DType::bool_), out(f, sizes),
+        kept(DType::bool_, sizes);
+    for (Box* box : {&x, &y, &hit}) {
+      each(sizes, [&](const Sizes& i) {
+        box->set(i, static_cast<double>(box == &hit ? below(2) : below(100)));
+      });
+    }
+    run_everywhere(program({load(DType::bool_, 0), load(f, 1), load(f, 2),
+                            make(PointwiseOp::where, f, 0, 1, 2), make(PointwiseOp::add, f, 3, 2)},
+                           {4, 0}),
+                   {&hit, &x, &y}, {&out, &kept});
+    each(sizes, [&](const Sizes& i) {
+      const double want = (hit.get(i) != 0 ? x.get(i) : y.get(i)) + y.get(i);
+      if (out.get(i) != want || kept.get(i) != hit.get(i))
+        FAIL("case " << n << ": " << out.get(i) << " for " << want);
+    });
+  }
+}
+
 TEST_CASE("steps larger than the caches store the same numbers") {
   const int64_t n = (int64_t{7} << 20) + 5;
   Box x(DType::float32, {n}), y(DType::float32, {n});
