@@ -169,6 +169,9 @@ struct Op {
   std::vector<Tensor> (*sharded_body)(const OpCall& call, const std::vector<Tensor>& in,
                                       const std::string& dim, const std::string& like,
                                       int64_t slices) = nullptr;
+  /// Composites with a kernel: whether that has the bits of the body under strict numerics, where a
+  /// dim is summed in at most so many chunks. Null: never, so that the body is computed.
+  bool (*in_order)(const OpCall& call, int64_t chunks) = nullptr;
   /// Strict numerics: the same from ops that each have one order of sums, or nothing if the op
   /// itself has one.
   std::vector<Tensor> (*ordered_body)(const OpCall& call, const std::vector<Tensor>& in) = nullptr;

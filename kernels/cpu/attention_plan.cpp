@@ -46,15 +46,18 @@ AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
     workspace += (elements * element + 63) / 64 * 64;
     return at;
   };
+  const bool ordered = step.order.is_strict();  // ordered_attention.cpp has places of its own
   capacity = rows * whole_vectors(memory);
-  logits = reserve(capacity);
-  if (backward) back = reserve(capacity);
-  if (soft_cap > 0) squashed = reserve(whole_vectors(memory));
+  if (!ordered) {
+    logits = reserve(capacity);
+    if (backward) back = reserve(capacity);
+    if (soft_cap > 0) squashed = reserve(whole_vectors(memory));
+  }
   if (segments) spans = reserve(2 * length);
   const int64_t each = 8 / element;
   if (entries_dim >= 0) {
     entries = step.in.at(attention.entries()).sizes[static_cast<size_t>(entries_dim)];
-    biases = reserve(entries);
+    if (!ordered) biases = reserve(entries);
     if (backward) sums = reserve(entries * each);
   }
   if (dropout > 0) {
@@ -62,6 +65,7 @@ AttentionPlan::AttentionPlan(const Step& step, const AttentionStep& attention)
     kept = reserve(memory);
   }
   list_operands();
+  if (ordered) return;
   for (size_t i = 0; i < operands.size(); ++i) matrices.push_back({i});
   choose_forms();
   for (Used& m : matrices) {

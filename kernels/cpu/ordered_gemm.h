@@ -27,10 +27,32 @@ struct OrderedTile {
                       T* stack, T* const* out);
 };
 
+/// What attention does with the columns of such a tile besides: x has rows of `columns` elements,
+/// one for each key, and a column is a query. Results and operands by column are arrays as long as
+/// a row.
+template <class T>
+struct OrderedColumns {
+  /// x = scale x where begin <= row < end, else `hidden`; most: the largest one of each column.
+  void (*mask)(T* x, int64_t rows, T scale, const T* begin, const T* end, T hidden, T* most);
+  void (*subtract)(T* x, int64_t rows, const T* by);
+  void (*divide)(T* x, int64_t rows, const T* by);
+  void (*sum)(const OrderedTerms& terms, const T* x, T* out);
+  /// Whether none of n elements is infinite or NaN.
+  bool (*is_finite)(const T* x, int64_t n);
+  /// g = weights (g - inner) scale.
+  void (*gradient)(const T* weights, T* g, int64_t rows, const T* inner, T scale);
+};
+
+template <class T>
+struct OrderedKernels {
+  OrderedTile<T> tile;
+  OrderedColumns<T> columns;
+};
+
 struct OrderedOps {
   const char* name;
-  OrderedTile<float> float32;
-  OrderedTile<double> float64;
+  OrderedKernels<float> float32;
+  OrderedKernels<double> float64;
 };
 
 extern const OrderedOps kOrderedBaseOps;

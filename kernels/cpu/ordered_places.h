@@ -44,6 +44,8 @@ std::unique_ptr<Kernel> bind_ordered_matmul(const KernelArgs& args);
 int64_t ordered_matmul_workspace(const Step& step);
 std::unique_ptr<Kernel> bind_ordered_reduce(const KernelArgs& args);
 std::unique_ptr<Kernel> bind_ordered_scatter_add(const KernelArgs& args);
+std::unique_ptr<Kernel> bind_ordered_attention(const KernelArgs& args);
+int64_t ordered_attention_workspace(const Step& step);
 std::unique_ptr<Kernel> bind_ordered_grouped(const KernelArgs& args);
 int64_t ordered_grouped_workspace(const Step& step);
 std::unique_ptr<Kernel> bind_ordered_conv(const KernelArgs& args);

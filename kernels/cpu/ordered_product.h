@@ -54,12 +54,16 @@ struct Panels {
 };
 
 template <class T>
-const OrderedTile<T>& best_tile() {
+const OrderedKernels<T>& best_ordered() {
   const OrderedOps& ops = *usable_ordered_ops().back();
   if constexpr (std::is_same_v<T, double>)
     return ops.float64;
   else
     return ops.float32;
+}
+template <class T>
+const OrderedTile<T>& best_tile() {
+  return best_ordered<T>().tile;
 }
 
 template <class T>

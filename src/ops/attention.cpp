@@ -113,7 +113,8 @@ extern const Op kAttention = {.name = "attention",
                               .body = attention_body,
                               .kernel = KernelKind::attention,
                               .emit = emit_attention,
-                              .sharded_body = attention_sharded};
+                              .sharded_body = attention_sharded,
+                              .in_order = attends_in_order};
 extern const Op kMaskedAttention = {
     .name = "masked_attention", .infer = infer_masked_attention, .body = masked_attention_body};
 

@@ -65,6 +65,9 @@ Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs);
 /// queries and keys begin.
 void emit_attention(EmitCall& call);
 
+/// Op::in_order of attention and its gradient. Few queries are cheaper by the definition.
+bool attends_in_order(const OpCall& call, int64_t chunks);
+
 /// Type of log_sum: query's shape without key_dim, float32 or float64.
 ValueType sums_type(const OpCall& call);
 void require_positions(const OpCall& call, size_t input, const char* what);

@@ -103,6 +103,7 @@ extern const Op kAttentionGrad = {.name = "attention_grad",
                                   .body = attention_grad_body,
                                   .kernel = KernelKind::attention_grad,
                                   .emit = emit_attention,
-                                  .sharded_body = attention_grad_sharded};
+                                  .sharded_body = attention_grad_sharded,
+                                  .in_order = attends_in_order};
 
 }  // namespace tessera

@@ -211,6 +211,18 @@ Shape logit_shape(const std::vector<Tensor>& in, const Attrs& attrs) {
   return Shape(dims);
 }
 
+bool attends_in_order(const OpCall& call, int64_t chunks) {
+  constexpr int64_t kFewQueries = 12;
+  if (call.in[0].shape.dim(call.attrs.get<std::string>("length")).size < kFewQueries) return false;
+  if (&call.op != &kAttentionGrad) return true;
+  if (call.attrs.has("by_distance")) return false;  // the entries' gradient is a sum of its own
+  // Heads that share keys are the outer dims of a sum, of one element a chunk.
+  const Shape shared = call.in[0].shape.without(call.in[1].shape.names());
+  return std::all_of(shared.begin(), shared.end(), [&](const Dim& d) {
+    return d.size <= chunks || d.name == call.attrs.get<std::string>("length");
+  });
+}
+
 ValueType sums_type(const OpCall& call) {
   const DType dtype = call.in[0].dtype;
   return {call.in[0].shape.without({call.attrs.get<std::string>("key_dim")}),
@@ -480,7 +492,8 @@ extern const Op kAttentionPart = {.name = "attention_part",
                                   .flops = attention_flops<1, 1>,
                                   .body = part_body,
                                   .kernel = KernelKind::attention_part,
-                                  .emit = emit_attention};
+                                  .emit = emit_attention,
+                                  .in_order = attends_in_order};
 AttentionPart attention_part(Tensor query, Tensor key, Tensor value, Tensor query_start,
                              Tensor key_start, int64_t memory_size, const AttentionOptions& o,
                              Loc at) {

@@ -37,7 +37,9 @@ struct AttentionStep {
 struct AttentionBits {
   explicit AttentionBits(const Step& step)
       : strides(step.as<AttentionSpec>().drawn_strides),
-        pairs((static_cast<int>(step.exprs.size()) - kFirst) / 2) {}
+        pairs((static_cast<int>(step.order.is_strict() ? step.order.expr : step.exprs.size()) -
+               kFirst) /
+              2) {}
   static constexpr int kSeed = 2, kStream = 3, kFirst = 4;  ///< expressions of the step
   std::vector<int64_t> strides;                             ///< by dim of the views
   int pairs;  ///< from kFirst on: the offset is the sum of their products

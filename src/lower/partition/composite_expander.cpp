@@ -20,19 +20,19 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
     add_body(frame, node, body, reduced, split);
     return true;
   };
-  if (!is_strict_) {
+  if (!is_strict()) {
     if (const auto body = balanced(call, in)) return add_form(*body);
   }
   if (node.op->body && stays_whole(frame, node, call, in)) return false;
-  if (!is_strict_) {
+  if (!is_strict()) {
     if (const auto body = sharded(call, in)) return add_form(*body);
   }
-  if (!node.op->body && !(is_strict_ && node.op->ordered_body)) return false;
+  if (!node.op->body && !(is_strict() && node.op->ordered_body)) return false;
   const Body body = node.op->body ? body_of(call) : ordered_body_of(call);
   if (body.out.empty()) return false;
   // Where a form would have served two dims on one axis, the body keeps that of the first operand.
   std::vector<std::string> prefer;
-  if (is_strict_ && may_be_sharded(*node.op)) prefer = split_dims(emit_.value(in[0]));
+  if (is_strict() && may_be_sharded(*node.op)) prefer = split_dims(emit_.value(in[0]));
   add_body(frame, node, body, in, std::move(prefer));
   return true;
 }
@@ -40,6 +40,7 @@ bool CompositeExpander::expand(Frame& frame, const Node& node, const OpCall& cal
 bool CompositeExpander::stays_whole(const Frame& frame, const Node& node, const OpCall& call,
                                     const std::vector<int>& in) {
   if (!node.op->host && !kernels_.count(node.op)) return false;
+  if (is_strict() && node.op->in_order && !node.op->in_order(call, strict_chunks_)) return false;
   const IndexSpace& space = layouts_.space(call);
   const auto is_whole_inside = [&](const std::vector<std::vector<int>>& dims, const Shape& shape,
                                    const TensorLayout& layout) {

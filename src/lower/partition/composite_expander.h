@@ -25,7 +25,7 @@ class CompositeExpander {
       : rule_layouts_(rule_layouts),
         kernels_(kernels),
         variant_(options.variant),
-        is_strict_(options.strict_chunks > 0),
+        strict_chunks_(options.strict_chunks),
         emit_(emit),
         layouts_(layouts),
         walk_(std::move(walk)) {}
@@ -35,6 +35,7 @@ class CompositeExpander {
   bool expand(Frame& frame, const Node& node, const OpCall& call, const std::vector<int>& in);
 
  private:
+  bool is_strict() const { return strict_chunks_ > 0; }
   bool stays_whole(const Frame& frame, const Node& node, const OpCall& call,
                    const std::vector<int>& in);
   std::optional<Body> sharded(const OpCall& call, const std::vector<int>& in);
@@ -45,7 +46,7 @@ class CompositeExpander {
   const RuleLayouts& rule_layouts_;
   const std::set<const Op*>& kernels_;
   const ProgramVariant variant_;
-  const bool is_strict_;  ///< forms for split dims add in another order
+  const int64_t strict_chunks_;  ///< 0: not strict. Forms for split dims add in another order
   FlowEmitter& emit_;
   LayoutChooser& layouts_;
   std::function<void(Frame&)> walk_;

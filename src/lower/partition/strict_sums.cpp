@@ -12,7 +12,8 @@ SumOrder StrictSums::order_of(const OpCall& call, const IndexSpace& space, const
   for (size_t f = 0; f < space.factors.size(); ++f) {
     const Factor& factor = space.factors[f];
     const bool adds = factor.combiner == Combiner::sum || factor.combiner == Combiner::prod;
-    if (factor.role != Role::reduce || !adds || !is_floating(call.out[0].dtype)) continue;
+    const bool is_summed = factor.role == Role::reduce || is_inside(factor.role);
+    if (!is_summed || !adds || !is_floating(call.out[0].dtype)) continue;
     const int64_t slices = rule_layouts_.slices_of(choice.splits[f]);
     order.along.push_back(
         {static_cast<int64_t>(f), factor.size, rule_layouts_.chunk({factor.name, factor.size}),
