@@ -17,7 +17,7 @@ struct OrderedTerms {
 };
 
 /// The tiles of one instruction set. `a` is packed as [term][rows], `b` as [term][columns]; row r
-/// of the result goes to out[r]. `stack` has the open subtrees.
+/// of the result goes to out[r]. `stack` has the open subtrees, and no result lies there.
 template <class T>
 struct OrderedTile {
   int64_t rows, columns;

@@ -14,7 +14,7 @@
 namespace tessera::cpu {
 
 namespace {
-constexpr int kTileBytes = 32, kTileRows = 6;
+constexpr int kTileBytes = 32, kTileRows = 6, kShortLeaf = 8;
 #if defined(__x86_64__) && defined(__GNUC__)
 inline __m256 multiply_add(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
 inline __m256d multiply_add(__m256d a, __m256d b, __m256d c) { return _mm256_fmadd_pd(a, b, c); }

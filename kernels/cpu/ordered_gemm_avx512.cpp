@@ -14,7 +14,7 @@
 namespace tessera::cpu {
 
 namespace {
-constexpr int kTileBytes = 64, kTileRows = 12;
+constexpr int kTileBytes = 64, kTileRows = 12, kShortLeaf = 16;
 #if defined(__x86_64__) && defined(__GNUC__)
 inline __m512 multiply_add(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 inline __m512d multiply_add(__m512d a, __m512d b, __m512d c) { return _mm512_fmadd_pd(a, b, c); }

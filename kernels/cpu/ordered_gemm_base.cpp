@@ -10,7 +10,7 @@
 namespace tessera::cpu {
 
 namespace {
-constexpr int kTileBytes = 16, kTileRows = 2;
+constexpr int kTileBytes = 16, kTileRows = 2, kShortLeaf = 2;
 template <class Vector>
 Vector multiply_add(Vector a, Vector b, Vector c) {
   for (size_t i = 0; i < sizeof(a) / sizeof(a[0]); ++i) c[i] = std::fma(a[i], b[i], c[i]);

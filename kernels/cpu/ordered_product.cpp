@@ -104,7 +104,8 @@ int64_t ProductSizes::workspace(DType dtype) const {
     using T = decltype(zero);
     const OrderedTile<T>& tile = best_tile<T>();
     const Panels p = panels_of<T>(terms, m, n);
-    const int64_t elements = p.terms * (p.rows + p.columns) + kDeepest * tile.rows * tile.columns;
+    const int64_t elements =
+        p.terms * (p.rows + p.columns) + (kDeepest + 1) * tile.rows * tile.columns;
     return static_cast<int64_t>(sizeof(T)) * elements;
   };
   if (dtype == DType::float64)

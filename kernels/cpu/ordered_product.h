@@ -108,6 +108,7 @@ class OrderedProduct {
     rows_ = static_cast<W*>(workspace);
     columns_ = rows_ + panels_.terms * panels_.rows;
     stack_ = columns_ + panels_.terms * panels_.columns;
+    tile_ = stack_ + kDeepest * best_tile<W>().rows * best_tile<W>().columns;
   }
 
   /// Writes the sums of every place to offset `to` of the result. Those without terms are
@@ -168,7 +169,7 @@ class OrderedProduct {
             return true;
           }
         }
-        for (int64_t r = 0; r < tile.rows; ++r) to[r] = stack_ + r * tile.columns;
+        for (int64_t r = 0; r < tile.rows; ++r) to[r] = tile_ + r * tile.columns;
         return false;
       };
       const auto write_tile = [&](int64_t row, int64_t height, int64_t l) {
@@ -255,7 +256,7 @@ class OrderedProduct {
     const int64_t stride = best_tile<W>().columns;
     for (int64_t i = 0; i < height; ++i) {
       Out* to = c + rows[i];
-      const W* __restrict from = stack_ + i * stride;
+      const W* __restrict from = tile_ + i * stride;
       if (is_dense) {
         Out* __restrict dense = to + columns[0];
         for (int64_t l = 0; l < width; ++l) dense[l] = rounded<Out>(from[l]);
@@ -271,7 +272,7 @@ class OrderedProduct {
   void* result_;
   bool is_wide_;  ///< sums of 16-bit operands are not rounded
   Panels panels_;
-  W *rows_ = nullptr, *columns_ = nullptr, *stack_ = nullptr;
+  W *rows_ = nullptr, *columns_ = nullptr, *stack_ = nullptr, *tile_ = nullptr;
 };
 
 /// Calls make(T{}) for the type of floating operands.
