@@ -5,6 +5,9 @@
 // slice. Each is the gradient of the other. If grouped_dot makes one row of several, each of which
 // has a matrix of its own, it has no one order of sums: that of a rank with some of the matrices
 // would be another one. So strict numerics add these rows up in an op of their own.
+#include <algorithm>
+#include <iterator>
+
 #include "base/misspelt.h"
 #include "ir/emit.h"
 #include "ir/source_ops.h"
@@ -122,12 +125,18 @@ Tensors dot_gradient(const GradCall& c) {
 
 /// If several rows become one: their products, and then the sum of these.
 Tensors dot_ordered_body(const OpCall& call, const Tensors& in) {
-  const Shape out = call.out[0].shape, &w = in[1].shape(), &indices = in[2].shape();
-  Shape rows = out;
-  for (const Dim& d : in[0].shape().united(indices)) {
-    if (!out.has(d.name) && (!w.has(d.name) || indices.has(d.name))) rows = rows.united(Shape{d});
-  }
-  if (rows == out) return {};
+  const Shape &out = call.out[0].shape, &w = in[1].shape(), &indices = in[2].shape();
+  const auto is_of_matrix = [&](const Dim& d) { return w.has(d.name) && !indices.has(d.name); };
+  std::vector<Dim> dims;  // those of a row are the innermost
+  const auto take = [&](const Shape& from, auto&& wanted) {
+    std::copy_if(from.begin(), from.end(), std::back_inserter(dims), wanted);
+  };
+  take(out, [&](const Dim& d) { return !is_of_matrix(d); });
+  take(in[0].shape().united(indices),
+       [&](const Dim& d) { return !out.has(d.name) && !is_of_matrix(d); });
+  take(out, is_of_matrix);
+  const Shape rows(dims);
+  if (rows.rank() == out.rank()) return {};
   const Tensor each =
       grouped_dot(in[0], in[1], in[2], dim_of(call.attrs), rows, call.attrs.get<double>("used"));
   return {reduce_sum(each, rows.without(out.names()).names())};
