@@ -139,7 +139,8 @@ Tensors dot_ordered_body(const OpCall& call, const Tensors& in) {
   if (rows.rank() == out.rank()) return {};
   const Tensor each =
       grouped_dot(in[0], in[1], in[2], dim_of(call.attrs), rows, call.attrs.get<double>("used"));
-  return {reduce_sum(each, rows.without(out.names()).names())};
+  const Tensor sum = reduce_sum(each, rows.without(out.names()).names());
+  return {sum.shape() == out ? sum : transpose(sum, out)};
 }
 
 Tensors outer_gradient(const GradCall& c) {
