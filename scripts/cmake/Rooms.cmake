@@ -8,7 +8,7 @@ cmake_host_system_information(RESULT tessera_cores QUERY NUMBER_OF_LOGICAL_CORES
 if(tessera_cores LESS_EQUAL 4)
   set(tessera_at_a_time 128)
   set(tessera_small_rooms src_base src_program src_ir src_ops src_grad src_cost src_compile src_runtime src_gpu collectives
-    kernels_common kernels_cuda src_nn src_optim src_generate src_io src_pages)
+    kernels_common kernels_cuda src_session src_nn src_optim src_generate src_io src_pages)
 else()
   set(tessera_at_a_time 12)
 endif()
