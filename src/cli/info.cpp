@@ -30,7 +30,7 @@ struct InfoFlags : Invocation, JsonFlag {
 
 /// The host of each rank of the mesh. Without a launcher all ranks are threads of this process, so
 /// none needs to be started.
-std::vector<std::string> hosts_of(const InfoFlags& args, const Mesh& mesh, bool& is_root) {
+std::vector<std::string> hosts_of_mesh(const InfoFlags& args, const Mesh& mesh, bool& is_root) {
   if (launched_ranks() > 0) {
     TESSERA_REQUIRE(launched_ranks() == mesh.size(), "mesh '{}' has {} ranks but {} were started",
                     mesh.to_string(), mesh.size(), launched_ranks());
@@ -141,7 +141,7 @@ int run_info(const InfoFlags& args, const std::vector<ModelSpec>& models) {
   Mesh mesh;
   if (!args.mesh.empty()) {
     mesh = Mesh::parse(args.mesh);
-    hosts = hosts_of(args, mesh, is_root);
+    hosts = hosts_of_mesh(args, mesh, is_root);
   }
   if (!is_root) return 0;
   nlohmann::json report = {

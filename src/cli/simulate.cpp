@@ -23,7 +23,7 @@ namespace tessera::cli {
 namespace {
 
 /// --schedule: those that need no times of gradients of parameters alone.
-std::vector<std::string> schedule_names() {
+std::vector<std::string> simulated_schedules() {
   std::vector<std::string> names;
   for (const PipelineSchedule& s : pipeline_schedules()) {
     if (!s.splits_backward) names.push_back(s.name);
@@ -48,7 +48,7 @@ struct SimulateFlags : ModelFlags, ReportFlags {
           whole_number(1, kMostDevices)},
          {"--schedule NAME", &schedule, kOneProcess,
           fmt::format("Schedule of the stages: {}. The default is the first.",
-                      fmt::join(schedule_names(), ", "))},
+                      fmt::join(simulated_schedules(), ", "))},
          {"--interleave", &interleave, kOneProcess,
           "Number of chunks of layers on each stage of an interleaved schedule. The default is the "
           "fastest number.",

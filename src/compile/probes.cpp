@@ -22,7 +22,7 @@ std::vector<char> computed_by(const Graph& graph, const FunctionSpec& f) {
 }
 
 /// Inputs and stored tensors can always be read.
-bool is_source(const Graph& graph, int value) {
+bool can_be_read(const Graph& graph, int value) {
   const Op* op = graph.producer(value).op;
   return op == &kInput || op == &kStored;
 }
@@ -118,7 +118,7 @@ struct Observer {
     std::vector<char> wanted(graph.values().size(), 0);
     for (const Tensor& t : f.outputs) wanted[t.id()] = 2;
     auto want = [&](int v) {
-      if (!wanted[v] && !is_source(graph, v)) wanted[v] = 1;
+      if (!wanted[v] && !can_be_read(graph, v)) wanted[v] = 1;
     };
     for (size_t v = 0; v < computed.size(); ++v) {
       const std::string& name = graph.value(static_cast<int>(v)).name;

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostCells = 8;  ///< along each side; the middle is left out
 
 /// Some dims of the tensor that are cut together along one side of the picture.
-struct Side {
+struct PictureSide {
   std::vector<const PlacedDim*> dims;
   std::vector<int> axes;  ///< major to minor
   int64_t slices = 1;
@@ -27,13 +27,13 @@ int64_t parts_of(const PlacedDim& dim, const Mesh& mesh) {
   return parts;
 }
 
-void add_dim(Side& side, const PlacedDim& dim, const Mesh& mesh) {
+void add_dim(PictureSide& side, const PlacedDim& dim, const Mesh& mesh) {
   side.dims.push_back(&dim);
   for (const std::string& axis : dim.axes) side.axes.push_back(mesh.find(axis));
   side.slices *= parts_of(dim, mesh);
 }
 
-std::string side_text(const Side& side) {
+std::string side_text(const PictureSide& side) {
   std::string text;
   for (const PlacedDim* d : side.dims) {
     text += fmt::format("{}{} over {}", text.empty() ? "" : ", ", d->name, fmt::join(d->axes, "+"));
@@ -51,7 +51,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 /// Sets the coordinates of the side's axes for slice number `slice`.
-void place(const Side& side, int64_t slice, const Mesh& mesh, std::vector<int>& coordinates) {
+void place(const PictureSide& side, int64_t slice, const Mesh& mesh, std::vector<int>& coordinates) {
   for (size_t i = side.axes.size(); i-- > 0;) {
     const int64_t size = mesh.axes()[static_cast<size_t>(side.axes[i])].size;
     coordinates[static_cast<size_t>(side.axes[i])] = static_cast<int>(slice % size);
@@ -60,21 +60,21 @@ void place(const Side& side, int64_t slice, const Mesh& mesh, std::vector<int>& 
 }
 
 /// The ranks that hold a slice: all coordinates of the axes that no side uses.
-std::vector<int> holders(const Side& rows, const Side& columns, int64_t row, int64_t column,
+std::vector<int> holders(const PictureSide& rows, const PictureSide& columns, int64_t row, int64_t column,
                          const Mesh& mesh) {
   std::vector<int> coordinates(static_cast<size_t>(mesh.rank()), 0), free, ranks;
   place(rows, row, mesh, coordinates);
   place(columns, column, mesh, coordinates);
   int64_t copies = 1;
   for (int axis = 0; axis < mesh.rank(); ++axis) {
-    const auto uses = [&](const Side& side) {
+    const auto uses = [&](const PictureSide& side) {
       return std::find(side.axes.begin(), side.axes.end(), axis) != side.axes.end();
     };
     if (uses(rows) || uses(columns)) continue;
     free.push_back(axis);
     copies *= mesh.axes()[static_cast<size_t>(axis)].size;
   }
-  const Side others{{}, free, copies};
+  const PictureSide others{{}, free, copies};
   for (int64_t copy = 0; copy < copies; ++copy) {
     place(others, copy, mesh, coordinates);
     ranks.push_back(mesh.rank_of(coordinates));
@@ -121,7 +121,7 @@ std::string notes(const PlacedTensor& t, const Mesh& mesh) {
 
 std::string sketch(const PlacedTensor& t, const Mesh& mesh, int columns_wide) {
   std::vector<std::string> sizes, slice;
-  Side rows, columns;
+  PictureSide rows, columns;
   for (const PlacedDim& d : t.dims) {
     sizes.push_back(fmt::format("{} {}", d.name, d.size));
     slice.push_back(std::to_string(d.padded / parts_of(d, mesh)));

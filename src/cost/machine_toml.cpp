@@ -15,7 +15,7 @@ namespace tessera {
 
 namespace {
 
-constexpr int64_t kFormat = 2;
+constexpr int64_t kProfileFormat = 2;
 
 /// A number as double. Large integers are rounded; toml++ would return nothing for them.
 std::optional<double> number_of(const toml::node& node) {
@@ -24,9 +24,9 @@ std::optional<double> number_of(const toml::node& node) {
 }
 
 /// One table of a profile. Values are taken out by key; keys left over are errors.
-class Reader {
+class ProfileReader {
  public:
-  Reader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
+  ProfileReader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
 
   void take(const char* key, double& value, bool required = false) {
     const toml::node* node = find(key, required);
@@ -102,7 +102,7 @@ class Reader {
                     key, key);
     int number = 0;
     for (const toml::node& item : *node->as_array()) {
-      Reader reader(*item.as_table(), fmt::format("{}: [[{}]] {}", where_, key, ++number));
+      ProfileReader reader(*item.as_table(), fmt::format("{}: [[{}]] {}", where_, key, ++number));
       take(reader);
       reader.finish();
     }
@@ -129,13 +129,13 @@ class Reader {
   std::vector<std::string> known_;
 };
 
-void read_compute(Reader& top, Machine& m) {
-  top.each("memory_rate", [&](Reader& r) {
+void read_compute(ProfileReader& top, Machine& m) {
+  top.each("memory_rate", [&](ProfileReader& r) {
     MemoryRate& rate = m.memory_rates.emplace_back();
     r.take("up_to", rate.up_to);
     r.take("bandwidth", rate.bandwidth, true);
   });
-  top.each("matmul", [&](Reader& r) {
+  top.each("matmul", [&](ProfileReader& r) {
     MatmulRate& rate = m.matmuls.emplace_back();
     r.take("dtype", rate.dtype, true);
     r.take("flops", rate.flops, true);
@@ -148,7 +148,7 @@ void read_compute(Reader& top, Machine& m) {
     r.take("launch", rate.launch);
     r.take("misaligned", rate.misaligned);
   });
-  top.each("sample", [&](Reader& r) {
+  top.each("sample", [&](ProfileReader& r) {
     MatmulSample& sample = m.samples.emplace_back();
     r.take("dtype", sample.dtype, true);
     r.take("m", sample.m, true);
@@ -156,22 +156,22 @@ void read_compute(Reader& top, Machine& m) {
     r.take("k", sample.k, true);
     r.take("seconds", sample.seconds, true);
   });
-  top.each("kernel", [&](Reader& r) {
+  top.each("kernel", [&](ProfileReader& r) {
     KernelRate& rate = m.kernels.emplace_back();
     r.take("kernel", rate.kernel, true);
     r.take("dtype", rate.dtype);
     r.take("flops", rate.flops);
     r.take("bandwidth", rate.bandwidth);
   });
-  top.each("context", [&](Reader& r) {
+  top.each("context", [&](ProfileReader& r) {
     KernelContext& context = m.context.emplace_back();
     r.take("kernel", context.kernel, true);
     r.take("slower", context.slower, true);
   });
 }
 
-void read_links(Reader& top, Machine& m) {
-  top.each("link", [&](Reader& r) {
+void read_links(ProfileReader& top, Machine& m) {
+  top.each("link", [&](ProfileReader& r) {
     LinkTier& link = m.links.emplace_back();
     r.take("name", link.name, true);
     r.take("devices", link.devices);
@@ -179,7 +179,7 @@ void read_links(Reader& top, Machine& m) {
     r.take("bandwidth", link.bandwidth, true);
     r.take("start", link.start);
   });
-  top.each("collective", [&](Reader& r) {
+  top.each("collective", [&](ProfileReader& r) {
     CollectiveRate& rate = m.collectives.emplace_back();
     r.take("kind", rate.kind, true);
     r.take("link", rate.link, true);
@@ -188,7 +188,7 @@ void read_links(Reader& top, Machine& m) {
     r.take("bandwidth", rate.bandwidth);
     r.take("measured", rate.measured);
   });
-  top.each("overlap", [&](Reader& r) {
+  top.each("overlap", [&](ProfileReader& r) {
     r.take("possible", m.overlap.possible);
     r.take("compute", m.overlap.compute);
     r.take("transfer", m.overlap.transfer);
@@ -210,14 +210,14 @@ std::string read_machine_file(const std::string& path) {
 Machine Machine::parse(const std::string& toml, const std::string& source) {
   const toml::table table = parse_toml(toml, source);
   Machine m;
-  Reader top(table, source);
+  ProfileReader top(table, source);
   int64_t format = 0;
   top.take("format", format, true);
   TESSERA_REQUIRE(
-      format == kFormat,
+      format == kProfileFormat,
       "{}: format {}; this build reads format {}: measure the machine again (tessera calibrate), "
       "or rename [[product]] to [[matmul]] and the kernel \"contract\" to \"matmul\"",
-      source, format, kFormat);
+      source, format, kProfileFormat);
   top.take("name", m.name, true);
   top.take("device", m.device);
   top.take("device_type", m.device_type);
@@ -248,7 +248,7 @@ std::string Machine::to_toml() const {
   std::string t;
   const auto text = [](const std::string& s) { return toml_quoted(s); };
   line(t, "format = {}\nname = {}\ndevice = {}\ndevice_type = {}\ndate = {}\nsource = {}\n",
-       kFormat, text(name), text(device), text(device_type), text(date), text(source));
+       kProfileFormat, text(name), text(device), text(device_type), text(date), text(source));
   line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
   if (!residuals.empty()) {
     t += "\n[residuals]\n";

@@ -6,7 +6,7 @@
 namespace tessera {
 
 namespace {
-constexpr size_t kInputs = 3, kGradInputs = 7, kSegmentInputs = 2;
+constexpr size_t kForwardInputs = 3, kGradInputs = 7, kSegmentInputs = 2;
 constexpr int64_t kWidestWindow = int64_t{1} << 40;  // sums of positions do not overflow
 }  // namespace
 
@@ -26,7 +26,7 @@ AttentionStep::AttentionStep(const Step& step, const AttentionSpec& spec)
       has_segments(spec.segments),
       has_slopes(spec.slopes),
       entries_dim(static_cast<int>(spec.by_distance)),
-      starts(backward ? kGradInputs : kInputs),
+      starts(backward ? kGradInputs : kForwardInputs),
       start_inputs(step.in.size() - starts - (has_segments ? kSegmentInputs : 0) -
                    (has_slopes ? 1 : 0) - (has_entries() ? 1 : 0)) {}
 
