@@ -126,7 +126,7 @@ std::optional<Value> Call::find(const std::string& arg) const {
   const Argument& a = *node_.find(arg);
   if (const auto* t = std::get_if<TensorName>(&a)) {
     if (t->name.empty()) return {};
-    return import_.value(t->name);
+    return part(import_.value(t->name), arg);
   }
   Value value;
   value.is_constant = true;
@@ -144,6 +144,7 @@ std::optional<Value> Call::find(const std::string& arg) const {
   } else {
     refuse(fmt::format("has an argument '{}' that is neither a tensor nor a number", arg));
   }
+  if (imaginary_.count(arg) != 0) number = 0;
   value.number = number;
   if (builds()) value.tensor = constant(number, value.dtype);
   return value;
@@ -162,9 +163,15 @@ std::vector<Value> Call::values(const std::string& arg) const {
   if (!names) refuse(fmt::format("lacks its list of tensors '{}'", arg));
   for (const TensorName& name : *names) {
     if (name.name.empty()) refuse(fmt::format("has None in its list '{}'", arg));
-    all.push_back(import_.value(name.name));
+    all.push_back(part(import_.value(name.name), fmt::format("{}[{}]", arg, all.size())));
   }
   return all;
+}
+
+Value Call::part(Value x, const std::string& arg) const {
+  if (imaginary_.count(arg) != 0 && builds())
+    x.tensor = x.is_complex ? x.imaginary : zeros_like(x.tensor);
+  return x;
 }
 
 Value Call::of(const std::string& name) const { return import_.value(name); }
@@ -303,6 +310,16 @@ int64_t Call::tiles(const std::string& arg, size_t axis, bool& strided) const {
 
 // -------------------------------------------------------------------------------------------
 // results
+
+AxisList Call::distinct(AxisList axes) const {
+  std::set<Use> taken;
+  for (Axis& axis : axes) {
+    axis = expand(axis);
+    for (Use& use : axis)
+      for (use.copy = 0; !taken.insert(use).second;) ++use.copy;
+  }
+  return axes;
+}
 
 Value Call::moved(const Value& x, AxisList axes) const {
   Value result = x;

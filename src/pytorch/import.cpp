@@ -51,27 +51,18 @@ bool is_one_of(const std::string& overload, std::initializer_list<const char*> f
 bool is_view(const std::string& overload, const TensorMeta& self, const TensorMeta& result) {
   if (is_one_of(overload, {"reshape.", "flatten.", "contiguous."})) return is_row_major(self);
   if (is_one_of(overload, {"to.", "type_as.", "float."})) return self.type == result.type;
-  return is_one_of(overload, {"view.",
-                              "_unsafe_view.",
-                              "select.",
-                              "slice.",
-                              "unsqueeze.",
-                              "squeeze.",
-                              "transpose.",
-                              "permute.",
-                              "swapaxes.",
-                              "expand.",
-                              "alias.",
-                              "detach.",
-                              "narrow.",
-                              "t.",
-                              "numpy_T.",
-                              "unflatten.",
-                              "view_as.",
-                              "expand_as.",
-                              "chunk.",
-                              "split.",
-                              "split_with_sizes.",
+  return is_one_of(overload, {"view.",      "_unsafe_view.",
+                              "select.",    "slice.",
+                              "unsqueeze.", "squeeze.",
+                              "transpose.", "permute.",
+                              "swapaxes.",  "expand.",
+                              "alias.",     "detach.",
+                              "narrow.",    "t.",
+                              "numpy_T.",   "unflatten.",
+                              "view_as.",   "movedim.",
+                              "diagonal.",  "unfold.",
+                              "expand_as.", "chunk.",
+                              "split.",     "split_with_sizes.",
                               "unbind."});
 }
 
@@ -139,7 +130,7 @@ struct Scopes {
 }  // namespace
 
 Import::Import(const Archive& archive, const ExportedProgram& program)
-    : archive_(archive), program_(program) {
+    : archive_(archive), program_(program), nodes_(&program.graph) {
   find_mutated(program_.graph);
   find_slices(program_.graph);
   read_inputs();
@@ -214,6 +205,11 @@ void Import::read_inputs() {
       values_[input.value] = values_.at(input.tied_to);
       continue;
     }
+    if (meta.type == ScalarType::complex64)
+      fail(ErrorKind::unsupported,
+           "[pytorch] '{}': '{}' holds complex numbers; Tessera stores real ones: make it a tensor "
+           "of two parts, and view_as_complex() of it",
+           program_.path, input.name);
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
     value.dtype = dtype(meta.type);
     value.is_constant =
@@ -228,6 +224,7 @@ bool Import::is_constant(const Node& node) const {
   for (const std::string& output : node.outputs) {
     const auto meta = nodes_->tensors.find(output);
     if (meta == nodes_->tensors.end()) continue;
+    if (meta->second.type == ScalarType::complex64) return false;
     for (const std::string& symbol : meta->second.symbols)
       if (!symbol.empty()) return false;
   }
@@ -286,7 +283,7 @@ void Import::run(const Node& node) {
     results = inline_graph(call);
   } else if (const Rule rule = find_rule(overload)) {
     try {
-      results = rule(call);
+      results = is_complex(node) ? run_complex(node, overload) : rule(call);
     } catch (const std::logic_error&) {  // an axis or a list is shorter than the op has it
       call.refuse("has arguments that its op cannot have: the file is damaged");
     }
@@ -302,7 +299,10 @@ void Import::run(const Node& node) {
     if (call.sizes(result) != meta.sizes)
       call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]",
                               fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
+    result.is_complex = meta.type == ScalarType::complex64;
     if (graph_) result.tensor = call.cast(result, result.dtype);
+    if (graph_ && result.is_complex && result.imaginary.empty())
+      result.imaginary = zeros_like(result.tensor);
     values_[node.outputs[i]] = result;
     const Argument* self = node.find("self");
     const auto* name = self ? std::get_if<TensorName>(self) : nullptr;
@@ -311,6 +311,69 @@ void Import::run(const Node& node) {
       views_[node.outputs[i]] = {&node, name->name};
     if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+bool Import::is_complex(const Node& node) const {
+  const auto is = [&](const std::string& name) {
+    const auto meta = nodes_->tensors.find(name);
+    return meta != nodes_->tensors.end() && meta->second.type == ScalarType::complex64;
+  };
+  bool found = std::any_of(node.outputs.begin(), node.outputs.end(), is);
+  for (const auto& [name, arg] : node.args) {
+    if (const auto* t = std::get_if<TensorName>(&arg)) found = found || is(t->name);
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (const TensorName& t : *all) found = found || is(t.name);
+  }
+  return found;
+}
+
+std::vector<Value> Import::run_complex(const Node& node, const std::string& overload) {
+  const Call call(*this, node);
+  const auto run = [&](Rule rule, const std::set<std::string>& imaginary) {
+    Call part(*this, node, imaginary);
+    return rule(part);
+  };
+  if (const Rule own = find_complex_rule(overload)) return run(own, {});
+  const Rule rule = find_rule(overload);
+  std::vector<std::string> operands;  // that are tensors
+  for (const auto& [name, arg] : node.args) {
+    const bool is_addend = name == "other" && is_one_of(overload, {"add.", "sub."});
+    if (std::holds_alternative<TensorName>(arg) || is_addend) operands.push_back(name);
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (size_t i = 0; i < all->size(); ++i) operands.push_back(fmt::format("{}[{}]", name, i));
+  }
+  const bool is_product =
+      is_one_of(overload, {"mul.", "mul_.", "matmul.", "mm.", "bmm.", "einsum."});
+  const bool is_linear = is_one_of(overload, {"add.",          "sub.",
+                                              "neg.",          "sum.",
+                                              "mean.",         "clone.",
+                                              "alias.",        "detach.",
+                                              "cat.",          "stack.",
+                                              "flip.",         "roll.",
+                                              "pad.",          "constant_pad_nd.",
+                                              "repeat.",       "index.",
+                                              "index_select.", "cumsum.",
+                                              "zeros",         "new_zeros.",
+                                              "movedim."}) ||
+                         [&] {
+                           const TensorMeta any{ScalarType::complex64, {}, {}, {}, 0};
+                           return is_view(overload, any, any);
+                         }();
+  if (!rule || (is_product && operands.size() > 2) || (!is_product && !is_linear))
+    call.refuse("has complex numbers, for which Tessera does not know this op");
+  std::vector<Value> results = run(rule, {});
+  if (!is_product || operands.size() == 1) {
+    const std::vector<Value> imaginary = run(rule, {operands.begin(), operands.end()});
+    for (size_t i = 0; i < results.size(); ++i) results[i].imaginary = imaginary[i].tensor;
+    return results;
+  }
+  const Value both = run(rule, {operands[0], operands[1]})[0], left = run(rule, {operands[0]})[0],
+              right = run(rule, {operands[1]})[0];
+  if (graph_) {
+    results[0].tensor = results[0].tensor - both.tensor;
+    results[0].imaginary = left.tensor + right.tensor;
+  }
+  return results;
 }
 
 void Import::mark_views(const std::string& name) {
@@ -356,6 +419,8 @@ std::vector<Value> Import::inline_graph(Call& call) {
   if (!graph || graph->inputs.size() != operands.size())
     call.refuse("has no graph for its operands: Tessera does not know this op");
   std::map<std::string, Value> outer;
+  const auto outer_views = std::exchange(views_, {});
+  const auto outer_stale = std::exchange(stale_, {});
   outer.swap(values_);
   for (size_t i = 0; i < operands.size(); ++i) values_[graph->inputs[i]] = operands[i];
   ++inlined_;  // its constants are computed where it is
@@ -368,6 +433,7 @@ std::vector<Value> Import::inline_graph(Call& call) {
       results.back().tensor = stop_gradient(results.back().tensor);
   }
   outer.swap(values_);
+  views_ = outer_views, stale_ = outer_stale;
   return results;
 }
 
@@ -489,7 +555,6 @@ Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
 }
 
 void Import::find_loops() {
-  nodes_ = &program_.graph;
   const auto is_computed = [&](const Node& node) {
     const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(),
                                         [](const std::string& name) { return !name.empty(); });
@@ -519,7 +584,6 @@ void Import::find_loops() {
   for (const Stack& stack : stacks_)
     for (const auto& values : stack.of_layer)
       for (const std::string& value : values) stacked_[value] = &stack;
-  nodes_ = nullptr;
 }
 
 void Import::run_loop(const Stack& stack) {
@@ -588,7 +652,6 @@ void Import::evaluate_constants() {
   walk(program_.graph);
   // Those that are read by what is no constant.
   std::set<std::string> read(program_.outputs.begin(), program_.outputs.end());
-  nodes_ = &program_.graph;
   for (const Node& node : program_.graph.nodes) {
     if (is_constant(node)) continue;
     for (const auto& [name, arg] : node.args) {
@@ -620,7 +683,6 @@ void Import::evaluate_constants() {
   }
   for (auto& [name, value] : values_)
     if (value.is_constant) value.tensor = {};
-  nodes_ = nullptr;
 }
 
 }  // namespace tessera::pytorch

@@ -61,6 +61,8 @@ class Import {
   void walk(const Nodes& graph);
   void run(const Node& node);
   std::vector<Value> inline_graph(Call& call);
+  /// What an op makes of complex operands: its rule for both parts, or one of its own.
+  std::vector<Value> run_complex(const Node& node, const std::string& overload);
   /// `name` has another value: so have the tensors that it is a view of, and their other views.
   void write(const std::string& name, const Value& value);
   void mark_views(const std::string& name);
@@ -70,6 +72,8 @@ class Import {
   Tensor make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path);
   void make_inputs();
   bool is_constant(const Node& node) const;
+  /// Whether an operand or a result is complex.
+  bool is_complex(const Node& node) const;
   DType dtype(ScalarType type) const;
   /// A dynamic size as a number.
   Tensor size_tensor(const SymInt& size, const Call& call);
@@ -98,7 +102,7 @@ class Import {
   Graph* main_ = nullptr;                 // that of the model; `graph_` may be that of constants
   int inlined_ = 0;                       // graphs of arguments that are walked
   std::map<std::string, Tensor> stored_;  // parameters and buffers, by value
-  const Nodes* nodes_ = nullptr;          // that are walked
+  const Nodes* nodes_;                    // that are walked
   BuildOptions options_;
 };
 

@@ -371,6 +371,7 @@ DType dtype_of(ScalarType type) {
     case ScalarType::half:
       return DType::float16;
     case ScalarType::float32:
+    case ScalarType::complex64:  // of its parts
       return DType::float32;
     case ScalarType::float64:
       return DType::float64;
