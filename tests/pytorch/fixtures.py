@@ -45,6 +45,13 @@ def results(module, args, kwargs):
     return tensors
 
 
+def distance(computed, wide, kind):
+    """The largest |a - b| / |b| of a tensor, of those in float32 from those in float64; of a gradient that is zero but for rounding on the scale of all."""
+    pairs = [(a.double(), wide[k].double()) for k, a in computed.items() if k.startswith(kind)]
+    least = 1e-3 * max([b.norm() for _, b in pairs] + [torch.tensor(0.0)]) if kind == "grad." else torch.tensor(1e-20)
+    return max([float((a - b).norm() / torch.maximum(b.norm(), least)) for a, b in pairs if a.numel()] + [0.0])
+
+
 def write(module, args=(), kwargs=None, path="", dynamic_shapes=None, more=None, exact=False):
     """`path`.pt2 and `path`.safetensors: in.NAME, out.I, cotangent.I and grad.PARAMETER of the sum of out cotangent."""
     kwargs = kwargs or {}
@@ -60,6 +67,7 @@ def write(module, args=(), kwargs=None, path="", dynamic_shapes=None, more=None,
         double = lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
         try:
             wide = results(copy.deepcopy(module).double(), *torch.utils._pytree.tree_map(double, (args, kwargs)))
+            tensors["noise"] = torch.tensor(max(distance(computed, wide, "out."), distance(computed, wide, "grad.")))
             computed = {k: v.to(computed[k].dtype) for k, v in wide.items()}
         except RuntimeError:
             pass

@@ -285,10 +285,14 @@ TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
       }
       const std::string confused = test::confused_dims(front + ".pt2", front + ".safetensors");
       if (!confused.empty()) all.worst += " confused: " + confused;
+      // PyTorch in float32 differs from itself in float64 by this, where a maximum has near ties.
+      const SafetensorsReader expected(front + ".safetensors");
+      const double noise = expected.find("noise") ? expected.read("noise").at(0) : 0;
+      const double most = std::max(1e-5, 2 * noise);
       const bool equal =
-          all.outputs > 0 && all.output < 1e-5 && all.gradient < 1e-5 && confused.empty();
-      line += fmt::format("{}\t{}\t{:.1e}\t{:.1e}\t{}\t{}", equal ? "equal" : "DIFFERENT",
-                          layouts.size(), all.output, all.gradient, all.gradients,
+          all.outputs > 0 && all.output < most && all.gradient < most && confused.empty();
+      line += fmt::format("{}\t{}\t{:.1e}\t{:.1e}\t{}\t{:.1e}\t{}", equal ? "equal" : "DIFFERENT",
+                          layouts.size(), all.output, all.gradient, all.gradients, noise,
                           equal ? "" : all.worst);
       std::string names;
       for (const PytorchModel::FoundDim& d : model.dims())
