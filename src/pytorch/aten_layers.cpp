@@ -218,7 +218,7 @@ std::vector<Value> attention_rule(Call& c) {
       for (const Use& use : c.fresh(heads / keys, x->axes))
         x->axes[x->axes.size() - 3].push_back(use);
     }
-    c.role(q.axes[rank - 3], "heads", 80);
+    if (rank > 3) c.role(q.axes[rank - 3], "heads", 80);
   }
   c.role(q.axes[rank - 1], "d_head", 70);
   c.role(v.axes[v.axes.size() - 1], "d_head", 75);
@@ -245,7 +245,7 @@ std::vector<Value> attention_rule(Call& c) {
     nn::BiasedOptions o;
     o.length = l.name, o.memory_length = m.name, o.key_dim = e.name;
     o.causal = c.flag("is_causal", false);
-    o.scale = c.number("scale", 0);
+    o.scale = c.number("scale", 0), o.soft_cap = c.number("soft_cap", 0);
     o.dropout = c.trains() ? c.number("dropout_p", 0) : 0;
     Tensor visible;
     if (mask && mask->array && mask->axes.size() >= 2) {

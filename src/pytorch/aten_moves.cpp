@@ -90,6 +90,23 @@ std::vector<Value> rolled(Call& c) {
   return {is_flat ? reshaped(c, y, c.meta().sizes) : y};
 }
 
+/// The halves of the last axis change places, and the one that is first then is negative: as the
+/// partners of rotary positions. The axis stays one.
+std::vector<Value> turned_halves(Call& c) {
+  const Value x = c.value("self");
+  return {c.made(x.axes, [&] {
+    const Axis& axis = x.axes.back();
+    const Dim all("turned__halves", c.size(axis));
+    Array sign(DType::float32, {all.name}, {all.size});
+    for (int64_t i = 0; i < all.size; ++i) sign.data<float>()[i] = 2 * i < all.size ? -1 : 1;
+    const std::vector<Dim> dims = c.dims(axis);
+    const Tensor signs = unmerge(cast(tessera::constant(c.graph(), sign), c.dtype()), all, dims);
+    const Dim one = merged(dims);
+    const Tensor y = shift(one_dim(c, x.tensor, axis, one), one.name, all.size / 2, true);
+    return unmerge(y, one, dims) * signs;
+  })};
+}
+
 /// Axes at `source` stand at `destination`.
 std::vector<Value> moved_axes(Call& c) {
   const Value x = c.value("self");
@@ -264,6 +281,7 @@ const Row kMoves[] = {
      padded},
     {"flip.default", flipped},
     {"roll.default", rolled},
+    {"tessera.turned_halves", turned_halves},
     {"movedim.int movedim.intlist", moved_axes},
     {"pixel_shuffle.default", shuffled_pixels<true>},
     {"pixel_unshuffle.default", shuffled_pixels<false>},

@@ -325,8 +325,6 @@ const Row kPointwise[] = {
     {"erfinv.default", UNARY(erf_inv(x))},
     {"trunc.default fix.default", UNARY(truncated(x))},
     {"frac.default", UNARY(x - truncated(x))},
-    {"softsign.default", UNARY(x / (abs(x) + 1.0))},
-    {"tanhshrink.default", UNARY(x - tanh(x))},
     {"hardshrink.default", shrunk<false>},
     {"softshrink.default", shrunk<true>},
     {"threshold.default", threshold_rule},

@@ -328,7 +328,10 @@ Value concatenated(Call& c, std::vector<Value> xs, size_t d, DType dtype) {
   const bool one_axis = std::all_of(xs.begin(), xs.end(), [&](const Value& x) {
     return atoms_of(x.axes[d]) == atoms_of(xs[0].axes[d]);
   });
-  const bool is_product = c.once(one_axis && !xs[0].axes[d].empty());
+  // Constants are computed once: a table of rotary positions cuts nothing.
+  const bool varies =
+      std::any_of(xs.begin(), xs.end(), [](const Value& x) { return !x.is_constant; });
+  const bool is_product = c.once(one_axis && varies && !xs[0].axes[d].empty());
   axes[d] = {};
   if (is_product) {
     axes[d] = xs[0].axes[d];

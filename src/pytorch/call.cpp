@@ -466,6 +466,17 @@ Tensor Call::full(const Value& x) const {
                                                : broadcast(x.tensor, shape);
 }
 
+Tensor Call::full(const Value& x, const AxisList& axes) const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const std::vector<Dim> from = dims(x.axes[i]), to = dims(axes[i]);
+    for (size_t k = 0; k < to.size(); ++k) names.emplace_back(from[k].name, to[k].name);
+  }
+  Value y = moved(x, axes);
+  y.tensor = renamed(x.tensor, names);
+  return full(y);
+}
+
 Tensor Call::having(Tensor x, const std::vector<Dim>& dims) {
   Shape shape = x.shape();
   for (const Dim& d : dims)

@@ -123,6 +123,8 @@ class Call {
   std::vector<Dim> dims(const AxisList& axes) const;
   /// x with all dims of its axes, in their order.
   Tensor full(const Value& x) const;
+  /// The same under other axes of the same atoms.
+  Tensor full(const Value& x, const AxisList& axes) const;
   /// The index along an axis, int32 with its dims.
   Tensor positions(const Axis& axis) const;
   /// x, whose dims may be missing, with all of `dims`.

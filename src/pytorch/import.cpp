@@ -280,7 +280,7 @@ void Import::run(const Node& node) {
   }
   std::vector<Value> results;
   if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
-    results = inline_graph(call);
+    results = run_graphs(call);
   } else if (const Rule rule = find_rule(overload)) {
     try {
       results = is_complex(node) ? run_complex(node, overload) : rule(call);
@@ -399,42 +399,6 @@ void Import::write(const std::string& name, const Value& value) {
     values_[name] = value;
   }
   mark_views(name);
-}
-
-std::vector<Value> Import::inline_graph(Call& call) {
-  std::shared_ptr<const Nodes> graph;
-  std::vector<Value> operands;
-  bool gradients = true;
-  for (const auto& [name, arg] : call.node().args) {
-    if (const auto* g = std::get_if<std::shared_ptr<const Nodes>>(&arg)) {
-      if (graph) call.refuse("has several graphs: Tessera does not know this op");
-      graph = *g;
-    } else if (const auto* t = std::get_if<TensorName>(&arg)) {
-      operands.push_back(value(t->name));
-    } else if (const auto* enabled = std::get_if<bool>(&arg);
-               enabled && call.node().target.ends_with("set_grad_enabled")) {
-      gradients = *enabled;
-    }
-  }
-  if (!graph || graph->inputs.size() != operands.size())
-    call.refuse("has no graph for its operands: Tessera does not know this op");
-  std::map<std::string, Value> outer;
-  const auto outer_views = std::exchange(views_, {});
-  const auto outer_stale = std::exchange(stale_, {});
-  outer.swap(values_);
-  for (size_t i = 0; i < operands.size(); ++i) values_[graph->inputs[i]] = operands[i];
-  ++inlined_;  // its constants are computed where it is
-  walk(*graph);
-  --inlined_;
-  std::vector<Value> results;
-  for (const std::string& output : graph->outputs) {
-    results.push_back(value(output));
-    if (graph_ && !gradients && is_floating(results.back().dtype))
-      results.back().tensor = stop_gradient(results.back().tensor);
-  }
-  outer.swap(values_);
-  views_ = outer_views, stale_ = outer_stale;
-  return results;
 }
 
 Tensor Import::size_tensor(const SymInt& size, const Call& call) {
@@ -607,15 +571,7 @@ void Import::run_loop(const Stack& stack) {
     }
     for (const Node* node : stack.nodes) run(*node);
     loop_ = nullptr;
-    const Value made = value(stack.out);
-    std::vector<std::pair<std::string, std::string>> names;
-    for (size_t i = 0; i < axes.size(); ++i)
-      for (size_t k = 0; k < axes[i].size(); ++k)
-        names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
-    Value result = made;
-    result.axes = axes;
-    result.tensor = renamed(made.tensor, names);
-    return Call(*this, *stack.nodes[0]).full(result);
+    return Call(*this, *stack.nodes[0]).full(value(stack.out), axes);
   });
   Value result = first;
   result.tensor = end;

@@ -60,7 +60,13 @@ class Import {
   void read_inputs();
   void walk(const Nodes& graph);
   void run(const Node& node);
-  std::vector<Value> inline_graph(Call& call);
+  /// An op with graphs as arguments: a branch, a loop, or one that is walked where it stands.
+  std::vector<Value> run_graphs(Call& call);
+  std::vector<Value> walk_inner(const Nodes& graph, const std::vector<Value>& operands);
+  std::vector<Value> run_branches(Call& call, const Value& predicate, const Nodes& then,
+                                  const Nodes& otherwise, const std::vector<Value>& operands);
+  std::vector<Value> run_scan(Call& call, const Nodes& body,
+                              const std::vector<std::vector<Value>>& operands);
   /// What an op makes of complex operands: its rule for both parts, or one of its own.
   std::vector<Value> run_complex(const Node& node, const std::string& overload);
   /// `name` has another value: so have the tensors that it is a view of, and their other views.

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "pytorch/structure.h"
 
 namespace tessera::pytorch {
 
@@ -227,7 +228,9 @@ class GraphReader {
       const size_t begin = line.find(front), end = line.find(middle);
       if (begin == std::string::npos || end == std::string::npos) continue;
       const std::string file = line.substr(begin + front.size(), end - begin - front.size());
-      if (file.find("/torch/") != std::string::npos || file.starts_with("torch/")) continue;
+      if (file.find("/torch/") != std::string::npos || file.starts_with("torch/") ||
+          file.starts_with("<"))
+        continue;
       node.file = file;
       node.line = std::atoi(line.c_str() + end + middle.size());
     }
@@ -445,6 +448,7 @@ ExportedProgram read_program(const Archive& archive) {
   read_stored(archive, "data/constants/", "model_constants_config.json", program);
   require_complete(program);
   find_tied(program);
+  find_structure(program);
   return program;
 }
 

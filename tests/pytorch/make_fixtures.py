@@ -207,7 +207,7 @@ def functions():
         lambda m, x, i: m.a.tan(), lambda m, x, i: m.a.sinh(), lambda m, x, i: m.a.cosh(), lambda m, x, i: (m.a * 4).atan(), lambda m, x, i: u(m).asin(),
         lambda m, x, i: u(m).acos(), lambda m, x, i: m.a.asinh(), lambda m, x, i: (m.a * m.a + 1.1).acosh(), lambda m, x, i: u(m).atanh(), lambda m, x, i: T.sinc(m.a),
         lambda m, x, i: T.logit(m.a.sigmoid()), lambda m, x, i: m.a.erfc(), lambda m, x, i: u(m).erfinv(), lambda m, x, i: (m.a * 3).trunc() * m.b,
-        lambda m, x, i: (m.a * 3).frac(), lambda m, x, i: F.softsign(m.a), lambda m, x, i: F.tanhshrink(m.a), lambda m, x, i: F.hardshrink(m.a, 0.4),
+        lambda m, x, i: (m.a * 3).frac(), lambda m, x, i: F.hardshrink(m.a, 0.4),
         lambda m, x, i: F.softshrink(m.a, 0.4), lambda m, x, i: F.threshold(m.a, 0.1, -2.0), lambda m, x, i: F.prelu(m.a, m.c), lambda m, x, i: F.glu(m.a, -1),
         lambda m, x, i: T.where(x > 0, m.a, x / 0.0).nan_to_num(1.0, 2.0, -2.0) * m.b, lambda m, x, i: T.isfinite(m.a / x.relu()), lambda m, x, i: T.fmod(m.a * 5, 2.0) * m.b,
         lambda m, x, i: T.atan2(m.a, x), lambda m, x, i: T.hypot(m.a, x), lambda m, x, i: T.logaddexp(m.a, x), lambda m, x, i: T.xlogy(m.a, x * x + 1),
@@ -264,6 +264,68 @@ def complexes():
         lambda m, x, i: r(T.fft.fft(m.a, dim=1)), lambda m, x, i: r(T.fft.ifft(z(m), norm="ortho")), lambda m, x, i: r(T.fft.rfft(m.a, n=6)), lambda m, x, i: T.fft.irfft(z(m)),
         lambda m, x, i: T.fft.irfft(z(m), n=5, norm="forward"), lambda m, x, i: r(T.fft.rfft2(m.a)), lambda m, x, i: T.fft.irfft2(T.fft.rfft2(m.a) * z(m)[..., :3]), lambda m, x, i: r(T.fft.fft2(m.a)),
         lambda m, x, i: r(T.fft.fftn(z(m)))]
+
+
+class Control(nn.Module):
+    """A branch that the data choose, and a loop with a carry."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = nn.Parameter(numbers(4, 4) * 0.3), nn.Parameter(numbers(4, 4).t() * 0.3)
+
+    def forward(self, x, i):
+        from torch._higher_order_ops.scan import scan
+
+        def step(state, row):
+            state = torch.tanh(state @ self.w + row)
+            return state, state @ self.v
+
+        last, all = scan(step, torch.zeros(2, 4), x.transpose(0, 1), dim=0)
+        branches = [torch.cond(i.sum() > most, lambda a: (a @ self.w).sin(), lambda a: a.transpose(-1, -2).transpose(-1, -2) @ self.v + 1, (x,)) for most in (6, 60)]
+        return last, all, *branches
+
+
+class Written(nn.Module):
+    """Attention in several spellings, norms and rotary positions, all written out."""
+
+    def __init__(self, d=16, heads=4):
+        super().__init__()
+        self.heads, self.tokens = heads, nn.Embedding(30, d)
+        self.qkv = nn.ModuleList(nn.Linear(d, 3 * d, bias=False) for _ in range(5))
+        self.out = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(5))
+        self.scales = nn.ParameterList(nn.Parameter(torch.ones(d)) for _ in range(5))
+        self.bias = nn.Parameter(numbers(heads, 8, 8) * 0.3)
+
+    def turn(self, x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    def attend(self, i, q, k, v, causal):
+        t = k.transpose(-2, -1)
+        if i == 0:
+            return torch.softmax(q @ t * 0.5, -1) @ v
+        if i == 1:
+            return F.dropout(F.softmax((q @ t / 2.0).masked_fill(causal == 0, float("-inf")), -1), 0.1, False) @ v
+        if i == 2:
+            return torch.softmax(torch.matmul(q, t) * 0.5 + torch.where(causal == 1, 0.0, torch.finfo(torch.float32).min), -1) @ v
+        if i == 3:
+            return torch.softmax(20.0 * torch.tanh(q @ t / 20.0) + self.bias, -1) @ v
+        return torch.softmax(torch.where(causal == 1, q @ t, float("-inf")), -1, dtype=torch.float32).to(q.dtype) @ v
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        b, n, d = x.shape
+        width = d // self.heads
+        rates = 100.0 ** (-torch.arange(0, width, 2) / width)
+        angle = torch.arange(n)[:, None] * torch.cat((rates, rates))
+        causal = torch.tril(torch.ones(n, n))
+        for i in range(5):
+            y = x.float()
+            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+            q, k, v = self.qkv[i](self.scales[i] * y.to(x.dtype)).view(b, n, 3, self.heads, width).permute(2, 0, 3, 1, 4)
+            q, k = self.turn(q, angle.cos(), angle.sin()), self.turn(k, angle.cos(), angle.sin())
+            x = x + self.out[i](self.attend(i, q, k, v, causal).transpose(1, 2).reshape(b, n, d))
+        return x @ self.tokens.weight.T
 
 
 class Recurrent(nn.Module):
@@ -407,6 +469,8 @@ CASES = {
     "moves": lambda: many(moves, a=(2, 3, 4), b=(6, 8), c=(2, 8, 4, 6)),
     "scatters": lambda: many(scatters, t=(5, 4)),
     "complexes": lambda: many(complexes, a=(2, 3, 4), b=(2, 3, 4, 2), s=(4, 4)),
+    "control": lambda: (Control(), (numbers(2, 3, 4), torch.tensor([[0, 4, 1], [2, 1, 3]])), {}),
+    "written": lambda: (Written(), (tokens(2, 8),), {}),
     "recurrent": lambda: (Recurrent(), (numbers(2, 5, 4),), {}),
     "sampling": lambda: (Sampling(), (numbers(2, 4, 5, 6),), {}),
     "more_losses": lambda: (MoreLosses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),
@@ -451,7 +515,13 @@ def damage(name, change=None, drop="", replace=None):
 def write_bad():
     """Files that have to be refused."""
     (FOLDER / "bad").mkdir(exist_ok=True)
-    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0]).items():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def repeats(x):
+        return while_loop(lambda y: y.sum() < 9, lambda y: (y * 2,), (x,))[0]
+
+    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0], while_loop=repeats,
+                               complex_op=lambda x: torch.view_as_real(torch.polar(x, x).sin())).items():
         program = torch.export.export(Calls(function), (torch.ones(3, 4),), strict=False)
         torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
         fixtures.repack(FOLDER / "bad" / f"{name}.pt2")

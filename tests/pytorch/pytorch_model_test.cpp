@@ -79,9 +79,8 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
   const std::map<std::string, std::string> expected = {
       {"gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 qkv=3 vocab=30"},
       {"gpt2", "batch=2 c_attn=3 d_head=4 d_model=16 ff=64 heads=4 length=8 vocab=30 wpe=16"},
-      {"llama",
-       "batch=2 d_head=4 d_head_block=2 d_head_blocks=2 d_model=16 ff=24 heads=2 heads_per_key=2 "
-       "length=8 vocab=30"},
+      {"llama", "batch=2 d_head=4 d_model=16 ff=24 heads=2 heads_per_key=2 length=8 vocab=30"},
+      {"written", "batch=2 d_head=4 d_model=16 heads=4 length=8 qkv=3 vocab=30"},
       {"bert",
        "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 position_embeddings=16 "
        "token_type_embeddings=2 vocab=30"},
@@ -95,6 +94,18 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
        "position_embeddings=5 width=16"}};
   for (const auto& [name, names] : expected)
     CHECK(names_of(PytorchModel(kFolder + name + ".pt2")) == names);
+}
+
+TEST_CASE("layers that a program writes out are found again", "[pytorch_model]") {
+  std::map<std::string, int> count;
+  const pytorch::Archive archive(kFolder + "written.pt2");
+  for (const pytorch::Node& node : pytorch::read_program(archive).graph.nodes) ++count[node.target];
+  CHECK(count["aten.scaled_dot_product_attention.default"] == 5);
+  CHECK(count["aten.rms_norm.default"] == 5);
+  CHECK(count["tessera.turned_halves"] == 10);
+  for (const char* plain :
+       {"aten.softmax.int", "aten.rsqrt.default", "aten.mean.dim", "aten.masked_fill.Scalar"})
+    CHECK(count[plain] == 0);
 }
 
 TEST_CASE("a user names dims of an exported module, and wrong claims name both places",
@@ -199,6 +210,10 @@ TEST_CASE("files that are no whole program are refused", "[pytorch_model]") {
           {"aten.linear.default in w (make_fixtures.py:", "damaged"});
   refused(ErrorKind::unsupported, "own_op",
           {"tessera_tests.own.default (make_fixtures.py:", "has no rule"});
+  refused(ErrorKind::unsupported, "while_loop",
+          {"higher_order.while_loop (make_fixtures.py:", "as often as the data say", "scan()"});
+  refused(ErrorKind::unsupported, "complex_op",
+          {"aten.sin.default (make_fixtures.py:", "complex numbers", "does not know this op"});
   refused(ErrorKind::unsupported, "data_dependent", {"(make_fixtures.py:", "depends on the data"});
   test::expect_error(ErrorKind::io, {"there is no file 'none.pt2'"},
                      [] { PytorchModel("none.pt2"); });
@@ -246,7 +261,9 @@ TEST_CASE("every row of the table of ATen ops has a fixture", "[pytorch_model]")
   for (const auto& rows : pytorch::all_rows()) {
     for (const pytorch::Row& row : rows) {
       bool found = std::string(row.overloads).starts_with("tessera.");  // of losses
-      for (const std::string& name : used) found = found || pytorch::find_rule(name) == row.rule;
+      for (const std::string& name : used)
+        found = found || pytorch::find_rule(name) == row.rule ||
+                pytorch::find_complex_rule(name) == row.rule;
       INFO(row.overloads);
       CHECK(found);
     }
