@@ -22,6 +22,13 @@ std::string overload_of(const std::string& target) {
   return target.starts_with("aten.") ? target.substr(5) : target;
 }
 
+/// "my::op" of "my.op.default".
+std::string op_name(const std::string& target) {
+  const size_t first = target.find('.'), last = target.rfind('.');
+  if (first == std::string::npos || first == last) return target;
+  return target.substr(0, first) + "::" + target.substr(first + 1, last - first - 1);
+}
+
 /// Whether an op writes its operand: "add_.Tensor", but not "__and__.Tensor".
 bool writes_operand(const std::string& target) {
   const std::string name = target.substr(0, target.rfind('.'));
@@ -129,8 +136,9 @@ struct Scopes {
 
 }  // namespace
 
-Import::Import(const Archive& archive, const ExportedProgram& program)
-    : archive_(archive), program_(program), nodes_(&program.graph) {
+Import::Import(const Archive& archive, const ExportedProgram& program,
+               const std::map<std::string, PytorchOp>& own)
+    : archive_(archive), program_(program), own_(own), nodes_(&program.graph) {
   find_mutated(program_.graph);
   find_slices(program_.graph);
   read_inputs();
@@ -281,6 +289,8 @@ void Import::run(const Node& node) {
   std::vector<Value> results;
   if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
     results = run_graphs(call);
+  } else if (const auto own = own_.find(op_name(node.target)); own != own_.end()) {
+    results = run_own(call, own->second);
   } else if (const Rule rule = find_rule(overload)) {
     try {
       results = is_complex(node) ? run_complex(node, overload) : rule(call);
@@ -311,6 +321,40 @@ void Import::run(const Node& node) {
       views_[node.outputs[i]] = {&node, name->name};
     if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+std::vector<Value> Import::run_own(Call& call, const PytorchOp& op) {
+  std::vector<std::optional<Value>> operands;
+  std::map<std::string, double> numbers;
+  std::string broadcast;
+  for (const auto& [name, arg] : call.node().args) {
+    if (std::holds_alternative<TensorName>(arg)) {
+      operands.push_back(call.value(name));
+      broadcast += broadcast.empty() ? "..." : ",...";
+    } else if (std::holds_alternative<int64_t>(arg) || std::holds_alternative<double>(arg) ||
+               std::holds_alternative<bool>(arg)) {
+      numbers[name] = call.number(name);
+    } else if (!std::holds_alternative<std::monostate>(arg)) {
+      call.refuse(fmt::format(
+          "has an argument '{}' that is neither a tensor nor a number, which no own op takes",
+          name));
+    }
+  }
+  const std::string axes = op.axes.empty() ? broadcast + "->..." : op.axes;
+  const size_t arrow = axes.find("->");
+  if (arrow == std::string::npos ||
+      std::count(axes.begin(), axes.begin() + static_cast<long>(arrow), ',') + 1 !=
+          std::ssize(operands))
+    call.refuse(
+        fmt::format("is mapped with the axes '{}', and has {} tensors", axes, operands.size()));
+  return {call.joined(axes, operands, [&](const Joined& j) {
+    const Tensor y = op.build(j.x, numbers);
+    for (const Dim& d : y.shape())
+      if (!shape_of(j.out).has(d.name))
+        call.refuse(fmt::format("is mapped to an op with the dims {}, and its axes '{}' are {}",
+                                y.shape().to_string(), axes, shape_of(j.out).to_string()));
+    return y;
+  })};
 }
 
 bool Import::is_complex(const Node& node) const {
@@ -488,6 +532,12 @@ void Import::make_inputs() {
       }
     }
     value.dtype = dtype(meta.type);
+    const auto given = options_.inputs.find(input.name);
+    if (input.kind == InputSpec::Kind::user && given != options_.inputs.end()) {
+      value.tensor = given_input(input, value.axes, given->second);
+      if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+      continue;
+    }
     if (input.kind == InputSpec::Kind::user) {
       value.tensor = graph_->input(input.name, Shape(dims), dtype_of(meta.type));
       fed_.push_back(value.tensor);
@@ -499,6 +549,37 @@ void Import::make_inputs() {
     value.tensor = stored_[input.value];
     if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
   }
+}
+
+Tensor Import::given_input(const InputSpec& input, const AxisList& axes, Tensor x) const {
+  std::vector<Dim> all, aside;
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : axes) {
+    sizes.push_back(1);
+    for (const Use& use : axis) {
+      all.push_back(dim(use));
+      sizes.back() *= all.back().size;
+    }
+  }
+  bool fits = static_cast<size_t>(x.shape().rank()) == axes.size();
+  for (size_t i = 0; fits && i < sizes.size(); ++i)
+    fits = x.shape()[static_cast<int>(i)].size == sizes[i];
+  TESSERA_REQUIRE(fits, "[pytorch] '{}': its input '{}' has the sizes [{}], and is given {}",
+                  program_.path, input.name, fmt::join(sizes, ", "), x.shape().to_string());
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    aside.emplace_back(fmt::format("given__{}", i), sizes[i]);
+    names.emplace_back(x.shape()[static_cast<int>(i)].name,
+                       axes[i].size() == 1 ? dim(axes[i][0]).name : aside[i].name);
+  }
+  x = renamed(x, names);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    std::vector<Dim> to;
+    for (const Use& use : axes[i]) to.push_back(dim(use));
+    if (to.empty()) x = pick(x, aside[i].name, 0);
+    if (to.size() > 1) x = unmerge(x, aside[i], to);
+  }
+  return x;
 }
 
 Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
@@ -586,10 +667,13 @@ void Import::evaluate_constants() {
     Value& value = values_.at(input.value);
     if (!value.is_constant) continue;
     const auto stored = program_.stored.find(input.name);
-    if (stored == program_.stored.end() || stored->second.entry.empty())
-      fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}', which the program computes with",
-           program_.path, input.name);
-    Array array = read_array(archive_, input.name, stored->second);
+    // Without elements a program is planned and not run: PytorchModel::has_constants().
+    const bool has_elements = stored != program_.stored.end() && !stored->second.entry.empty();
+    const TensorMeta& meta = program_.graph.tensors.at(input.value);
+    int64_t elements = 1;
+    for (const int64_t size : meta.sizes) elements *= size;
+    Array array = has_elements ? read_array(archive_, input.name, stored->second)
+                               : Array(dtype_of(meta.type), {"elements"}, {elements});
     array.dims.clear(), array.sizes.clear();
     std::set<Use> taken;
     for (Axis& axis : value.axes) {

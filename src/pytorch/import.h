@@ -10,6 +10,7 @@
 #include "pytorch/layers.h"
 #include "pytorch/weights.h"
 #include "tessera/graph.h"
+#include "tessera/pytorch_model.h"
 
 namespace tessera::pytorch {
 
@@ -26,12 +27,15 @@ struct BuildOptions {
   DType dtype = DType::float32;  ///< of activations that are float32 in the program
   bool evaluates = false;        ///< no dropout, and batch norm by its running moments
   bool loops = false;            ///< layers that are alike are a loop over the dim "layers"
+  std::map<std::string, Tensor> inputs = {};  ///< in place of inputs of the graph
 };
 
 class Import {
  public:
-  /// Finds the axes of all values. Throws unsupported for an op without a rule.
-  Import(const Archive& archive, const ExportedProgram& program);
+  /// Finds the axes of all values. `own`: custom ops by name. Throws unsupported for an op without
+  /// a rule.
+  Import(const Archive& archive, const ExportedProgram& program,
+         const std::map<std::string, PytorchOp>& own = {});
 
   /// Names of atoms and sizes that differ from those of the example, before build().
   void name(int atom, const std::string& name);
@@ -59,6 +63,9 @@ class Import {
   void find_slices(const Nodes& graph);
   void read_inputs();
   void walk(const Nodes& graph);
+  std::vector<Value> run_own(Call& call, const PytorchOp& op);
+  /// A tensor of the user's with the dims of an input.
+  Tensor given_input(const InputSpec& input, const AxisList& axes, Tensor tensor) const;
   void run(const Node& node);
   /// An op with graphs as arguments: a branch, a loop, or one that is walked where it stands.
   std::vector<Value> run_graphs(Call& call);
@@ -86,6 +93,7 @@ class Import {
 
   const Archive& archive_;
   const ExportedProgram& program_;
+  std::map<std::string, PytorchOp> own_;
   Atoms atoms_;
   std::vector<RoleOf> roles_;
   std::vector<std::pair<Axis, Axis>> projections_;

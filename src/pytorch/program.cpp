@@ -329,8 +329,9 @@ void read_stored(const Archive& archive, const std::string& folder, const std::s
            archive.path(), name);
     if (!r.has("tensor_meta")) r.refuse("is no tensor");
     const std::string file = r.text("path_name");
-    program.stored[name] = {archive.has(folder + file) ? folder + file : "",
-                            read_meta(r.at("tensor_meta"))};
+    // Modules on the meta device share one entry without elements.
+    const bool has_elements = archive.has(folder + file) && archive.size(folder + file) > 0;
+    program.stored[name] = {has_elements ? folder + file : "", read_meta(r.at("tensor_meta"))};
   }
 }
 

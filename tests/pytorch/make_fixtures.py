@@ -526,6 +526,11 @@ def write_bad():
         torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
         fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
 
+    with torch.device("meta"):
+        program = torch.export.export(Gpt(), (torch.zeros(2, 8, dtype=torch.int64),), strict=False)
+    torch.export.save(program, FOLDER / "bad" / "no_values.pt2")
+    fixtures.repack(FOLDER / "bad" / "no_values.pt2")
+
     def set_schema(d):
         d["schema_version"]["major"] = 9
 

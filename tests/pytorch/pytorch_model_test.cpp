@@ -108,6 +108,55 @@ TEST_CASE("layers that a program writes out are found again", "[pytorch_model]")
     CHECK(count[plain] == 0);
 }
 
+TEST_CASE("a module on the meta device has names and no values", "[pytorch_model]") {
+  const PytorchModel model(kFolder + "bad/no_values.pt2");
+  CHECK_FALSE(model.has_weights());
+  CHECK(names_of(model) == names_of(PytorchModel(kFolder + "gpt.pt2")));
+  Graph graph;
+  model.build(graph);
+  CHECK(graph.find("blocks.1.up.weight").shape().to_string() == "[ff=24, d_model=16]");
+}
+
+TEST_CASE("an op of the user's is mapped by its name", "[pytorch_model]") {
+  const std::string path = kFolder + "bad/own_op.pt2";
+  PytorchOptions options;
+  options.ops["tessera_tests::own"] = {
+      "", [](const std::vector<Tensor>& x, const auto&) { return x[0] * 2.0; }};
+  Graph graph;
+  const Shape rows({Dim("rows", 3), Dim("columns", 4)});
+  const PytorchModel::Built built =
+      PytorchModel(path, options).build(graph, {.inputs = {{"x", graph.input("given", rows)}}});
+  CompileOptions compiled;
+  const Tensor y = built.outputs.at("output");
+  compiled.functions = {{"all", {y}, false}};
+  Cluster cluster = Cluster::threads(1);
+  Session session(graph, cluster, compiled);
+  PytorchModel(path, options).load(session);
+  session.feed("given", Array::of<float>(rows, std::vector<float>(12, 1.5f)));
+  session.run("all");
+  CHECK(session.fetch(y.name()).at(11) == Approx(3));
+
+  const auto refused = [&](const std::string& axes, const std::function<Tensor(Tensor)>& f,
+                           const std::vector<std::string>& words) {
+    options.ops["tessera_tests::own"] = {
+        axes, [f](const std::vector<Tensor>& x, const auto&) { return f(x[0]); }};
+    test::expect_error(ErrorKind::unsupported, words, [&] {
+      Graph other;
+      PytorchModel(path, options).build(other);
+    });
+  };
+  refused("...,...->...", [](Tensor x) { return x; },
+          {"with the axes '...,...->...'", "1 tensors"});
+  refused("...->...", [](Tensor x) { return rename(x, x.shape()[0].name, "z"); },
+          {"mapped to an op with the dims [z=3", "its axes '...->...'"});
+  test::expect_usage({"input 'x' has the sizes [3, 4]", "[rows=3]"}, [&] {
+    Graph other;
+    options.ops["tessera_tests::own"].build = [](const auto& x, const auto&) { return x[0]; };
+    PytorchModel(path, options)
+        .build(other, {.inputs = {{"x", other.input("given", Shape({Dim("rows", 3)}))}}});
+  });
+}
+
 TEST_CASE("a user names dims of an exported module, and wrong claims name both places",
           "[pytorch_model]") {
   const std::string path = kFolder + "gpt.pt2";
