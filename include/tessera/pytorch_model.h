@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -18,6 +19,17 @@
 
 namespace tessera {
 
+/// A custom op of a program, in ops of Tessera.
+struct PytorchOp {
+  /// The relation of its axes, "...i,oi->...o": those with one letter are one dim, `...` are
+  /// leading axes. "": operands are broadcast to the result.
+  std::string axes = {};
+  /// The result, with the dims that its letters name; operands have the dims of theirs. `numbers`:
+  /// the other arguments, by name.
+  std::function<Tensor(const std::vector<Tensor>&, const std::map<std::string, double>& numbers)>
+      build;
+};
+
 struct PytorchOptions {
   /// Names that the user gives to axes, in clauses of a value or a glob of parameters and a name
   /// for each axis: "tokens: batch length; *.up.weight: ff d_model". "heads*d_head" names an axis
@@ -27,6 +39,8 @@ struct PytorchOptions {
   /// input of the program or a new one, "mean_squared_error(output, target)", or the name of an
   /// output that is a scalar. "": the output that is marked as a loss or called so.
   std::string loss = {};
+  /// By name: "my::op".
+  std::map<std::string, PytorchOp> ops = {};
 };
 
 struct PytorchBuild {
@@ -37,6 +51,9 @@ struct PytorchBuild {
   /// Layers that are alike and follow one another are a loop over the dim "layers": one is
   /// compiled, and "layers.mlp.up.weight" holds that of all, layers.0 and so on.
   bool scan = false;
+  /// What the program's inputs are, by name, in place of inputs of the graph; its dims, in order,
+  /// are the axes.
+  std::map<std::string, Tensor> inputs = {};
 };
 
 class PytorchModel {
@@ -88,6 +105,9 @@ class PytorchModel {
   /// process reads only the slices of its ranks. Collective. Throws io errors.
   void load(Session& session) const;
   bool has_weights() const;
+  /// Whether the file has the values of all buffers and constants. One of a module on the meta
+  /// device has none: build() takes zeros for them, which do for a plan and not for a run.
+  bool has_constants() const;
   /// Writes parameters and buffers as the safetensors file `to`, under the names, in the sizes and
   /// dtypes of the state_dict: those of a checkpoint, and what a checkpoint does not hold from the
   /// program's file. module.load_state_dict(safetensors.torch.load_file(to)) takes it. Returns the

@@ -110,6 +110,7 @@ void bind_data(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_model_files(nb::module_& m);
 void bind_own_ops(nb::module_& m);
+void bind_pytorch(nb::module_& m);
 
 }  // namespace tessera::python
 

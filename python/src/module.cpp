@@ -63,4 +63,5 @@ NB_MODULE(_tessera, m) {
   bind_plan(m);
   bind_model_files(m);
   bind_own_ops(m);
+  bind_pytorch(m);
 }

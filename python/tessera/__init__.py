@@ -56,6 +56,7 @@ from .ops import abs, max, min, pow, print, round, sum
 from .own import Op, op
 from .program import Program, Result, Run, minimize, program
 from .report import Explanation, Plan
-from . import init, nn, optim, testing
+from .torch import from_torch
+from . import init, nn, optim, testing, torch
 
 __version__ = "0.1.0"

@@ -70,7 +70,7 @@ class _Step:
     """What the function returned, by name, and the schedules that are fed each step."""
 
     def __init__(self):
-        self.outputs, self.schedules, self.defaults, self.metadata = {}, {}, {}, {}
+        self.outputs, self.schedules, self.defaults, self.metadata, self.starts = {}, {}, {}, {}, []
 
 
 _tracing: list = []
@@ -80,6 +80,12 @@ def note_metadata(key, text):
     """Checkpoints of the program that is being traced say this of it."""
     if _tracing:
         _tracing[-1].metadata[key] = text
+
+
+def note_start(module):
+    """Runs of the program that is being traced begin with the weights of a module: module.load(run)."""
+    if _tracing:
+        _tracing[-1].starts.append(module)
 
 
 def minimize(
@@ -417,6 +423,9 @@ class Run:
         if "step" in self._inputs:
             raise _usage(f"the input 'step' ({self._inputs['step']}) has the name of the step counter, which each call takes; give it another one")
         self._required = self._inputs.keys() - self._defaults.keys()
+        self._modules = step.starts
+        for module in self._modules:
+            module.load(self)
         _runs.add(self)
         if cluster.backend == "mpi":
             _watch_exceptions()
@@ -500,6 +509,10 @@ class Run:
     def set_size(self, dim: Any, size: int) -> None:
         """The size of a bounded dim in the next runs."""
         self._open().set_size(dim, size)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The parameters and buffers of the modules of PyTorch in the program, for load_state_dict(). Collective."""
+        return {name: x for module in self._modules for name, x in module.state_dict(self).items()}
 
     @property
     def parameters(self) -> list[str]:

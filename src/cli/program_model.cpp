@@ -169,8 +169,13 @@ std::shared_ptr<const ModelSpec> program_model(const std::string& path) {
     return reads_tokens(*model) ? std::max<int64_t>(1, size_of_dim(*model, "length")) : 1;
   };
   spec.start = [programs](Session& session, const Config& c) {
-    if (c.text("model.init") == "random") return;
     const auto model = programs->of(c);
+    TESSERA_REQUIRE(
+        model->has_constants(),
+        "'{}' holds no values of its buffers, as of a module on the meta device: it can "
+        "be explained and planned, and not run",
+        model->path());
+    if (c.text("model.init") == "random") return;
     TESSERA_REQUIRE(model->has_weights(),
                     "'{}' holds no weights; --init random starts with random ones", model->path());
     model->load(session);

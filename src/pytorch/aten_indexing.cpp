@@ -1,5 +1,6 @@
 // Elements by computed indices.
 #include <algorithm>
+#include <cmath>
 
 #include "pytorch/aten.h"
 
@@ -105,7 +106,8 @@ Tensor written(Tensor x, Tensor index, Tensor values, const Shape& shape, const 
 
 /// x[..., i, j, ...] = values.
 std::vector<Value> put_at(Call& c) {
-  const Value x = c.value("self"), values = c.value("values");
+  const Value x = c.value("self");
+  Value values = c.value("values");
   const bool adds = c.flag("accumulate", false);
   const std::optional<FlatIndex> f = flat_index(c, x);
   if (!f) {
@@ -117,8 +119,15 @@ std::vector<Value> put_at(Call& c) {
     return {c.pointwise({x, c.moved(mask, mask.axes), values}, {},
                         [&](const auto& t) { return where(t[1], cast(t[2], c.dtype()), t[0]); })};
   }
-  if (f->axes.front() != 0 && (f->adjacent && f->axes.front() > 0))
-    c.refuse("writes at indices of an inner axis, which Tessera does not know");
+  const size_t front = f->adjacent ? f->axes.front() : 0, places = f->index.axes.size();
+  if (front > 0 && !values.axes.empty()) {  // axes of indices stand behind those in front of them
+    if (values.axes.size() != f->rest.size() + places)
+      c.refuse(
+          "writes values that are repeated at indices of an inner axis, which Tessera does not "
+          "know");
+    const auto begin = values.axes.begin();
+    std::rotate(begin, begin + static_cast<long>(front), begin + static_cast<long>(front + places));
+  }
   const std::string letters = letters_of(f->rest);
   const std::string given = values.axes.size() >= f->rest.size()
                                 ? "..." + letters
@@ -173,7 +182,7 @@ std::vector<Value> selected_rows(Call& c) {
 
 /// y[i, j] = x[i, index[i, j]].
 std::vector<Value> gathered(Call& c) {
-  const Value x = c.value("self"), index = c.value("index");
+  const Value x = c.value("self"), index = c.value(c.is_given("index") ? "index" : "indices");
   const size_t d = c.axis("dim", x.axes.size());
   for (size_t i = 0; i < x.axes.size(); ++i)
     if (i != d && c.size(x.axes[i]) != c.size(index.axes[i]))
@@ -199,45 +208,121 @@ std::vector<Value> one_hot_rule(Call& c) {
   })};
 }
 
-/// x with elements at indices along an axis written, or added to: each as a row of its one-hot.
-enum class Write { replace, add };
+/// The largest of `values` at each index along `rows`, and whether there is one: by comparing each
+/// index with each row.
+std::pair<Tensor, Tensor> scattered_maximum(const Tensor& index, const Tensor& values,
+                                            const Dim& rows, const std::vector<Dim>& over) {
+  const Tensor hits = equal(index, iota(values.graph(), rows));
+  const Tensor least =
+      where(hits, values, tessera::constant(values.graph(), -INFINITY, values.dtype()));
+  return {reduce_max(least, Axes(names_of(over))), reduce_any(hits, Axes(names_of(over)))};
+}
+
+/// x with elements at indices along an axis written, added, or combined otherwise. An index with
+/// one axis is that of the source's axis `dim`.
+enum class Write { replace, add, named };
 
 template <Write write>
 std::vector<Value> scattered(Call& c) {
   const Value x = c.value("self"), index = c.value("index");
-  const Value source = c.value(c.is_given("src") ? "src" : "value");
+  const Value source = c.value(c.is_given("src")      ? "src"
+                               : c.is_given("source") ? "source"
+                                                      : "value");
   const size_t d = c.axis("dim", x.axes.size());
-  for (size_t i = 0; i < x.axes.size(); ++i)
-    if (i != d && c.size(x.axes[i]) != c.size(index.axes[i]))
+  const bool is_list = index.axes.size() == 1;
+  const double alpha = c.number("alpha", 1);
+  const std::string kind = write == Write::named ? c.text("reduce", "sum")
+                           : write == Write::add ? "sum"
+                                                 : "";
+  const bool with_self = c.flag("include_self", true);
+  const Value& given = is_list && !source.axes.empty() ? source : index;
+  for (size_t i = 0; i < x.axes.size() && !(is_list && source.axes.empty()); ++i)
+    if (i != d && c.size(x.axes[i]) != c.size(given.axes[i]))
       c.refuse("scatters to a part of another axis, which Tessera does not know");
-  if (!source.axes.empty() && c.sizes(source) != c.sizes(index))
+  if (!source.axes.empty() && !is_list && c.sizes(source) != c.sizes(index))
     c.refuse("scatters a part of its source, which Tessera does not know");
   std::string to, at;
   for (size_t i = 0; i < x.axes.size(); ++i)
     to += static_cast<char>('A' + i), at += i == d ? '#' : static_cast<char>('A' + i);
-  return {c.joined(to + "," + at + "," + (source.axes.empty() ? "" : at) + "->" + to,
-                   {x, index, source}, [&](const Joined& j) {
-                     const std::vector<Dim> target = j.of(static_cast<char>('A' + d));
-                     const Dim rows = merged(target);
-                     std::vector<Dim> out;
-                     for (size_t i = 0; i < x.axes.size(); ++i) {
-                       if (i == d) {
-                         out.push_back(rows);
-                       } else {
-                         for (const Dim& dim : j.of(static_cast<char>('A' + i))) out.push_back(dim);
-                       }
-                     }
-                     std::vector<Dim> all;
-                     for (const auto& [label, dims] : j.dims)
-                       if (label != static_cast<int>('A' + d))
-                         all.insert(all.end(), dims.begin(), dims.end());
-                     const Tensor values = source.number ? c.constant(*source.number, c.dtype())
-                                                         : tessera::cast(j.x[2], c.dtype());
-                     const Tensor base = merge(Call::having(j.x[0], target), target, rows);
-                     return unmerge(written(base, wrapped(index, j.x[1], rows.size), values,
-                                            shape_of(out), rows, all, write == Write::add),
-                                    rows, target);
-                   })};
+  const std::string spec =
+      to + "," + (is_list ? "#" : at) + "," + (source.axes.empty() ? "" : at) + "->" + to;
+  return {c.joined(spec, {x, index, source}, [&](const Joined& j) {
+    const std::vector<Dim> target = j.of(static_cast<char>('A' + d));
+    const Dim rows = merged(target).renamed("scatter__rows");
+    std::vector<Dim> out, all;
+    for (size_t i = 0; i < x.axes.size(); ++i) {
+      if (i == d) {
+        out.push_back(rows);
+      } else {
+        for (const Dim& dim : j.of(static_cast<char>('A' + i))) out.push_back(dim);
+      }
+    }
+    for (const auto& [label, dims] : j.dims)
+      if (label != static_cast<int>('A' + d)) all.insert(all.end(), dims.begin(), dims.end());
+    Tensor values =
+        source.number ? c.constant(*source.number, c.dtype()) : tessera::cast(j.x[2], c.dtype());
+    if (alpha != 1) values = values * alpha;
+    const Tensor base = merge(Call::having(j.x[0], target), target, rows);
+    const Tensor i = wrapped(index, j.x[1], rows.size);
+    const auto summed = [&](const Tensor& t) {
+      return scatter_add(Call::having(i, all), Call::having(t, all), shape_of(out), rows.name);
+    };
+    const auto counts = [&] { return summed(ones_like(values)); };
+    Tensor y;
+    if (kind.empty()) {
+      y = where(greater(counts(), 0.0), summed(values), base);
+    } else if (kind == "sum" || kind == "add") {
+      y = summed(values) +
+          (with_self ? base : where(greater(counts(), 0.0), zeros_like(base), base));
+    } else if (kind == "mean") {
+      const Tensor n = counts();
+      y = with_self ? (summed(values) + base) / (n + 1.0)
+                    : where(greater(n, 0.0), summed(values) / maximum(n, 1.0), base);
+    } else if (kind == "amax" || kind == "amin") {
+      const bool largest = kind == "amax";
+      const auto [most, hit] = scattered_maximum(
+          Call::having(i, all), Call::having(largest ? values : neg(values), all), rows, j.of('#'));
+      const Tensor best = largest ? most : neg(most);
+      y = !with_self ? where(hit, best, base) : largest ? maximum(base, best) : minimum(base, best);
+    } else {
+      c.refuse(fmt::format("combines elements by '{}', which Tessera does not know", kind));
+    }
+    return unmerge(y, rows, target);
+  })};
+}
+
+/// How many of sorted boundaries lie in front of each element.
+std::vector<Value> sorted_place(Call& c) {
+  const Value x = c.value("self");
+  const Value bounds = c.value(c.is_given("boundaries") ? "boundaries" : "sorted_sequence");
+  const bool right = c.flag("right", false) || c.text("side", "left") == "right";
+  if (bounds.axes.size() != 1) c.refuse("has boundaries for each row, which Tessera does not know");
+  return {c.joined("...,#->...", {x, bounds}, [&](const Joined& j) {
+    const Tensor b = Call::having(j.x[1], j.of('#'));
+    const Tensor is_behind = right ? less_equal(b, j.x[0]) : less(b, j.x[0]);
+    return reduce_sum(tessera::cast(is_behind, DType::int32), Axes(names_of(j.of('#'))));
+  })};
+}
+
+/// Rows and columns of the lower or upper triangle.
+template <bool lower>
+std::vector<Value> triangle_indices(Call& c) {
+  const int64_t rows = c.whole("row"), columns = c.whole("col"), offset = c.whole("offset", 0);
+  std::vector<std::pair<int64_t, int64_t>> at;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t k = 0; k < columns; ++k)
+      if (lower ? k <= i + offset : k >= i + offset) at.emplace_back(i, k);
+  AxisList axes = {c.fresh(2)};
+  axes.push_back(c.fresh(std::ssize(at), axes));
+  return {c.made(axes, [&] {
+    Array values(DType::int32, {"pair", "places"}, {2, std::ssize(at)});
+    for (size_t i = 0; i < at.size(); ++i)
+      values.data<int32_t>()[i] = static_cast<int32_t>(at[i].first),
+      values.data<int32_t>()[at.size() + i] = static_cast<int32_t>(at[i].second);
+    Tensor t = tessera::constant(c.graph(), values);
+    return dims_again(c, dims_again(c, t, Dim("pair", 2), axes[0]), Dim("places", std::ssize(at)),
+                      axes[1]);
+  })};
 }
 
 std::vector<Value> differences(Call& c) {
@@ -275,10 +360,15 @@ std::vector<Value> differences(Call& c) {
 const Row kIndexing[] = {
     {"index.Tensor", indexed},
     {"index_select.default", selected_rows},
-    {"gather.default", gathered},
+    {"gather.default take_along_dim.default", gathered},
     {"one_hot.default", one_hot_rule},
-    {"scatter.src scatter.value", scattered<Write::replace>},
-    {"scatter_add.default", scattered<Write::add>},
+    {"scatter.src scatter.value index_fill.int_Scalar index_copy.default",
+     scattered<Write::replace>},
+    {"scatter_add.default index_add.default", scattered<Write::add>},
+    {"scatter_reduce.two", scattered<Write::named>},
+    {"bucketize.Tensor searchsorted.Tensor", sorted_place},
+    {"tril_indices.default", triangle_indices<true>},
+    {"triu_indices.default", triangle_indices<false>},
     {"index_put.default", put_at},
     {"diff.default", differences},
 };

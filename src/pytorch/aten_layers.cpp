@@ -9,6 +9,17 @@
 
 namespace tessera::pytorch {
 
+Value channels_last(Call& c, const Value& x) {
+  AxisList axes = x.axes;
+  std::rotate(axes.begin() + 1, axes.begin() + 2, axes.end());
+  return c.moved(x, axes);
+}
+Value channels_first(Call& c, const Value& x) {
+  AxisList axes = x.axes;
+  std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
+  return c.moved(x, axes);
+}
+
 namespace {
 
 std::vector<Value> embedding(Call& c) {
@@ -70,18 +81,6 @@ std::vector<Value> rms_norm_rule(Call& c) {
                  "d_model", [&](Tensor x, const std::string& dim, Tensor scale, Tensor) {
                    return rms_norm(x, dim, scale, c.number("eps", 1.1920928955078125e-07));
                  })};
-}
-
-/// Axis 1 has channels: x with it at the end.
-Value channels_last(Call& c, const Value& x) {
-  AxisList axes = x.axes;
-  std::rotate(axes.begin() + 1, axes.begin() + 2, axes.end());
-  return c.moved(x, axes);
-}
-Value channels_first(Call& c, const Value& x) {
-  AxisList axes = x.axes;
-  std::rotate(axes.begin() + 1, axes.end() - 1, axes.end());
-  return c.moved(x, axes);
 }
 
 std::vector<Value> batch_norm_rule(Call& c) {
@@ -219,7 +218,7 @@ std::vector<Value> attention_rule(Call& c) {
       for (const Use& use : c.fresh(heads / keys, x->axes))
         x->axes[x->axes.size() - 3].push_back(use);
     }
-    c.role(q.axes[rank - 3], "heads", 80);
+    if (rank > 3) c.role(q.axes[rank - 3], "heads", 80);
   }
   c.role(q.axes[rank - 1], "d_head", 70);
   c.role(v.axes[v.axes.size() - 1], "d_head", 75);
@@ -246,7 +245,7 @@ std::vector<Value> attention_rule(Call& c) {
     nn::BiasedOptions o;
     o.length = l.name, o.memory_length = m.name, o.key_dim = e.name;
     o.causal = c.flag("is_causal", false);
-    o.scale = c.number("scale", 0);
+    o.scale = c.number("scale", 0), o.soft_cap = c.number("soft_cap", 0);
     o.dropout = c.trains() ? c.number("dropout_p", 0) : 0;
     Tensor visible;
     if (mask && mask->array && mask->axes.size() >= 2) {
@@ -294,12 +293,6 @@ std::vector<int64_t> for_each_axis(const Call& c, const std::string& arg, size_t
   return all;
 }
 
-/// Axis d of x has one dim: that of the axis, or one for several.
-Tensor one_dim(const Call& c, Tensor x, const Axis& axis, const Dim& to) {
-  const std::vector<Dim> dims = c.dims(axis);
-  return merge(Call::having(x, dims), dims, to);
-}
-
 const char* const kSpatialNames[] = {"depth", "height", "width"};
 
 void spatial_roles(Call& c, const AxisList& axes, size_t count) {
@@ -307,7 +300,8 @@ void spatial_roles(Call& c, const AxisList& axes, size_t count) {
     c.role(axes[axes.size() - count + i], count == 1 ? "length" : kSpatialNames[3 - count + i], 15);
 }
 
-template <int spatial>
+/// Transposed: weights are [in, out of a group, ...].
+template <int spatial, bool transposed>
 std::vector<Value> convolution(Call& c) {
   constexpr auto count = static_cast<size_t>(spatial);
   Value x = c.value("input"), w = c.value("weight");
@@ -326,15 +320,18 @@ std::vector<Value> convolution(Call& c) {
   }
   spatial_roles(c, x.axes, count);
   // Channels of groups have an axis of their own.
-  const Axis in = x.axes[1], out = w.axes[0];
-  AxisList xs = {x.axes[0], {}, in}, ws = {{}, out, w.axes[1]};
+  const Axis in = x.axes[1], both = transposed ? in : w.axes[0];
+  AxisList xs = {x.axes[0], {}, in}, ws = {{}, w.axes[0], w.axes[1]};
   if (groups > 1) {
-    if (!c.cut(in, c.size(in) / groups) || !c.cut(out, c.size(out) / groups))
-      c.refuse("has groups of channels that the program views in other parts");
+    for (const Axis& axis : {in, w.axes[0]})
+      if (!c.cut(axis, c.size(axis) / groups))
+        c.refuse("has groups of channels that the program views in other parts");
     std::tie(xs[2], xs[1]) = halves(c.atoms(), c.expand(in), c.size(in) / groups);
-    std::tie(ws[1], ws[0]) = halves(c.atoms(), c.expand(out), c.size(out) / groups);
+    std::tie(ws[1], ws[0]) = halves(c.atoms(), c.expand(w.axes[0]), c.size(w.axes[0]) / groups);
   }
-  c.role(groups > 1 ? ws[1] : out, "channels", 5);
+  if (transposed) std::swap(ws[1], ws[2]);
+  const int64_t outputs = c.size(ws[1]);
+  c.role(ws[1], "channels", 5);
   for (size_t i = 0; i < count; ++i) {
     xs.push_back(x.axes[2 + i]), ws.push_back(w.axes[2 + i]);
     c.role(ws.back(), count == 1 ? "filter" : std::string("filter_") + kSpatialNames[3 - count + i],
@@ -344,13 +341,17 @@ std::vector<Value> convolution(Call& c) {
                     k = std::string("uvw").substr(0, count);
   std::optional<Value> bias = c.find("bias");
   if (bias && groups > 1) {
-    c.unify(bias->axes[0], out);
+    if (!transposed) c.unify(bias->axes[0], both);
+    if (!c.cut(bias->axes[0], outputs))
+      c.refuse("has groups of channels that the program views in other parts");
     AxisList split(2);
-    std::tie(split[1], split[0]) = halves(c.atoms(), c.expand(bias->axes[0]), c.size(out) / groups);
+    std::tie(split[1], split[0]) = halves(c.atoms(), c.expand(bias->axes[0]), outputs);
     bias = c.moved(*bias, split);
   } else if (bias) {
     bias = c.moved(*bias, {{}, bias->axes[0]});
   }
+  std::vector<int64_t> sizes = c.meta().sizes;
+  if (sizes.size() == count + 1) sizes.insert(sizes.begin(), 1);
   const Value y = c.joined(
       "ngi" + s + ",goi" + k + ",go->ngo" + s, {c.moved(x, xs), c.moved(w, ws), bias},
       [&](const Joined& j) {
@@ -365,19 +366,24 @@ std::vector<Value> convolution(Call& c) {
           ConvDim d;
           d.dim = dim.name, d.filter = filter.name;
           d.stride = stride[i], d.dilation = dilation[i], d.before = before[i], d.after = after[i];
+          if (transposed) {  // the size counts output_padding
+            d.size = sizes[2 + i];
+            d.after =
+                std::max<int64_t>(0, (dim.size - 1) * stride[i] + dilation[i] * (filter.size - 1) +
+                                         1 - before[i] - d.size);
+          }
           o.dims.push_back(d);
         }
         a = Call::having(a, j.of('i')), b = Call::having(b, j.of('i'));
         for (const Dim& d : j.of('g')) o.groups.push_back(d.name);
         a = Call::having(a, j.of('g')), b = Call::having(b, j.of('g'));
-        const Tensor r = conv(tessera::cast(a, c.dtype()), tessera::cast(b, c.dtype()), o);
+        a = tessera::cast(a, c.dtype()), b = tessera::cast(b, c.dtype());
+        const Tensor r = transposed ? conv_transpose(a, b, o) : conv(a, b, o);
         return bias ? r + j.x[2] : r;
       });
   AxisList axes = {y.axes[0], y.axes[1]};
   axes[1].insert(axes[1].end(), y.axes[2].begin(), y.axes[2].end());
   axes.insert(axes.end(), y.axes.begin() + 3, y.axes.end());
-  std::vector<int64_t> sizes = c.meta().sizes;
-  if (sizes.size() == count + 1) sizes.insert(sizes.begin(), 1);
   for (size_t i = 0; i < count; ++i) {
     if (c.size(axes[2 + i]) == sizes[2 + i] && stride[i] == 1) continue;
     axes[2 + i] = {};
@@ -386,9 +392,7 @@ std::vector<Value> convolution(Call& c) {
   Value named = c.made(axes, [&] {
     Tensor t = y.tensor;
     for (size_t i = 0; i < count; ++i) {
-      const Dim from(fmt::format("spatial{}", i), sizes[2 + i]);
-      t = c.dims(axes[2 + i]).empty() ? pick(t, from.name, 0)
-                                      : unmerge(t, from, c.dims(axes[2 + i]));
+      t = dims_again(c, t, Dim(fmt::format("spatial{}", i), sizes[2 + i]), axes[2 + i]);
     }
     return t;
   });
@@ -439,162 +443,209 @@ std::vector<Value> pooled(Call& c) {
     }
     y = takes_maximum ? max_pool(y, o) : avg_pool(y, o);
     for (size_t i = 0; i < count; ++i) {
-      const Dim from(fmt::format("spatial{}", i), c.meta().sizes[first + i]);
-      y = c.dims(axes[first + i]).empty() ? pick(y, from.name, 0)
-                                          : unmerge(y, from, c.dims(axes[first + i]));
+      y = dims_again(c, y, Dim(fmt::format("spatial{}", i), c.meta().sizes[first + i]),
+                     axes[first + i]);
     }
     return y;
   })};
 }
 
-/// Means over equal blocks: of an axis that is cut into as many as the result has.
-template <int spatial>
-std::vector<Value> adaptive_mean(Call& c) {
-  constexpr auto count = static_cast<size_t>(spatial);
-  const Value x = c.value("self");
+/// Axis d by a matrix of weights, [to, from].
+Value by_weights(Call& c, const Value& x, size_t d, int64_t size,
+                 const std::function<std::vector<std::vector<double>>()>& rows) {
   AxisList axes = x.axes;
-  AxisList gone;
-  spatial_roles(c, x.axes, count);
-  for (size_t d = axes.size() - count; d < axes.size(); ++d) {
-    const int64_t n = c.size(axes[d]), parts = c.meta().sizes[d];
-    if (parts < 1 || n % parts != 0 || !c.cut(axes[d], n / parts))
-      c.refuse(fmt::format("averages {} elements to {}, which are no equal parts", n, parts));
-    const auto [low, high] = halves(c.atoms(), c.expand(axes[d]), n / parts);
-    gone.push_back(low);
-    axes[d] = high;
-  }
-  return {c.made(axes, [&] {
-    std::vector<Dim> over = present(x.tensor, c.dims(gone));
-    return over.empty() ? x.tensor : reduce_mean(x.tensor, Axes(names_of(over)));
-  })};
+  axes[d] = {};
+  axes[d] = c.fresh(size, axes);
+  return c.made(axes, [&] {
+    const Dim from("weighted__from", c.size(x.axes[d])), to("weighted__to", size);
+    Array weights(DType::float32, {to.name, from.name}, {to.size, from.size});
+    float* at = weights.data<float>();
+    for (const std::vector<double>& row : rows())
+      for (const double w : row) *at++ = static_cast<float>(w);
+    const Tensor t = one_dim(c, tessera::cast(x.tensor, DType::float32), x.axes[d], from);
+    const Tensor y = einsum({t, tessera::constant(c.graph(), weights)},
+                            t.shape().without({from.name}).united(Shape({to})));
+    return dims_again(c, tessera::cast(y, c.dtype()), to, axes[d]);
+  });
 }
 
-/// Row o of [out, in]: the weights of the elements of which element o is made.
-Array interpolation(int64_t in, int64_t out, bool linear, bool align_corners, double scale,
-                    const Dim& to, const Dim& from) {
-  Array weights(DType::float32, {to.name, from.name}, {out, in});
-  const double step =
-      align_corners ? (out > 1 ? static_cast<double>(in - 1) / static_cast<double>(out - 1) : 0)
-                    : (scale > 0 ? 1 / scale : static_cast<double>(in) / static_cast<double>(out));
-  for (int64_t o = 0; o < out; ++o) {
-    float* const row = weights.data<float>() + o * in;
-    const auto at = static_cast<double>(o);
-    if (!linear) {
-      row[std::min(in - 1, static_cast<int64_t>(std::floor(at * step)))] = 1;
+/// Means or maxima over equal blocks: of an axis that is cut into as many as the result has. Means
+/// of blocks that overlap are products with weights.
+template <int spatial, bool takes_maximum>
+std::vector<Value> adaptive_pool(Call& c) {
+  constexpr auto count = static_cast<size_t>(spatial);
+  Value x = c.value("self");
+  spatial_roles(c, x.axes, count);
+  for (size_t d = x.axes.size() - count; d < x.axes.size(); ++d) {
+    const int64_t n = c.size(x.axes[d]), parts = c.meta().sizes[d];
+    if (parts < 1) c.refuse("makes no elements");
+    if (!c.once(n % parts == 0 && c.cut(x.axes[d], n / parts))) {
+      if (takes_maximum)
+        c.refuse(
+            fmt::format("has maxima of {} elements for {}, which are no equal parts", n, parts));
+      x = by_weights(c, x, d, parts, [&] {
+        std::vector<std::vector<double>> rows(static_cast<size_t>(parts));
+        for (int64_t o = 0; o < parts; ++o) {
+          const int64_t begin = o * n / parts, end = ((o + 1) * n + parts - 1) / parts;
+          for (int64_t i = 0; i < n; ++i)
+            rows[static_cast<size_t>(o)].push_back(
+                i >= begin && i < end ? 1 / static_cast<double>(end - begin) : 0);
+        }
+        return rows;
+      });
       continue;
     }
-    const double place = align_corners ? at * step : std::max(0.0, (at + 0.5) * step - 0.5);
-    const int64_t low = std::min(in - 1, static_cast<int64_t>(std::floor(place)));
-    const auto part = static_cast<float>(place - static_cast<double>(low));
-    row[low] += 1 - part;
-    row[std::min(in - 1, low + 1)] += part;
-  }
-  return weights;
-}
-
-/// Each spatial axis by its matrix of weights.
-template <bool linear>
-std::vector<Value> interpolated(Call& c) {
-  Value x = c.value(c.is_given("input") ? "input" : "self");
-  const std::vector<int64_t> sizes = c.meta().sizes;
-  std::vector<double> scales;
-  if (const Argument* given = c.node().find("scale_factors"))
-    if (const auto* all = std::get_if<std::vector<double>>(given)) scales = *all;
-  for (size_t d = 2; d < sizes.size(); ++d) {
-    const int64_t n = c.size(x.axes[d]);
-    const double scale = d - 2 < scales.size() ? scales[d - 2] : 0;
-    if (n == sizes[d]) continue;
     AxisList axes = x.axes;
-    axes[d] = {};
-    axes[d] = c.fresh(sizes[d], axes);
+    const auto [low, high] = halves(c.atoms(), c.expand(axes[d]), n / parts);
+    axes[d] = high;
     x = c.made(axes, [&] {
-      const Dim from("interpolated__from", n), to("interpolated__to", sizes[d]);
-      const Tensor w = tessera::constant(
-          c.graph(),
-          interpolation(n, sizes[d], linear, c.flag("align_corners", false), scale, to, from));
-      const Tensor t = one_dim(c, tessera::cast(x.tensor, DType::float32), x.axes[d], from);
-      const Tensor y = einsum({t, w}, t.shape().without({from.name}).united(Shape({to})));
-      return unmerge(tessera::cast(y, c.dtype()), to, c.dims(axes[d]));
+      const std::vector<Dim> over = present(x.tensor, c.dims(low));
+      if (over.empty()) return x.tensor;
+      return takes_maximum ? reduce_max(x.tensor, Axes(names_of(over)))
+                           : reduce_mean(x.tensor, Axes(names_of(over)));
     });
   }
   return {x};
 }
 
-// --------------------------------------------------------------------------------------------
-// losses
+struct Interpolation {
+  enum class Kind { nearest, nearest_exact, linear, cubic } kind = Kind::nearest;
+  bool align_corners = false, antialias = false;
+};
 
-enum class Reduction { none, mean, sum };
-
-Tensor reduced(const Tensor& x, int64_t reduction) {
-  if (static_cast<Reduction>(reduction) == Reduction::none) return x;
-  return static_cast<Reduction>(reduction) == Reduction::mean ? mean_all(x) : sum_all(x);
+/// Row o: the weights of the elements of which element o is made. `scale`: of the sizes, 0 for
+/// their quotient.
+std::vector<std::vector<double>> interpolation(int64_t in, int64_t out, const Interpolation& o,
+                                               double scale) {
+  using Kind = Interpolation::Kind;
+  const auto n = static_cast<double>(in);
+  const double step = o.align_corners ? (out > 1 ? (n - 1) / static_cast<double>(out - 1) : 0)
+                                      : (scale > 0 ? 1 / scale : n / static_cast<double>(out));
+  const auto cubic = [](double x, double a) {
+    x = std::abs(x);
+    if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
+  };
+  std::vector<std::vector<double>> rows;
+  for (int64_t k = 0; k < out; ++k) {
+    std::vector<double>& row = rows.emplace_back(static_cast<size_t>(in), 0);
+    const auto at = static_cast<double>(k);
+    const auto add = [&](int64_t i, double w) {
+      row[static_cast<size_t>(std::clamp<int64_t>(i, 0, in - 1))] += w;
+    };
+    if (o.kind == Kind::nearest || o.kind == Kind::nearest_exact) {
+      add(static_cast<int64_t>(std::floor((o.kind == Kind::nearest ? at : at + 0.5) * step)), 1);
+      continue;
+    }
+    const double middle = o.align_corners ? at * step : (at + 0.5) * step - 0.5;
+    if (o.antialias) {
+      const double wide = std::max(step, 1.0), reach = (o.kind == Kind::cubic ? 2 : 1) * wide;
+      const auto low = std::max<int64_t>(0, static_cast<int64_t>(middle + 0.5 - reach + 0.5)),
+                 high = std::min(in, static_cast<int64_t>(middle + 0.5 + reach + 0.5));
+      double sum = 0;
+      for (int64_t i = low; i < high; ++i) {
+        const double x = (static_cast<double>(i) - middle) / wide;
+        const double w = o.kind == Kind::cubic ? cubic(x, -0.5) : std::max(0.0, 1 - std::abs(x));
+        add(i, w), sum += w;
+      }
+      for (double& w : row) w /= sum;
+      continue;
+    }
+    const double place = o.kind == Kind::linear ? std::max(0.0, middle) : middle;
+    const auto first = static_cast<int64_t>(std::floor(place));
+    const double part = place - static_cast<double>(first);
+    if (o.kind == Kind::linear) {
+      add(first, 1 - part), add(first + 1, part);
+    } else {
+      for (int64_t i = -1; i < 3; ++i) add(first + i, cubic(static_cast<double>(i) - part, -0.75));
+    }
+  }
+  return rows;
 }
 
-std::vector<Value> cross_entropy_rule(Call& c) {
-  Value logits = c.value("self");
-  const Value labels = c.value("target");
-  if (c.is_given("weight")) c.refuse("weighs classes, which Tessera does not know");
-  if (is_floating(labels.dtype)) c.refuse("has soft labels, which Tessera does not know");
-  if (logits.axes.size() > 2) logits = channels_last(c, logits);
-  const int64_t ignored = c.whole("ignore_index", -100), reduction = c.whole("reduction", 1);
-  const double smoothing = c.number("label_smoothing", 0);
-  const bool keeps = static_cast<Reduction>(reduction) == Reduction::none;
-  return {c.joined(keeps ? "...c,...->..." : "...c,...->", {logits, labels}, [&](const Joined& j) {
-    const Dim classes = merged(j.of('c'));
-    std::vector<Dim> rows;
-    for (const auto& [label, dims] : j.dims)
-      if (label != 'c') rows.insert(rows.end(), dims.begin(), dims.end());
-    const Tensor x = merge(Call::having(j.x[0], j.of('c')), j.of('c'), classes);
-    const Tensor all = Call::having(j.x[1], rows);
-    const Tensor counts = not_equal(all, static_cast<double>(ignored));
-    const Tensor safe = where(counts, all, 0.0);
-    Tensor loss =
-        smoothing == 0
-            ? cross_entropy(x, safe, classes.name)
-            : cross_entropy(x,
-                            nn::smoothed(safe, classes,
-                                         smoothing * static_cast<double>(classes.size - 1) /
-                                             static_cast<double>(classes.size),
-                                         x.dtype()),
-                            classes.name);
-    loss = where(counts, loss, 0.0);
-    if (keeps) return tessera::cast(loss, c.dtype());
-    const Tensor total = sum_all(loss);
-    if (static_cast<Reduction>(reduction) == Reduction::sum) return tessera::cast(total, c.dtype());
-    return tessera::cast(total / sum_all(tessera::cast(counts, loss.dtype())), c.dtype());
+/// Each spatial axis by its matrix of weights.
+std::vector<Value> interpolated(Call& c) {
+  Value x = c.value(c.is_given("input") ? "input" : "self");
+  const std::vector<int64_t> sizes = c.meta().sizes;
+  const std::string& op = c.node().target;
+  const auto has = [&](const char* word) { return op.find(word) != std::string::npos; };
+  using Kind = Interpolation::Kind;
+  Interpolation o;
+  o.kind = has("cubic")     ? Kind::cubic
+           : has("exact")   ? Kind::nearest_exact
+           : has("nearest") ? Kind::nearest
+                            : Kind::linear;
+  o.align_corners = c.flag("align_corners", false), o.antialias = has("_aa.");
+  std::vector<double> scales;
+  if (const Argument* given = c.node().find("scale_factors"))
+    if (const auto* all = std::get_if<std::vector<double>>(given)) scales = *all;
+  for (const char* arg : {"scales_d", "scales_h", "scales", "scales_w"})
+    if (c.is_given(arg)) scales.push_back(c.number(arg));
+  for (size_t d = 2; d < sizes.size(); ++d) {
+    const int64_t n = c.size(x.axes[d]);
+    if (n == sizes[d]) continue;
+    const double scale = d - 2 < scales.size() ? scales[d - 2] : 0;
+    x = by_weights(c, x, d, sizes[d], [&] { return interpolation(n, sizes[d], o, scale); });
+  }
+  return {x};
+}
+
+/// The weights of 2^d neighbours of places in [-1, 1], of which only one is looked up for
+/// "nearest". Elements are looked up in the image's axes as one.
+std::vector<Value> sampled_grid(Call& c) {
+  const Value x = c.value("input"), grid = c.value("grid");
+  const int64_t mode = c.whole("interpolation_mode", 0), padding = c.whole("padding_mode", 0);
+  if (x.axes.size() != 4 || mode > 1 || padding > 1)
+    c.refuse("samples volumes, by cubic weights or with reflection, which Tessera does not know");
+  const bool aligned = c.flag("align_corners", false);
+  const int64_t h = c.size(x.axes[2]), w = c.size(x.axes[3]);
+  const Value gx = element(c, grid, 3, 0), gy = element(c, grid, 3, 1);
+  Axis pixels = c.expand(x.axes[2]);
+  for (const Use& use : c.expand(x.axes[3])) pixels.push_back(use);
+  return {c.joined(
+      "ncp,nyx,nyx->ncyx", {c.moved(x, {x.axes[0], x.axes[1], pixels}), gx, gy},
+      [&](const Joined& j) {
+        const Dim all("sampled__pixels", h * w);
+        const Tensor image = merge(Call::having(j.x[0], j.of('p')), j.of('p'), all);
+        const auto place = [&](const Tensor& t, int64_t n) {
+          const auto size = static_cast<double>(n);
+          Tensor at = aligned ? (t + 1.0) * ((size - 1) / 2) : ((t + 1.0) * size - 1.0) / 2.0;
+          return padding == 1 ? clip(at, 0, size - 1) : at;
+        };
+        const Tensor px = place(j.x[1], w), py = place(j.x[2], h);
+        const auto looked_up = [&](const Tensor& ix, const Tensor& iy) {
+          const auto inside = [&](const Tensor& i, int64_t n) {
+            return logical_and(greater_equal(i, 0.0), less(i, static_cast<double>(n)));
+          };
+          const Tensor seen = logical_and(inside(ix, w), inside(iy, h));
+          const Tensor at = clip(iy, 0, static_cast<double>(h - 1)) * static_cast<double>(w) +
+                            clip(ix, 0, static_cast<double>(w - 1));
+          const Tensor y = gather(image, tessera::cast(stop_gradient(at), DType::int32), all.name);
+          return where(seen, y, zeros_like(y));
+        };
+        if (mode == 1) return looked_up(round(px), round(py));
+        const Tensor x0 = stop_gradient(floor(px)), y0 = stop_gradient(floor(py));
+        const Tensor fx = px - x0, fy = py - y0;
+        return looked_up(x0, y0) * ((1.0 - fx) * (1.0 - fy)) +
+               looked_up(x0 + 1.0, y0) * (fx * (1.0 - fy)) +
+               looked_up(x0, y0 + 1.0) * ((1.0 - fx) * fy) +
+               looked_up(x0 + 1.0, y0 + 1.0) * (fx * fy);
+      })};
+}
+
+/// v g / |v|, the size over all axes but one.
+std::vector<Value> weight_norm(Call& c) {
+  const Value v = c.value("v"), g = c.value("g");
+  const size_t kept = c.axis("dim", v.axes.size(), 0);
+  return {c.pointwise({v, g}, c.dtype(), [&](const auto& x) {
+    std::vector<Dim> over;
+    for (const Dim& d : x[0].shape()) {
+      bool is_kept = false;
+      for (const Dim& k : c.dims(v.axes[kept])) is_kept = is_kept || k.name == d.name;
+      if (!is_kept) over.push_back(d);
+    }
+    return x[0] * (x[1] / sqrt(reduce_sum(square(x[0]), Axes(names_of(over)))));
   })};
-}
-
-/// Of classes that are the last axis; with a shift, label i + shift belongs to logits i along
-/// axis 1.
-std::vector<Value> next_token_loss(Call& c) {
-  const Value logits = c.value("self"), labels = c.value("target");
-  const int64_t shifted = c.whole("shift", 0);
-  c.role(logits.axes.back(), "vocab", 46);
-  return {c.joined("...c,...->", {logits, labels}, [&](const Joined& j) {
-    const Dim classes = merged(j.of('c'));
-    const Tensor x = merge(Call::having(j.x[0], j.of('c')), j.of('c'), classes);
-    if (shifted == 0)
-      return tessera::cast(mean_all(cross_entropy(x, j.x[1], classes.name)), c.dtype());
-    if (labels.axes.size() < 2 || c.dims(labels.axes[1]).size() != 1)
-      c.refuse("shifts labels that have no positions");
-    const std::vector<Dim> along = j.dims.at(1 - static_cast<int>(labels.axes.size()) + 0);
-    const Dim length = along.at(0);
-    const Tensor next = shift(j.x[1], length.name, -shifted);
-    const Tensor counts = less(iota(c.graph(), length), static_cast<double>(length.size - shifted));
-    const Tensor losses = where(counts, cross_entropy(x, next, classes.name), 0.0);
-    return tessera::cast(mean_all(losses) * (static_cast<double>(length.size) /
-                                             static_cast<double>(length.size - shifted)),
-                         c.dtype());
-  })};
-}
-
-std::vector<Value> squared_error(Call& c) {
-  const Value y = c.pointwise({c.value("self"), c.value("target")}, c.dtype(),
-                              [](const auto& x) { return square(x[0] - x[1]); });
-  const int64_t reduction = c.whole("reduction", 1);
-  if (static_cast<Reduction>(reduction) == Reduction::none) return {y};
-  return {c.made({}, [&] { return reduced(c.full(y), reduction); })};
 }
 
 const Row kLayers[] = {
@@ -605,22 +656,32 @@ const Row kLayers[] = {
     {"group_norm.default", group_norm_rule},
     {"dropout.default", dropout_rule},
     {"scaled_dot_product_attention.default", attention_rule},
-    {"conv1d.default conv1d.padding", convolution<1>},
-    {"conv2d.default conv2d.padding", convolution<2>},
-    {"conv3d.default conv3d.padding", convolution<3>},
+    {"conv1d.default conv1d.padding", convolution<1, false>},
+    {"conv2d.default conv2d.padding", convolution<2, false>},
+    {"conv3d.default conv3d.padding", convolution<3, false>},
+    {"conv_transpose1d.default", convolution<1, true>},
+    {"conv_transpose2d.input", convolution<2, true>},
+    {"conv_transpose3d.input", convolution<3, true>},
     {"max_pool1d.default", pooled<1, true>},
-    {"max_pool2d.default", pooled<2, true>},
+    {"max_pool2d.default max_pool2d_with_indices.default", pooled<2, true>},
     {"avg_pool1d.default", pooled<1, false>},
     {"avg_pool2d.default", pooled<2, false>},
-    {"adaptive_avg_pool1d.default", adaptive_mean<1>},
-    {"adaptive_avg_pool2d.default", adaptive_mean<2>},
-    {"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest2d.default",
-     interpolated<false>},
-    {"upsample_linear1d.vec upsample_bilinear2d.vec upsample_bilinear2d.default",
-     interpolated<true>},
-    {"cross_entropy_loss.default", cross_entropy_rule},
-    {"tessera.cross_entropy", next_token_loss},
-    {"mse_loss.default", squared_error},
+    {"max_pool3d.default", pooled<3, true>},
+    {"avg_pool3d.default", pooled<3, false>},
+    {"adaptive_avg_pool1d.default", adaptive_pool<1, false>},
+    {"adaptive_avg_pool2d.default _adaptive_avg_pool2d.default", adaptive_pool<2, false>},
+    {"adaptive_avg_pool3d.default _adaptive_avg_pool3d.default", adaptive_pool<3, false>},
+    {"adaptive_max_pool1d.default", adaptive_pool<1, true>},
+    {"adaptive_max_pool2d.default", adaptive_pool<2, true>},
+    {"upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest2d.default "
+     "upsample_nearest3d.vec _upsample_nearest_exact1d.vec _upsample_nearest_exact2d.vec "
+     "upsample_linear1d.vec upsample_bilinear2d.vec upsample_bilinear2d.default "
+     "upsample_trilinear3d.vec upsample_bicubic2d.vec upsample_bicubic2d.default "
+     "_upsample_bilinear2d_aa.vec _upsample_bilinear2d_aa.default _upsample_bicubic2d_aa.vec "
+     "_upsample_bicubic2d_aa.default",
+     interpolated},
+    {"grid_sampler.default grid_sampler_2d.default", sampled_grid},
+    {"_weight_norm.default", weight_norm},
 };
 
 }  // namespace

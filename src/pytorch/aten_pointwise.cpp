@@ -15,6 +15,32 @@ DType common_dtype(const Value& a, const Value& b) {
   return a.dtype == DType::float64 || b.dtype == DType::float64 ? DType::float64 : DType::float32;
 }
 
+/// Cephes' polynomial on [0, tan(pi / 8)], to which the others are led back.
+Tensor arc_tangent(const Tensor& x) {
+  const Tensor size = abs(x);
+  const Tensor is_large = greater(size, 2.414213562373095),
+               is_middle = greater(size, 0.4142135623730950);
+  const Tensor small = where(is_middle, 0.0, size), large = where(is_large, size, 1.0);
+  const Tensor t =
+      where(is_large, neg(reciprocal(large)), where(is_middle, (size - 1.0) / (size + 1.0), small));
+  const Tensor z = square(t);
+  const Tensor p =
+      (((z * 8.05374449538e-2 - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1) *
+          z * t +
+      t;
+  const Tensor y = p + where(is_large, tessera::constant(x.graph(), M_PI / 2, x.dtype()),
+                             where(is_middle, tessera::constant(x.graph(), M_PI / 4, x.dtype()),
+                                   tessera::constant(x.graph(), 0, x.dtype())));
+  return where(less(x, 0.0), neg(y), y);
+}
+
+Tensor arc_tangent(const Tensor& y, const Tensor& x) {
+  const Tensor turned = where(less(y, 0.0), -M_PI, ones_like(y) * M_PI);
+  const Tensor none = equal(x, 0.0);
+  const Tensor angle = arc_tangent(y / where(none, 1.0, x));
+  return where(none, sign(y) * (M_PI / 2), where(less(x, 0.0), angle + turned, angle));
+}
+
 namespace {
 
 /// f(self) in the dtype of the result.
@@ -174,6 +200,56 @@ std::vector<Value> added(Call& c) {
                       [&](const auto& x) { return x[0] + f(x[1], x[2]) * value; })};
 }
 
+Tensor arc_sine(const Tensor& x) { return arc_tangent(x * rsqrt(1.0 - square(x))); }
+
+Tensor truncated(const Tensor& x) { return sign(x) * floor(abs(x)); }
+
+/// Weights are those of axis 1, or one.
+std::vector<Value> parametric_relu(Call& c) {
+  const Value x = c.value("self");
+  Value w = c.value("weight");
+  for (size_t i = 2; i < x.axes.size() && c.sizes(w) != std::vector<int64_t>{1}; ++i)
+    w.axes.emplace_back();
+  return {c.pointwise({x, w}, c.dtype(),
+                      [](const auto& t) { return where(greater(t[0], 0.0), t[0], t[0] * t[1]); })};
+}
+
+/// a sigmoid(b) of the halves of an axis.
+std::vector<Value> gated(Call& c) {
+  const Value x = c.value("self");
+  const size_t d = c.axis("dim", x.axes.size(), -1);
+  return {c.pointwise({part_of(c, x, d, 2, false, 0), part_of(c, x, d, 2, false, 1)}, c.dtype(),
+                      [](const auto& t) { return t[0] * sigmoid(t[1]); })};
+}
+
+/// Zero within [-lambd, lambd]; soft: what is outside comes nearer by it.
+template <bool soft>
+std::vector<Value> shrunk(Call& c) {
+  const double l = c.number("lambd", 0.5);
+  return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
+    return where(greater(abs(x[0]), l), soft ? x[0] - sign(x[0]) * l : x[0], zeros_like(x[0]));
+  })};
+}
+
+std::vector<Value> threshold_rule(Call& c) {
+  return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
+    return where(greater(x[0], c.number("threshold")), x[0],
+                 c.constant(c.number("value"), c.dtype()));
+  })};
+}
+
+std::vector<Value> finite_numbers(Call& c) {
+  return {c.pointwise({c.value("self")}, c.dtype(), [&](const auto& x) {
+    const auto of = [&](const char* arg, double fallback) {
+      return c.constant(c.number(arg, fallback), c.dtype());
+    };
+    const double most =
+        c.dtype() == DType::float64 ? 1.7976931348623157e308 : 3.4028234663852886e38;
+    const Tensor y = where(is_nan(x[0]), of("nan", 0), x[0]);
+    return where(is_inf(y), where(greater(y, 0.0), of("posinf", most), of("neginf", -most)), y);
+  })};
+}
+
 #define UNARY(...) unary<[](const Tensor& x) -> Tensor { return __VA_ARGS__; }>
 #define BINARY(kind, ...) \
   kind<[](const Tensor& a, const Tensor& b) -> Tensor { return __VA_ARGS__; }>
@@ -185,7 +261,13 @@ const Row kPointwise[] = {
     {"mul.Tensor mul.Scalar", BINARY(binary, mul(a, b))},
     {"div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode true_divide.Tensor", quotient},
     {"floor_divide.default floor_divide.Scalar", BINARY(binary, floor_div(a, b))},
-    {"remainder.Tensor remainder.Scalar fmod.Tensor fmod.Scalar", BINARY(binary, mod(a, b))},
+    {"remainder.Tensor remainder.Scalar", BINARY(binary, mod(a, b))},
+    {"fmod.Tensor fmod.Scalar", BINARY(binary, a - truncated(a / b) * b)},
+    {"atan2.default", BINARY(binary, arc_tangent(a, b))},
+    {"hypot.default", BINARY(binary, sqrt(square(a) + square(b)))},
+    {"logaddexp.default", BINARY(binary, maximum(a, b) + log1p(exp(neg(abs(a - b)))))},
+    {"xlogy.Tensor",
+     BINARY(binary, where(equal(a, 0.0), 0.0, a* log(where(equal(a, 0.0), 1.0, b))))},
     {"maximum.default max.other fmax.default", BINARY(binary, maximum(a, b))},
     {"minimum.default min.other fmin.default", BINARY(binary, minimum(a, b))},
     {"pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar float_power.Tensor_Scalar", power},
@@ -204,12 +286,14 @@ const Row kPointwise[] = {
      BINARY(logical, logical_or(a, b))},
     {"logical_xor.default bitwise_xor.Tensor __xor__.Tensor", BINARY(logical, logical_xor(a, b))},
     {"logical_not.default bitwise_not.default",
-     [](Call& c) -> std::vector<Value> {
-       if (c.dtype() != DType::bool_)
-         c.refuse("inverts the bits of whole numbers, which Tessera cannot");
-       return {c.pointwise({c.value("self")}, DType::bool_,
-                           [](const auto& x) { return logical_not(x[0]); })};
-     }},
+     [](
+         Call& c) -> std::
+                      vector<Value> {
+                        if (c.dtype() != DType::bool_)
+                          c.refuse("inverts the bits of whole numbers, which Tessera cannot");
+                        return {c.pointwise({c.value("self")}, DType::bool_,
+                                            [](const auto& x) { return logical_not(x[0]); })};
+                      }},
     {"neg.default", UNARY(neg(x))},
     {"abs.default", UNARY(abs(x))},
     {"sign.default sgn.default", UNARY(sign(x))},
@@ -225,6 +309,28 @@ const Row kPointwise[] = {
     {"square.default", UNARY(square(x))},
     {"sin.default", UNARY(sin(x))},
     {"cos.default", UNARY(cos(x))},
+    {"tan.default", UNARY(sin(x) / cos(x))},
+    {"sinh.default", UNARY((exp(x) - exp(neg(x))) * 0.5)},
+    {"cosh.default", UNARY((exp(x) + exp(neg(x))) * 0.5)},
+    {"atan.default arctan.default", UNARY(arc_tangent(x))},
+    {"asin.default arcsin.default", UNARY(arc_sine(x))},
+    {"acos.default arccos.default", UNARY(M_PI / 2 - arc_sine(x))},
+    {"asinh.default", UNARY(sign(x) * log(abs(x) + sqrt(square(x) + 1.0)))},
+    {"acosh.default", UNARY(log(x + sqrt(square(x) - 1.0)))},
+    {"atanh.default", UNARY(log((x + 1.0) / (1.0 - x)) * 0.5)},
+    {"sinc.default",
+     UNARY(where(equal(x, 0.0), 1.0, sin(x* M_PI) / where(equal(x, 0.0), 1.0, x* M_PI)))},
+    {"logit.default", UNARY(log(x / (1.0 - x)))},
+    {"erfc.default", UNARY(1.0 - erf(x))},
+    {"erfinv.default", UNARY(erf_inv(x))},
+    {"trunc.default fix.default", UNARY(truncated(x))},
+    {"frac.default", UNARY(x - truncated(x))},
+    {"hardshrink.default", shrunk<false>},
+    {"softshrink.default", shrunk<true>},
+    {"threshold.default", threshold_rule},
+    {"prelu.default _prelu_kernel.default", parametric_relu},
+    {"glu.default", gated},
+    {"nan_to_num.default", finite_numbers},
     {"tanh.default", UNARY(tanh(x))},
     {"sigmoid.default", UNARY(sigmoid(x))},
     {"log_sigmoid.default", UNARY(neg(softplus(neg(x))))},
@@ -247,27 +353,43 @@ const Row kPointwise[] = {
     {"where.self where.ScalarOther where.ScalarSelf where.Scalar", selected},
     {"masked_fill.Scalar masked_fill.Tensor", filled_where},
     {"isnan.default",
-     [](Call& c) -> std::vector<Value> {
-       return {c.pointwise({c.value("self")}, {}, [](const auto& x) { return is_nan(x[0]); })};
-     }},
+     [](
+         Call& c) -> std::
+                      vector<Value> {
+                        return {c.pointwise({c.value("self")}, {},
+                                            [](const auto& x) { return is_nan(x[0]); })};
+                      }},
+    {"isfinite.default",
+     [](
+         Call& c) -> std::
+                      vector<Value> {
+                        return {c.pointwise({c.value("self")}, {},
+                                            [](const auto& x) { return is_finite(x[0]); })};
+                      }},
     {"isinf.default",
-     [](Call& c) -> std::vector<Value> {
-       return {c.pointwise({c.value("self")}, {}, [](const auto& x) { return is_inf(x[0]); })};
-     }},
+     [](
+         Call& c) -> std::
+                      vector<Value> {
+                        return {c.pointwise({c.value("self")}, {},
+                                            [](const auto& x) { return is_inf(x[0]); })};
+                      }},
     {"to.dtype to.dtype_layout to.device to.other _to_copy.default type_as.default float.default "
      "alias.default clone.default contiguous.default lift_fresh_copy.default lift_fresh.default "
      "lift.default detach_copy.default view.dtype",
      converted},
     {"detach.default",
-     [](Call& c) -> std::vector<Value> {
-       return {
-           c.pointwise({c.value("self")}, {}, [](const auto& x) { return stop_gradient(x[0]); })};
-     }},
+     [](Call& c) -> std::
+                     vector<Value> {
+                       return {c.pointwise({c.value("self")}, {},
+                                           [](const auto& x) { return stop_gradient(x[0]); })};
+                     }},
     {"copy.default",
-     [](Call& c) -> std::vector<Value> {
-       const Value self = c.value("self"), source = c.value("src");
-       return {c.pointwise({self, source}, c.dtype(), [](const auto& x) { return x[1]; })};
-     }},
+     [](Call& c)
+         -> std::
+             vector<Value> {
+               const Value self = c.value("self"), source = c.value("src");
+               return {c.pointwise({self, source}, c.dtype(), [](const auto& x) { return x[1]; })};
+             }},
 };
 
 }  // namespace

@@ -5,12 +5,6 @@
 
 namespace tessera::pytorch {
 
-namespace {
-
-using Optional = std::optional<Value>;
-
-/// The sum of a b over the dims that `out` lacks. An operand may lack dims along which it is
-/// constant.
 Tensor contract(const Tensor& a, const Tensor& b, const std::vector<Dim>& contracted,
                 const std::vector<Dim>& out) {
   std::vector<Tensor> xs = {a, b};
@@ -26,6 +20,10 @@ Tensor contract(const Tensor& a, const Tensor& b, const std::vector<Dim>& contra
   const Tensor y = einsum(xs, shape_of(kept));
   return factor == 1 ? y : y * factor;
 }
+
+namespace {
+
+using Optional = std::optional<Value>;
 
 /// The last part of a module's path that is a name: "up" of "b.0.mlp.up".
 std::string module_name(const std::string& path) {
@@ -138,6 +136,17 @@ std::vector<Value> einsum_rule(Call& c) {
   return {y};
 }
 
+std::vector<Value> bilinear_rule(Call& c) {
+  const Value a = c.value("input1"), b = c.value("input2"), w = c.value("weight");
+  c.role(w.axes[0], module_name(c.node().module), 20);
+  return {c.joined("...i,...k,oik,o->...o", {a, b, w, c.find("bias")}, [&](const Joined& j) {
+    std::vector<Dim> half = j.out, left = j.of('i');
+    for (const Dim& d : j.of('k')) half.push_back(d);
+    const Tensor y = contract(contract(j.x[0], j.x[2], left, half), j.x[1], j.of('k'), j.out);
+    return j.x[3].empty() ? y : y + j.x[3];
+  })};
+}
+
 /// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of
 /// its own.
 std::vector<Value> grouped_product(Call& c) {
@@ -165,6 +174,7 @@ const Row kProducts[] = {
     {"addmm.default", added_product<kMat1, kMat2>},
     {"baddbmm.default", added_product<kBatch1, kBatch2>},
     {"einsum.default", einsum_rule},
+    {"bilinear.default", bilinear_rule},
     {"transformers.grouped_mm_fallback.default _grouped_mm.default", grouped_product},
 };
 

@@ -1,8 +1,10 @@
 // Ops along axes: sums, maxima, softmax, cumulative sums, sorts.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "pytorch/aten.h"
+#include "tessera/loops.h"
 
 namespace tessera::pytorch {
 
@@ -81,8 +83,13 @@ std::vector<Value> vector_norm(Call& c) {
     const std::vector<Dim> dims = dims_of(c, x, axes);
     const Tensor t = Call::having(c.cast(x, c.dtype()), dims);
     if (p == 2) return dims.empty() ? abs(t) : sqrt(reduce_sum(square(t), names_of(dims)));
-    if (p == 1) return dims.empty() ? abs(t) : reduce_sum(abs(t), names_of(dims));
-    c.refuse(fmt::format("is a norm of order {}, which Tessera does not know", p));
+    if (dims.empty()) return abs(t);
+    if (p == 1) return reduce_sum(abs(t), names_of(dims));
+    if (std::isinf(p))
+      return p > 0 ? reduce_max(abs(t), names_of(dims)) : reduce_min(abs(t), names_of(dims));
+    if (p == 0) return reduce_sum(cast(not_equal(t, 0.0), c.dtype()), names_of(dims));
+    return pow(reduce_sum(pow(abs(t), c.constant(p, c.dtype())), names_of(dims)),
+               c.constant(1 / p, c.dtype()));
   })};
 }
 
@@ -130,6 +137,36 @@ std::vector<Value> cumulative_sum(Call& c) {
   return {along_axis(c, x, c.axis("dim", x.axes.size()), [&](Tensor t, const Dim& dim) {
     return cumsum(t.dtype() == c.dtype() ? t : cast(t, c.dtype()), dim.name);
   })};
+}
+
+/// A loop over the axis, which carries what was combined.
+template <auto f>
+std::vector<Value> cumulative(Call& c) {
+  const Value x = c.value("self");
+  return {along_axis(c, x, c.axis("dim", x.axes.size()), [&](Tensor t, const Dim& dim) {
+    t = cast(t, c.dtype());
+    const Tensor first = pick(t, dim.name, 0);
+    if (dim.size == 1) return t;
+    const Dim rest("cumulative__rest", dim.size - 1);
+    const Tensor others = rename(slice(t, dim.name, 1, rest.size), dim.name, rest.name);
+    const IterationResults all = scan(c.graph(), rest, {first}, {others}, [&](const Iteration& i) {
+      const Tensor y = transpose(f(i.carries[0], i.slices[0]), first.shape());
+      return IterationResults{.carries = {y}, .stacked = {y}};
+    });
+    const Tensor front = reshape(first, Shape({Dim(dim.name, 1)}).united(first.shape()));
+    return concat({front, rename(all.stacked[0], rest.name, dim.name)}, dim.name);
+  })};
+}
+
+/// A variance or deviation, and the mean.
+template <bool root>
+std::vector<Value> variance_and_mean(Call& c) {
+  const Value x = c.value("self");
+  const std::vector<size_t> axes = named_axes(c, x);
+  return {variance<root>(c)[0], c.made(without(x.axes, axes, c.flag("keepdim", false)), [&] {
+            const std::vector<Dim> there = present(x.tensor, dims_of(c, x, axes));
+            return there.empty() ? x.tensor : reduce_mean(x.tensor, names_of(there));
+          })};
 }
 
 std::vector<Value> sorted(Call& c) {
@@ -182,8 +219,7 @@ std::vector<Value> extreme(Call& c) {
 std::vector<Value> largest_few(Call& c) {
   const Value x = c.value("self");
   const size_t axis = c.axis("dim", x.axes.size(), -1);
-  if (!c.flag("largest", true))
-    c.refuse("takes the smallest elements, which Tessera does not know");
+  const bool largest = c.flag("largest", true);
   AxisList axes = x.axes;
   axes[axis] = {};
   axes[axis] = c.fresh(c.whole("k"), axes);
@@ -196,8 +232,8 @@ std::vector<Value> largest_few(Call& c) {
       const Dim k = chosen.empty() ? Dim("chosen", 1) : chosen[0];
       if (chosen.size() > 1)
         c.refuse("chooses elements whose axis is viewed as several, which Tessera does not know");
-      if (!top) top = top_k(t, dim.name, k);
-      const Tensor y = values ? top->values : top->indices;
+      if (!top) top = top_k(largest ? t : neg(t), dim.name, k);
+      const Tensor y = !values ? top->indices : largest ? top->values : neg(top->values);
       return chosen.empty() ? pick(y, k.name, 0) : y;
     });
   };
@@ -243,6 +279,17 @@ const Row kReductions[] = {
     {"log_softmax.int _log_softmax.default", softmax_rule<true>},
     {"logsumexp.default", log_sum_exp},
     {"cumsum.default", cumulative_sum},
+    {"cumprod.default",
+     cumulative<[](const Tensor& a, const Tensor& b) -> Tensor { return a * b; }>},
+    {"logcumsumexp.default", cumulative<[](const Tensor& a, const Tensor& b) -> Tensor {
+       return maximum(a, b) + log1p(exp(neg(abs(a - b))));
+     }>},
+    {"cummax.default",
+     cumulative<[](const Tensor& a, const Tensor& b) -> Tensor { return maximum(a, b); }>},
+    {"cummin.default",
+     cumulative<[](const Tensor& a, const Tensor& b) -> Tensor { return minimum(a, b); }>},
+    {"var_mean.correction var_mean.dim var_mean.default", variance_and_mean<false>},
+    {"std_mean.correction std_mean.dim std_mean.default", variance_and_mean<true>},
     {"sort.default sort.stable argsort.default argsort.stable", sorted},
     {"topk.default", largest_few},
     {"histc.default", histogram},

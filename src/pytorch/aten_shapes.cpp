@@ -8,13 +8,13 @@
 
 namespace tessera::pytorch {
 
-namespace {
-
-/// The elements in their order under other sizes: a boundary is cut where a size begins. Where an
-/// axis cannot be cut so, elements change their place among dims.
-std::vector<Value> viewed(Call& c) {
-  const Value x = c.value("self");
-  const std::vector<int64_t> sizes = c.meta().sizes;
+/// A boundary is cut where a size begins. Where an axis cannot be cut so, elements change their
+/// place among dims.
+Value reshaped(Call& c, const Value& x, std::vector<int64_t> sizes) {
+  for (int64_t& size : sizes)
+    if (size < 0)
+      size = std::accumulate(x.axes.begin(), x.axes.end(), int64_t{1},
+                             [&](int64_t n, const Axis& axis) { return n * c.size(axis); });
   Axis flat;
   for (const Axis& axis : x.axes)
     for (const Use& use : c.expand(axis)) flat.push_back(use);
@@ -22,15 +22,35 @@ std::vector<Value> viewed(Call& c) {
   bool fits = true;
   for (size_t i = sizes.size(); i-- > 0;) fits = c.cut(flat, inner *= sizes[i]) && fits;
   AxisList axes(sizes.size());
-  if (fits) {
+  if (c.once(fits)) {
     Axis rest = c.expand(flat);
     for (size_t i = sizes.size(); i-- > 0;)
       std::tie(axes[i], rest) = halves(c.atoms(), rest, sizes[i]);
-    return {c.moved(x, axes)};
+    return c.moved(x, axes);
   }
   for (size_t i = 0; i < sizes.size(); ++i) axes[i] = c.fresh(sizes[i], axes);
-  return {c.made(axes, [&] { return c.with_axes(c.full(x), axes); })};
+  return c.made(axes, [&] { return c.with_axes(c.full(x), axes); });
 }
+
+Value reordered(const Call& c, const Value& x, const std::vector<size_t>& order) {
+  AxisList axes;
+  for (const size_t i : order) axes.push_back(x.axes[i]);
+  return c.moved(x, axes);
+}
+
+Tensor one_dim(const Call& c, Tensor x, const Axis& axis, const Dim& to) {
+  const std::vector<Dim> dims = c.dims(axis);
+  return merge(Call::having(x, dims), dims, to);
+}
+
+Tensor dims_again(const Call& c, Tensor x, const Dim& from, const Axis& axis) {
+  const std::vector<Dim> to = c.dims(axis);
+  return to.empty() ? pick(x, from.name, 0) : unmerge(x, from, to);
+}
+
+namespace {
+
+std::vector<Value> viewed(Call& c) { return {reshaped(c, c.value("self"), c.meta().sizes)}; }
 
 std::vector<Value> permuted(Call& c) {
   const Value x = c.value("self");
@@ -120,15 +140,15 @@ std::vector<Value> tiled(Call& c) {
 
 std::vector<Value> repeated(Call& c) {
   Value x = c.value("self");
-  if (!c.is_given("dim"))
-    c.refuse("repeats the elements of a flattened tensor, which Tessera does not know");
-  Axis& axis = x.axes[c.axis("dim", x.axes.size())];
+  if (!c.is_given("dim")) x = reshaped(c, x, {-1});
+  Axis& axis = x.axes[c.axis("dim", x.axes.size(), 0)];
   for (const Use& use : c.fresh(c.whole("repeats"), x.axes)) axis.push_back(use);
   return {c.moved(x, x.axes)};
 }
 
-/// Elements [begin, begin + size) of an axis, which are an axis of their own.
-Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, int64_t step = 1) {
+}  // namespace
+
+Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, int64_t step) {
   AxisList axes = x.axes;
   axes[d] = {};
   axes[d] = c.fresh(size, axes);
@@ -149,7 +169,6 @@ Value interval(Call& c, const Value& x, size_t d, int64_t begin, int64_t size, i
   });
 }
 
-/// Part `index` of the `parts` equal ones of an axis, which are blocks or have every n-th element.
 Value part_of(Call& c, const Value& x, size_t d, int64_t parts, bool strided, int64_t index) {
   const int64_t size = c.size(x.axes[d]) / parts;
   if (!c.once(c.cut(x.axes[d], strided ? parts : size)))  // 6 as 2 x 3 has no parts of 2
@@ -168,6 +187,28 @@ Value part_of(Call& c, const Value& x, size_t d, int64_t parts, bool strided, in
     return y;
   });
 }
+
+Value element(Call& c, const Value& x, size_t d, int64_t index) {
+  Value y = part_of(c, x, d, c.size(x.axes[d]), false, index);
+  y.axes.erase(y.axes.begin() + static_cast<long>(d));
+  return y;
+}
+
+Value taken(Call& c, const Value& x, size_t d, const std::vector<int64_t>& indices) {
+  AxisList axes = x.axes;
+  axes[d] = {};
+  axes[d] = c.fresh(std::ssize(indices), axes);
+  return c.made(axes, [&] {
+    const Dim from("taken__from", c.size(x.axes[d])), to("taken__to", std::ssize(indices));
+    Array at(DType::int32, {to.name}, {to.size});
+    std::copy(indices.begin(), indices.end(), at.data<int32_t>());
+    const Tensor y =
+        gather(one_dim(c, x.tensor, x.axes[d], from), tessera::constant(c.graph(), at), from.name);
+    return dims_again(c, y, to, axes[d]);
+  });
+}
+
+namespace {
 
 std::vector<Value> sliced(Call& c) {
   const Value x = c.value("self");
@@ -192,10 +233,8 @@ std::vector<Value> narrowed_to(Call& c) {
 std::vector<Value> selected_index(Call& c) {
   const Value x = c.value("self");
   const size_t d = c.axis("dim", x.axes.size());
-  const int64_t n = c.size(x.axes[d]), index = c.whole("index");
-  Value y = part_of(c, x, d, n, false, index < 0 ? index + n : index);
-  y.axes.erase(y.axes.begin() + static_cast<long>(d));
-  return {y};
+  const int64_t index = c.whole("index");
+  return {element(c, x, d, index < 0 ? index + c.size(x.axes[d]) : index)};
 }
 
 /// Parts of an axis: of these sizes, of one size but for the last, or a number of them.
@@ -230,10 +269,7 @@ std::vector<Value> unbound(Call& c) {
   const size_t d = c.axis("dim", x.axes.size(), 0);
   const int64_t n = c.size(x.axes[d]);
   std::vector<Value> parts;
-  for (int64_t i = 0; i < n; ++i) {
-    parts.push_back(part_of(c, x, d, n, false, i));
-    parts.back().axes.erase(parts.back().axes.begin() + static_cast<long>(d));
-  }
+  for (int64_t i = 0; i < n; ++i) parts.push_back(element(c, x, d, i));
   return parts;
 }
 
@@ -265,17 +301,17 @@ std::vector<Tensor> alike(Call& c, const std::vector<Value>& xs, size_t d, const
   return tensors;
 }
 
+}  // namespace
+
 /// Where parts of one axis stand behind one another, they are an outer atom and the axis. Otherwise
 /// the sum of their sizes is an axis of its own.
-std::vector<Value> concatenated(Call& c) {
-  std::vector<Value> xs = c.values("tensors");
+Value concatenated(Call& c, std::vector<Value> xs, size_t d, DType dtype) {
   std::erase_if(xs, [&](const Value& x) {
     return std::any_of(x.axes.begin(), x.axes.end(),
                        [&](const Axis& axis) { return c.size(axis) == 0; });
   });
   if (xs.empty()) c.refuse("joins tensors without elements");
-  const size_t d = c.axis("dim", xs[0].axes.size(), 0);
-  if (xs.size() == 1) return {c.moved(xs[0], xs[0].axes)};
+  if (xs.size() == 1) return c.moved(xs[0], xs[0].axes);
   AxisList axes = xs[0].axes;
   for (const Value& x : xs) {
     for (size_t i = 0; i < axes.size(); ++i) {
@@ -292,112 +328,46 @@ std::vector<Value> concatenated(Call& c) {
   const bool one_axis = std::all_of(xs.begin(), xs.end(), [&](const Value& x) {
     return atoms_of(x.axes[d]) == atoms_of(xs[0].axes[d]);
   });
-  const bool is_product = c.once(one_axis && !xs[0].axes[d].empty());
+  // Constants are computed once: a table of rotary positions cuts nothing.
+  const bool varies =
+      std::any_of(xs.begin(), xs.end(), [](const Value& x) { return !x.is_constant; });
+  const bool is_product = c.once(one_axis && varies && !xs[0].axes[d].empty());
   axes[d] = {};
   if (is_product) {
-    AxisList beside = axes;
-    Axis inner = c.expand(xs[0].axes[d]);
-    std::set<Use> taken;
-    for (const Axis& axis : c.expand(axes)) taken.insert(axis.begin(), axis.end());
-    for (Use& use : inner) {
-      use.copy = 0;
-      while (!taken.insert(use).second) ++use.copy;
-    }
-    beside[d] = inner;
-    axes[d] = c.fresh(static_cast<int64_t>(xs.size()), beside);
-    axes[d].insert(axes[d].end(), inner.begin(), inner.end());
+    axes[d] = xs[0].axes[d];
+    axes = c.distinct(axes);
+    const Axis outer = c.fresh(std::ssize(xs), axes);
+    axes[d].insert(axes[d].begin(), outer.begin(), outer.end());
   } else {
-    axes[d] = c.fresh(c.meta().sizes[d], axes);
+    int64_t size = 0;
+    for (const Value& x : xs) size += c.size(x.axes[d]);
+    axes[d] = c.fresh(size, axes);
   }
-  return {c.made(axes, [&] {
-    std::vector<Value> cast_xs = xs;
-    for (Value& x : cast_xs) x.tensor = c.cast(x, c.dtype());
+  return c.made(axes, [&] {
+    for (Value& x : xs) x.tensor = c.cast(x, dtype);
     const Dim whole = merged(c.dims(axes[d])).renamed("whole__axis");
-    const Tensor y = concat(alike(c, cast_xs, d, axes, whole.name), whole.name);
+    const Tensor y = concat(alike(c, xs, d, axes, whole.name), whole.name);
     return unmerge(y, whole, c.dims(axes[d]));
-  })};
+  });
 }
 
-std::vector<Value> stacked(Call& c) {
-  std::vector<Value> xs = c.values("tensors");
-  const size_t d = c.axis("dim", xs[0].axes.size() + 1, 0);
+Value stacked(Call& c, std::vector<Value> xs, size_t d, DType dtype) {
   for (Value& x : xs) x.axes.insert(x.axes.begin() + static_cast<long>(d), Axis());
-  AxisList axes = xs[0].axes;
-  for (const Value& x : xs) {
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i].empty()) axes[i] = x.axes[i];
-      if (!x.axes[i].empty()) c.unify(axes[i], x.axes[i]);
-    }
-  }
-  axes[d] = c.fresh(std::ssize(xs), axes);
-  return {c.made(axes, [&] {
-    for (Value& x : xs) x.tensor = c.cast(x, c.dtype());
-    const Dim whole("whole__axis", std::ssize(xs));
-    return unmerge(concat(alike(c, xs, d, axes, whole.name), whole.name), whole, c.dims(axes[d]));
-  })};
+  return concatenated(c, xs, d, dtype);
 }
 
-/// Zeros, or a number, around an axis; a negative count cuts off.
-std::vector<Value> padded(Call& c) {
-  Value x = c.value("self");
-  const std::vector<int64_t> pads = c.list("pad");
-  if (c.text("mode", "constant") != "constant")
-    c.refuse("pads by other elements than a number, which Tessera does not know");
-  for (size_t i = 0; i * 2 + 1 < pads.size(); ++i) {
-    const size_t d = x.axes.size() - 1 - i;
-    const int64_t before = pads[2 * i], after = pads[2 * i + 1], n = c.size(x.axes[d]);
-    if (before == 0 && after == 0) continue;
-    AxisList axes = x.axes;
-    axes[d] = {};
-    axes[d] = c.fresh(n + before + after, axes);
-    x = c.made(axes, [&] {
-      const std::vector<Dim> from = c.dims(x.axes[d]), to = c.dims(axes[d]);
-      const Dim all = merged(from);
-      Tensor y = merge(Call::having(x.tensor, from), from, all);
-      if (before < 0 || after < 0)
-        y = slice(y, all.name, std::max<int64_t>(-before, 0),
-                  n - std::max<int64_t>(-before, 0) - std::max<int64_t>(-after, 0));
-      if (before > 0 || after > 0)
-        y = pad(y, all.name, std::max<int64_t>(before, 0), std::max<int64_t>(after, 0),
-                c.number("value", 0));
-      return to.empty() ? pick(y, all.name, 0) : unmerge(y, all, to);
-    });
-  }
-  return {x};
+namespace {
+
+std::vector<Value> concatenation(Call& c) {
+  const std::vector<Value> xs = c.values("tensors");
+  if (xs.empty()) c.refuse("joins no tensors");
+  return {concatenated(c, xs, c.axis("dim", xs[0].axes.size(), 0), c.dtype())};
 }
 
-std::vector<Value> flipped(Call& c) {
-  const Value x = c.value("self");
-  return {c.made(x.axes, [&] {
-    Tensor y = x.tensor;
-    for (int64_t d : c.list("dims")) {
-      const std::vector<Dim> dims =
-          c.dims(x.axes.at(static_cast<size_t>(d < 0 ? d + std::ssize(x.axes) : d)));
-      for (const Dim& dim : present(y, dims))
-        y = take_along(y, static_cast<double>(dim.size - 1) - iota(c.graph(), dim), dim.name);
-    }
-    return y;
-  })};
-}
-
-std::vector<Value> rolled(Call& c) {
-  const Value x = c.value("self");
-  const std::vector<int64_t> shifts = c.list("shifts"),
-                             dims = c.list("dims", std::vector<int64_t>());
-  if (dims.size() != shifts.size())
-    c.refuse("rolls a flattened tensor, which Tessera does not know");
-  return {c.made(x.axes, [&] {
-    Tensor y = x.tensor;
-    for (size_t i = 0; i < dims.size(); ++i) {
-      const auto d = static_cast<size_t>(dims[i] < 0 ? dims[i] + std::ssize(x.axes) : dims[i]);
-      const std::vector<Dim> along = c.dims(x.axes.at(d));
-      if (along.empty()) continue;
-      const Dim all = merged(along);
-      y = unmerge(shift(merge(Call::having(y, along), along, all), all.name, shifts[i], true), all,
-                  along);
-    }
-    return y;
-  })};
+std::vector<Value> stack_rule(Call& c) {
+  const std::vector<Value> xs = c.values("tensors");
+  if (xs.empty()) c.refuse("joins no tensors");
+  return {stacked(c, xs, c.axis("dim", xs[0].axes.size() + 1, 0), c.dtype())};
 }
 
 }  // namespace
@@ -494,6 +464,17 @@ std::vector<Value> spaced(Call& c) {
   })};
 }
 
+/// Random numbers of Tessera's own, by its seed and step.
+template <bool is_normal>
+std::vector<Value> random_numbers(Call& c) {
+  const AxisList axes = is_like(c) ? c.distinct(c.value("self").axes) : fresh_axes(c);
+  return {c.made(axes, [&] {
+    const Shape shape = shape_of(c.dims(axes));
+    return is_normal ? random_normal(c.graph(), shape, 0, 1, c.dtype())
+                     : random_uniform(c.graph(), shape, 0, 1, c.dtype());
+  })};
+}
+
 std::vector<Value> identity_matrix(Call& c) {
   const AxisList axes = fresh_axes(c);
   return {c.made(
@@ -515,7 +496,7 @@ std::vector<Value> triangle(Call& c) {
 
 const Row kShapes[] = {
     {"view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int "
-     "view_copy.default",
+     "view_copy.default view_as.default",
      viewed},
     {"permute.default", permuted},
     {"transpose.int", swapped<'d', 'd'>},
@@ -534,11 +515,8 @@ const Row kShapes[] = {
     {"chunk.default split.Tensor split.sizes split_with_sizes.default tensor_split.sections",
      split_up},
     {"unbind.int", unbound},
-    {"cat.default concat.default concatenate.default", concatenated},
-    {"stack.default", stacked},
-    {"pad.default constant_pad_nd.default", padded},
-    {"flip.default", flipped},
-    {"roll.default", rolled},
+    {"cat.default concat.default concatenate.default", concatenation},
+    {"stack.default", stack_rule},
     {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default "
      "new_empty.default zero.default",
      filled_with<0>},
@@ -551,6 +529,8 @@ const Row kShapes[] = {
      }},
     {"arange.default arange.start arange.start_step", counted},
     {"linspace.default", spaced},
+    {"rand.default rand_like.default", random_numbers<false>},
+    {"randn.default randn_like.default", random_numbers<true>},
     {"eye.default eye.m", identity_matrix},
     {"tril.default", triangle<true>},
     {"triu.default", triangle<false>},

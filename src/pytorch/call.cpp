@@ -126,7 +126,7 @@ std::optional<Value> Call::find(const std::string& arg) const {
   const Argument& a = *node_.find(arg);
   if (const auto* t = std::get_if<TensorName>(&a)) {
     if (t->name.empty()) return {};
-    return import_.value(t->name);
+    return part(import_.value(t->name), arg);
   }
   Value value;
   value.is_constant = true;
@@ -144,6 +144,7 @@ std::optional<Value> Call::find(const std::string& arg) const {
   } else {
     refuse(fmt::format("has an argument '{}' that is neither a tensor nor a number", arg));
   }
+  if (imaginary_.count(arg) != 0) number = 0;
   value.number = number;
   if (builds()) value.tensor = constant(number, value.dtype);
   return value;
@@ -162,9 +163,15 @@ std::vector<Value> Call::values(const std::string& arg) const {
   if (!names) refuse(fmt::format("lacks its list of tensors '{}'", arg));
   for (const TensorName& name : *names) {
     if (name.name.empty()) refuse(fmt::format("has None in its list '{}'", arg));
-    all.push_back(import_.value(name.name));
+    all.push_back(part(import_.value(name.name), fmt::format("{}[{}]", arg, all.size())));
   }
   return all;
+}
+
+Value Call::part(Value x, const std::string& arg) const {
+  if (imaginary_.count(arg) != 0 && builds())
+    x.tensor = x.is_complex ? x.imaginary : zeros_like(x.tensor);
+  return x;
 }
 
 Value Call::of(const std::string& name) const { return import_.value(name); }
@@ -303,6 +310,16 @@ int64_t Call::tiles(const std::string& arg, size_t axis, bool& strided) const {
 
 // -------------------------------------------------------------------------------------------
 // results
+
+AxisList Call::distinct(AxisList axes) const {
+  std::set<Use> taken;
+  for (Axis& axis : axes) {
+    axis = expand(axis);
+    for (Use& use : axis)
+      for (use.copy = 0; !taken.insert(use).second;) ++use.copy;
+  }
+  return axes;
+}
 
 Value Call::moved(const Value& x, AxisList axes) const {
   Value result = x;
@@ -447,6 +464,17 @@ Tensor Call::full(const Value& x) const {
   if (x.tensor.shape() == shape) return x.tensor;
   return x.tensor.shape().has_same_dims(shape) ? transpose(x.tensor, shape)
                                                : broadcast(x.tensor, shape);
+}
+
+Tensor Call::full(const Value& x, const AxisList& axes) const {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const std::vector<Dim> from = dims(x.axes[i]), to = dims(axes[i]);
+    for (size_t k = 0; k < to.size(); ++k) names.emplace_back(from[k].name, to[k].name);
+  }
+  Value y = moved(x, axes);
+  y.tensor = renamed(x.tensor, names);
+  return full(y);
 }
 
 Tensor Call::having(Tensor x, const std::vector<Dim>& dims) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct Value {
   Tensor tensor = {};
   std::shared_ptr<const Array> array = {};  ///< of a constant, once it is known
   std::optional<double> number = {};        ///< of a number that is an argument
+  bool is_complex = false;
+  Tensor imaginary = {};  ///< of a complex value, whose `tensor` is the real part
 };
 
 /// Operands whose dims have one name where they are one.
@@ -42,7 +45,10 @@ struct Joined {
 
 class Call {
  public:
-  Call(Import& import, const Node& node) : import_(import), node_(node) {}
+  /// `imaginary`: complex operands of which the rule sees the imaginary part, not the real one, as
+  /// "self" or "tensors[1]".
+  Call(Import& import, const Node& node, std::set<std::string> imaginary = {})
+      : import_(import), node_(node), imaginary_(std::move(imaginary)) {}
 
   const Node& node() const { return node_; }
   /// Whether there are tensors: the second time.
@@ -96,6 +102,8 @@ class Call {
   int64_t tiles(const std::string& arg, size_t axis, bool& strided) const;
 
   // ------------------------------------------------------------------------------------ results
+  /// The axes with copies so that no use stands twice.
+  AxisList distinct(AxisList axes) const;
   /// The same elements under other axes.
   Value moved(const Value& x, AxisList axes) const;
   /// A result that is computed: its axes, and the second time its tensor.
@@ -115,6 +123,8 @@ class Call {
   std::vector<Dim> dims(const AxisList& axes) const;
   /// x with all dims of its axes, in their order.
   Tensor full(const Value& x) const;
+  /// The same under other axes of the same atoms.
+  Tensor full(const Value& x, const AxisList& axes) const;
   /// The index along an axis, int32 with its dims.
   Tensor positions(const Axis& axis) const;
   /// x, whose dims may be missing, with all of `dims`.
@@ -129,8 +139,11 @@ class Call {
   void overwrite(const std::string& arg, const Value& value);
 
  private:
+  Value part(Value x, const std::string& arg) const;
+
   Import& import_;
   const Node& node_;
+  std::set<std::string> imaginary_;
   int made_axes_ = 0, answers_ = 0;
 };
 

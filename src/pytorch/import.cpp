@@ -22,6 +22,13 @@ std::string overload_of(const std::string& target) {
   return target.starts_with("aten.") ? target.substr(5) : target;
 }
 
+/// "my::op" of "my.op.default".
+std::string op_name(const std::string& target) {
+  const size_t first = target.find('.'), last = target.rfind('.');
+  if (first == std::string::npos || first == last) return target;
+  return target.substr(0, first) + "::" + target.substr(first + 1, last - first - 1);
+}
+
 /// Whether an op writes its operand: "add_.Tensor", but not "__and__.Tensor".
 bool writes_operand(const std::string& target) {
   const std::string name = target.substr(0, target.rfind('.'));
@@ -51,27 +58,18 @@ bool is_one_of(const std::string& overload, std::initializer_list<const char*> f
 bool is_view(const std::string& overload, const TensorMeta& self, const TensorMeta& result) {
   if (is_one_of(overload, {"reshape.", "flatten.", "contiguous."})) return is_row_major(self);
   if (is_one_of(overload, {"to.", "type_as.", "float."})) return self.type == result.type;
-  return is_one_of(overload, {"view.",
-                              "_unsafe_view.",
-                              "select.",
-                              "slice.",
-                              "unsqueeze.",
-                              "squeeze.",
-                              "transpose.",
-                              "permute.",
-                              "swapaxes.",
-                              "expand.",
-                              "alias.",
-                              "detach.",
-                              "narrow.",
-                              "t.",
-                              "numpy_T.",
-                              "unflatten.",
-                              "view_as.",
-                              "expand_as.",
-                              "chunk.",
-                              "split.",
-                              "split_with_sizes.",
+  return is_one_of(overload, {"view.",      "_unsafe_view.",
+                              "select.",    "slice.",
+                              "unsqueeze.", "squeeze.",
+                              "transpose.", "permute.",
+                              "swapaxes.",  "expand.",
+                              "alias.",     "detach.",
+                              "narrow.",    "t.",
+                              "numpy_T.",   "unflatten.",
+                              "view_as.",   "movedim.",
+                              "diagonal.",  "unfold.",
+                              "expand_as.", "chunk.",
+                              "split.",     "split_with_sizes.",
                               "unbind."});
 }
 
@@ -138,8 +136,9 @@ struct Scopes {
 
 }  // namespace
 
-Import::Import(const Archive& archive, const ExportedProgram& program)
-    : archive_(archive), program_(program) {
+Import::Import(const Archive& archive, const ExportedProgram& program,
+               const std::map<std::string, PytorchOp>& own)
+    : archive_(archive), program_(program), own_(own), nodes_(&program.graph) {
   find_mutated(program_.graph);
   find_slices(program_.graph);
   read_inputs();
@@ -214,6 +213,11 @@ void Import::read_inputs() {
       values_[input.value] = values_.at(input.tied_to);
       continue;
     }
+    if (meta.type == ScalarType::complex64)
+      fail(ErrorKind::unsupported,
+           "[pytorch] '{}': '{}' holds complex numbers; Tessera stores real ones: make it a tensor "
+           "of two parts, and view_as_complex() of it",
+           program_.path, input.name);
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
     value.dtype = dtype(meta.type);
     value.is_constant =
@@ -228,6 +232,7 @@ bool Import::is_constant(const Node& node) const {
   for (const std::string& output : node.outputs) {
     const auto meta = nodes_->tensors.find(output);
     if (meta == nodes_->tensors.end()) continue;
+    if (meta->second.type == ScalarType::complex64) return false;
     for (const std::string& symbol : meta->second.symbols)
       if (!symbol.empty()) return false;
   }
@@ -283,10 +288,12 @@ void Import::run(const Node& node) {
   }
   std::vector<Value> results;
   if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
-    results = inline_graph(call);
+    results = run_graphs(call);
+  } else if (const auto own = own_.find(op_name(node.target)); own != own_.end()) {
+    results = run_own(call, own->second);
   } else if (const Rule rule = find_rule(overload)) {
     try {
-      results = rule(call);
+      results = is_complex(node) ? run_complex(node, overload) : rule(call);
     } catch (const std::logic_error&) {  // an axis or a list is shorter than the op has it
       call.refuse("has arguments that its op cannot have: the file is damaged");
     }
@@ -302,7 +309,10 @@ void Import::run(const Node& node) {
     if (call.sizes(result) != meta.sizes)
       call.refuse(fmt::format("should have the sizes [{}], and the file says [{}]",
                               fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
+    result.is_complex = meta.type == ScalarType::complex64;
     if (graph_) result.tensor = call.cast(result, result.dtype);
+    if (graph_ && result.is_complex && result.imaginary.empty())
+      result.imaginary = zeros_like(result.tensor);
     values_[node.outputs[i]] = result;
     const Argument* self = node.find("self");
     const auto* name = self ? std::get_if<TensorName>(self) : nullptr;
@@ -311,6 +321,103 @@ void Import::run(const Node& node) {
       views_[node.outputs[i]] = {&node, name->name};
     if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+std::vector<Value> Import::run_own(Call& call, const PytorchOp& op) {
+  std::vector<std::optional<Value>> operands;
+  std::map<std::string, double> numbers;
+  std::string broadcast;
+  for (const auto& [name, arg] : call.node().args) {
+    if (std::holds_alternative<TensorName>(arg)) {
+      operands.push_back(call.value(name));
+      broadcast += broadcast.empty() ? "..." : ",...";
+    } else if (std::holds_alternative<int64_t>(arg) || std::holds_alternative<double>(arg) ||
+               std::holds_alternative<bool>(arg)) {
+      numbers[name] = call.number(name);
+    } else if (!std::holds_alternative<std::monostate>(arg)) {
+      call.refuse(fmt::format(
+          "has an argument '{}' that is neither a tensor nor a number, which no own op takes",
+          name));
+    }
+  }
+  const std::string axes = op.axes.empty() ? broadcast + "->..." : op.axes;
+  const size_t arrow = axes.find("->");
+  if (arrow == std::string::npos ||
+      std::count(axes.begin(), axes.begin() + static_cast<long>(arrow), ',') + 1 !=
+          std::ssize(operands))
+    call.refuse(
+        fmt::format("is mapped with the axes '{}', and has {} tensors", axes, operands.size()));
+  return {call.joined(axes, operands, [&](const Joined& j) {
+    const Tensor y = op.build(j.x, numbers);
+    for (const Dim& d : y.shape())
+      if (!shape_of(j.out).has(d.name))
+        call.refuse(fmt::format("is mapped to an op with the dims {}, and its axes '{}' are {}",
+                                y.shape().to_string(), axes, shape_of(j.out).to_string()));
+    return y;
+  })};
+}
+
+bool Import::is_complex(const Node& node) const {
+  const auto is = [&](const std::string& name) {
+    const auto meta = nodes_->tensors.find(name);
+    return meta != nodes_->tensors.end() && meta->second.type == ScalarType::complex64;
+  };
+  bool found = std::any_of(node.outputs.begin(), node.outputs.end(), is);
+  for (const auto& [name, arg] : node.args) {
+    if (const auto* t = std::get_if<TensorName>(&arg)) found = found || is(t->name);
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (const TensorName& t : *all) found = found || is(t.name);
+  }
+  return found;
+}
+
+std::vector<Value> Import::run_complex(const Node& node, const std::string& overload) {
+  const Call call(*this, node);
+  const auto run = [&](Rule rule, const std::set<std::string>& imaginary) {
+    Call part(*this, node, imaginary);
+    return rule(part);
+  };
+  if (const Rule own = find_complex_rule(overload)) return run(own, {});
+  const Rule rule = find_rule(overload);
+  std::vector<std::string> operands;  // that are tensors
+  for (const auto& [name, arg] : node.args) {
+    const bool is_addend = name == "other" && is_one_of(overload, {"add.", "sub."});
+    if (std::holds_alternative<TensorName>(arg) || is_addend) operands.push_back(name);
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (size_t i = 0; i < all->size(); ++i) operands.push_back(fmt::format("{}[{}]", name, i));
+  }
+  const bool is_product =
+      is_one_of(overload, {"mul.", "mul_.", "matmul.", "mm.", "bmm.", "einsum."});
+  const bool is_linear = is_one_of(overload, {"add.",          "sub.",
+                                              "neg.",          "sum.",
+                                              "mean.",         "clone.",
+                                              "alias.",        "detach.",
+                                              "cat.",          "stack.",
+                                              "flip.",         "roll.",
+                                              "pad.",          "constant_pad_nd.",
+                                              "repeat.",       "index.",
+                                              "index_select.", "cumsum.",
+                                              "zeros",         "new_zeros.",
+                                              "movedim."}) ||
+                         [&] {
+                           const TensorMeta any{ScalarType::complex64, {}, {}, {}, 0};
+                           return is_view(overload, any, any);
+                         }();
+  if (!rule || (is_product && operands.size() > 2) || (!is_product && !is_linear))
+    call.refuse("has complex numbers, for which Tessera does not know this op");
+  std::vector<Value> results = run(rule, {});
+  if (!is_product || operands.size() == 1) {
+    const std::vector<Value> imaginary = run(rule, {operands.begin(), operands.end()});
+    for (size_t i = 0; i < results.size(); ++i) results[i].imaginary = imaginary[i].tensor;
+    return results;
+  }
+  const Value both = run(rule, {operands[0], operands[1]})[0], left = run(rule, {operands[0]})[0],
+              right = run(rule, {operands[1]})[0];
+  if (graph_) {
+    results[0].tensor = results[0].tensor - both.tensor;
+    results[0].imaginary = left.tensor + right.tensor;
+  }
+  return results;
 }
 
 void Import::mark_views(const std::string& name) {
@@ -336,39 +443,6 @@ void Import::write(const std::string& name, const Value& value) {
     values_[name] = value;
   }
   mark_views(name);
-}
-
-std::vector<Value> Import::inline_graph(Call& call) {
-  std::shared_ptr<const Nodes> graph;
-  std::vector<Value> operands;
-  bool gradients = true;
-  for (const auto& [name, arg] : call.node().args) {
-    if (const auto* g = std::get_if<std::shared_ptr<const Nodes>>(&arg)) {
-      if (graph) call.refuse("has several graphs: Tessera does not know this op");
-      graph = *g;
-    } else if (const auto* t = std::get_if<TensorName>(&arg)) {
-      operands.push_back(value(t->name));
-    } else if (const auto* enabled = std::get_if<bool>(&arg);
-               enabled && call.node().target.ends_with("set_grad_enabled")) {
-      gradients = *enabled;
-    }
-  }
-  if (!graph || graph->inputs.size() != operands.size())
-    call.refuse("has no graph for its operands: Tessera does not know this op");
-  std::map<std::string, Value> outer;
-  outer.swap(values_);
-  for (size_t i = 0; i < operands.size(); ++i) values_[graph->inputs[i]] = operands[i];
-  ++inlined_;  // its constants are computed where it is
-  walk(*graph);
-  --inlined_;
-  std::vector<Value> results;
-  for (const std::string& output : graph->outputs) {
-    results.push_back(value(output));
-    if (graph_ && !gradients && is_floating(results.back().dtype))
-      results.back().tensor = stop_gradient(results.back().tensor);
-  }
-  outer.swap(values_);
-  return results;
 }
 
 Tensor Import::size_tensor(const SymInt& size, const Call& call) {
@@ -458,6 +532,12 @@ void Import::make_inputs() {
       }
     }
     value.dtype = dtype(meta.type);
+    const auto given = options_.inputs.find(input.name);
+    if (input.kind == InputSpec::Kind::user && given != options_.inputs.end()) {
+      value.tensor = given_input(input, value.axes, given->second);
+      if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
+      continue;
+    }
     if (input.kind == InputSpec::Kind::user) {
       value.tensor = graph_->input(input.name, Shape(dims), dtype_of(meta.type));
       fed_.push_back(value.tensor);
@@ -469,6 +549,37 @@ void Import::make_inputs() {
     value.tensor = stored_[input.value];
     if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
   }
+}
+
+Tensor Import::given_input(const InputSpec& input, const AxisList& axes, Tensor x) const {
+  std::vector<Dim> all, aside;
+  std::vector<int64_t> sizes;
+  for (const Axis& axis : axes) {
+    sizes.push_back(1);
+    for (const Use& use : axis) {
+      all.push_back(dim(use));
+      sizes.back() *= all.back().size;
+    }
+  }
+  bool fits = static_cast<size_t>(x.shape().rank()) == axes.size();
+  for (size_t i = 0; fits && i < sizes.size(); ++i)
+    fits = x.shape()[static_cast<int>(i)].size == sizes[i];
+  TESSERA_REQUIRE(fits, "[pytorch] '{}': its input '{}' has the sizes [{}], and is given {}",
+                  program_.path, input.name, fmt::join(sizes, ", "), x.shape().to_string());
+  std::vector<std::pair<std::string, std::string>> names;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    aside.emplace_back(fmt::format("given__{}", i), sizes[i]);
+    names.emplace_back(x.shape()[static_cast<int>(i)].name,
+                       axes[i].size() == 1 ? dim(axes[i][0]).name : aside[i].name);
+  }
+  x = renamed(x, names);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    std::vector<Dim> to;
+    for (const Use& use : axes[i]) to.push_back(dim(use));
+    if (to.empty()) x = pick(x, aside[i].name, 0);
+    if (to.size() > 1) x = unmerge(x, aside[i], to);
+  }
+  return x;
 }
 
 Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
@@ -489,7 +600,6 @@ Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
 }
 
 void Import::find_loops() {
-  nodes_ = &program_.graph;
   const auto is_computed = [&](const Node& node) {
     const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(),
                                         [](const std::string& name) { return !name.empty(); });
@@ -519,7 +629,6 @@ void Import::find_loops() {
   for (const Stack& stack : stacks_)
     for (const auto& values : stack.of_layer)
       for (const std::string& value : values) stacked_[value] = &stack;
-  nodes_ = nullptr;
 }
 
 void Import::run_loop(const Stack& stack) {
@@ -543,15 +652,7 @@ void Import::run_loop(const Stack& stack) {
     }
     for (const Node* node : stack.nodes) run(*node);
     loop_ = nullptr;
-    const Value made = value(stack.out);
-    std::vector<std::pair<std::string, std::string>> names;
-    for (size_t i = 0; i < axes.size(); ++i)
-      for (size_t k = 0; k < axes[i].size(); ++k)
-        names.emplace_back(dim(made.axes[i][k]).name, dim(axes[i][k]).name);
-    Value result = made;
-    result.axes = axes;
-    result.tensor = renamed(made.tensor, names);
-    return Call(*this, *stack.nodes[0]).full(result);
+    return Call(*this, *stack.nodes[0]).full(value(stack.out), axes);
   });
   Value result = first;
   result.tensor = end;
@@ -566,10 +667,13 @@ void Import::evaluate_constants() {
     Value& value = values_.at(input.value);
     if (!value.is_constant) continue;
     const auto stored = program_.stored.find(input.name);
-    if (stored == program_.stored.end() || stored->second.entry.empty())
-      fail(ErrorKind::io, "[pytorch] '{}' has no elements of '{}', which the program computes with",
-           program_.path, input.name);
-    Array array = read_array(archive_, input.name, stored->second);
+    // Without elements a program is planned and not run: PytorchModel::has_constants().
+    const bool has_elements = stored != program_.stored.end() && !stored->second.entry.empty();
+    const TensorMeta& meta = program_.graph.tensors.at(input.value);
+    int64_t elements = 1;
+    for (const int64_t size : meta.sizes) elements *= size;
+    Array array = has_elements ? read_array(archive_, input.name, stored->second)
+                               : Array(dtype_of(meta.type), {"elements"}, {elements});
     array.dims.clear(), array.sizes.clear();
     std::set<Use> taken;
     for (Axis& axis : value.axes) {
@@ -588,7 +692,6 @@ void Import::evaluate_constants() {
   walk(program_.graph);
   // Those that are read by what is no constant.
   std::set<std::string> read(program_.outputs.begin(), program_.outputs.end());
-  nodes_ = &program_.graph;
   for (const Node& node : program_.graph.nodes) {
     if (is_constant(node)) continue;
     for (const auto& [name, arg] : node.args) {
@@ -620,7 +723,6 @@ void Import::evaluate_constants() {
   }
   for (auto& [name, value] : values_)
     if (value.is_constant) value.tensor = {};
-  nodes_ = nullptr;
 }
 
 }  // namespace tessera::pytorch

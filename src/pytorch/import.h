@@ -10,6 +10,7 @@
 #include "pytorch/layers.h"
 #include "pytorch/weights.h"
 #include "tessera/graph.h"
+#include "tessera/pytorch_model.h"
 
 namespace tessera::pytorch {
 
@@ -26,12 +27,15 @@ struct BuildOptions {
   DType dtype = DType::float32;  ///< of activations that are float32 in the program
   bool evaluates = false;        ///< no dropout, and batch norm by its running moments
   bool loops = false;            ///< layers that are alike are a loop over the dim "layers"
+  std::map<std::string, Tensor> inputs = {};  ///< in place of inputs of the graph
 };
 
 class Import {
  public:
-  /// Finds the axes of all values. Throws unsupported for an op without a rule.
-  Import(const Archive& archive, const ExportedProgram& program);
+  /// Finds the axes of all values. `own`: custom ops by name. Throws unsupported for an op without
+  /// a rule.
+  Import(const Archive& archive, const ExportedProgram& program,
+         const std::map<std::string, PytorchOp>& own = {});
 
   /// Names of atoms and sizes that differ from those of the example, before build().
   void name(int atom, const std::string& name);
@@ -59,8 +63,19 @@ class Import {
   void find_slices(const Nodes& graph);
   void read_inputs();
   void walk(const Nodes& graph);
+  std::vector<Value> run_own(Call& call, const PytorchOp& op);
+  /// A tensor of the user's with the dims of an input.
+  Tensor given_input(const InputSpec& input, const AxisList& axes, Tensor tensor) const;
   void run(const Node& node);
-  std::vector<Value> inline_graph(Call& call);
+  /// An op with graphs as arguments: a branch, a loop, or one that is walked where it stands.
+  std::vector<Value> run_graphs(Call& call);
+  std::vector<Value> walk_inner(const Nodes& graph, const std::vector<Value>& operands);
+  std::vector<Value> run_branches(Call& call, const Value& predicate, const Nodes& then,
+                                  const Nodes& otherwise, const std::vector<Value>& operands);
+  std::vector<Value> run_scan(Call& call, const Nodes& body,
+                              const std::vector<std::vector<Value>>& operands);
+  /// What an op makes of complex operands: its rule for both parts, or one of its own.
+  std::vector<Value> run_complex(const Node& node, const std::string& overload);
   /// `name` has another value: so have the tensors that it is a view of, and their other views.
   void write(const std::string& name, const Value& value);
   void mark_views(const std::string& name);
@@ -70,12 +85,15 @@ class Import {
   Tensor make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path);
   void make_inputs();
   bool is_constant(const Node& node) const;
+  /// Whether an operand or a result is complex.
+  bool is_complex(const Node& node) const;
   DType dtype(ScalarType type) const;
   /// A dynamic size as a number.
   Tensor size_tensor(const SymInt& size, const Call& call);
 
   const Archive& archive_;
   const ExportedProgram& program_;
+  std::map<std::string, PytorchOp> own_;
   Atoms atoms_;
   std::vector<RoleOf> roles_;
   std::vector<std::pair<Axis, Axis>> projections_;
@@ -98,7 +116,7 @@ class Import {
   Graph* main_ = nullptr;                 // that of the model; `graph_` may be that of constants
   int inlined_ = 0;                       // graphs of arguments that are walked
   std::map<std::string, Tensor> stored_;  // parameters and buffers, by value
-  const Nodes* nodes_ = nullptr;          // that are walked
+  const Nodes* nodes_;                    // that are walked
   BuildOptions options_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "pytorch/structure.h"
 
 namespace tessera::pytorch {
 
@@ -227,7 +228,9 @@ class GraphReader {
       const size_t begin = line.find(front), end = line.find(middle);
       if (begin == std::string::npos || end == std::string::npos) continue;
       const std::string file = line.substr(begin + front.size(), end - begin - front.size());
-      if (file.find("/torch/") != std::string::npos || file.starts_with("torch/")) continue;
+      if (file.find("/torch/") != std::string::npos || file.starts_with("torch/") ||
+          file.starts_with("<"))
+        continue;
       node.file = file;
       node.line = std::atoi(line.c_str() + end + middle.size());
     }
@@ -326,8 +329,9 @@ void read_stored(const Archive& archive, const std::string& folder, const std::s
            archive.path(), name);
     if (!r.has("tensor_meta")) r.refuse("is no tensor");
     const std::string file = r.text("path_name");
-    program.stored[name] = {archive.has(folder + file) ? folder + file : "",
-                            read_meta(r.at("tensor_meta"))};
+    // Modules on the meta device share one entry without elements.
+    const bool has_elements = archive.has(folder + file) && archive.size(folder + file) > 0;
+    program.stored[name] = {has_elements ? folder + file : "", read_meta(r.at("tensor_meta"))};
   }
 }
 
@@ -371,6 +375,7 @@ DType dtype_of(ScalarType type) {
     case ScalarType::half:
       return DType::float16;
     case ScalarType::float32:
+    case ScalarType::complex64:  // of its parts
       return DType::float32;
     case ScalarType::float64:
       return DType::float64;
@@ -444,6 +449,7 @@ ExportedProgram read_program(const Archive& archive) {
   read_stored(archive, "data/constants/", "model_constants_config.json", program);
   require_complete(program);
   find_tied(program);
+  find_structure(program);
   return program;
 }
 

@@ -39,7 +39,7 @@ PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& option
     : state_(std::make_unique<State>(path, options)) {
   State& s = *state_;
   s.hash = fmt::format("{:016x}", hash_of(s.archive.read("models/model.json")));
-  Import import(s.archive, s.program);
+  Import import(s.archive, s.program, s.options.ops);
   name_dims(import, options.dims);
   std::map<std::string, size_t> at;
   for (const InputSpec& input : s.program.inputs) {
@@ -86,7 +86,7 @@ PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& option
       "[pytorch] '{}' was exported for a batch of {}, not of {}; export it with a dynamic batch "
       "(dynamic_shapes), or take that size",
       s.program.path, s.batch, options.batch);
-  Import import(s.archive, s.program);
+  Import import(s.archive, s.program, s.options.ops);
   name_dims(import, s.options.dims);
   if (options.batch != 0) {
     for (const InputSpec& input : s.program.inputs)
@@ -95,7 +95,7 @@ PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& option
           if (import.dim({use.atom, 0}).name == "batch")
             import.resize(use.atom, options.batch, options.partial);
   }
-  import.build(graph, {options.dtype, options.evaluates, options.scan});
+  import.build(graph, {options.dtype, options.evaluates, options.scan, options.inputs});
   Built built;
   built.model.inputs = import.fed();
   for (size_t i = 0; i < s.program.outputs.size(); ++i)
@@ -109,14 +109,22 @@ PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& option
   return built;
 }
 
-bool PytorchModel::has_weights() const {
-  for (const InputSpec& input : state_->program.inputs) {
-    if (input.kind != InputSpec::Kind::parameter) continue;
-    const auto stored = state_->program.stored.find(input.name);
-    if (stored == state_->program.stored.end() || stored->second.entry.empty()) return false;
+namespace {
+
+bool has_elements(const ExportedProgram& program, bool of_parameters) {
+  for (const InputSpec& input : program.inputs) {
+    const bool is_parameter = input.kind == InputSpec::Kind::parameter;
+    if (input.kind == InputSpec::Kind::user || is_parameter != of_parameters) continue;
+    const auto stored = program.stored.find(input.name);
+    if (stored == program.stored.end() || stored->second.entry.empty()) return false;
   }
   return true;
 }
+
+}  // namespace
+
+bool PytorchModel::has_weights() const { return has_elements(state_->program, true); }
+bool PytorchModel::has_constants() const { return has_elements(state_->program, false); }
 
 namespace {
 
@@ -190,7 +198,7 @@ int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::s
   std::vector<TensorInfo> infos;
   std::vector<std::pair<std::string, bool>>
       sources;  // the name in the checkpoint, whether it is there
-  Import import(s.archive, s.program);
+  Import import(s.archive, s.program, s.options.ops);
   for (const InputSpec& input : s.program.inputs) {
     if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant ||
         !input.is_exported)

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
+#include <random>
 #include <set>
 
+#include "pytorch/import.h"
 #include "support/catch.h"
 #include "tessera/safetensors.h"
 #include "tessera/session.h"
@@ -127,6 +130,61 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   for (const auto& [ours, theirs] : gradients_of)
     compare(ours, theirs, 1e-3 * all, result.gradient), ++result.gradients;
   return result;
+}
+
+std::string confused_dims(const std::string& program_path, const std::string& expected_path) {
+  using Part = std::array<int64_t, 3>;  // of a dim: its identity, elements behind it and its size
+  const SafetensorsReader expected(expected_path);
+  const pytorch::Archive archive(program_path);
+  const pytorch::ExportedProgram program = pytorch::read_program(archive);
+  pytorch::Import import(archive, program);
+  std::map<int, std::pair<std::vector<Part>, std::string>> meaning;
+  for (const pytorch::InputSpec& input : program.inputs) {
+    if (!expected.find("dims." + input.name)) continue;
+    const Array dims = expected.read("dims." + input.name);
+    const pytorch::Value value = import.value(input.value);
+    const int64_t columns = dims.elements() / std::ssize(value.axes);
+    for (size_t a = 0; a < value.axes.size(); ++a) {
+      int64_t behind = 1;
+      for (size_t i = value.axes[a].size(); i-- > 0;) {
+        const int atom = value.axes[a][i].atom;
+        const int64_t size = import.atoms().size(atom);
+        std::vector<Part> parts;  // where [behind, behind * size) lies among the dims of the axis
+        int64_t inner = 1;
+        for (int64_t k = columns - 2; k >= 0; k -= 2) {
+          const auto row = static_cast<int64_t>(a) * columns + k;
+          const auto dim = static_cast<int64_t>(dims.at(row)),
+                     n = static_cast<int64_t>(dims.at(row + 1));
+          const int64_t low = std::max(inner, behind), high = std::min(inner * n, behind * size);
+          if (low < high) parts.push_back({dim, low / inner, high / low});
+          inner *= n;
+        }
+        behind *= size;
+        const std::string place = fmt::format("axis {} of {}", a, input.name);
+        const auto [known, is_new] = meaning.try_emplace(atom, parts, place);
+        if (known->second.first != parts)
+          return fmt::format("{} elements of {} and of {} are one", size, place,
+                             known->second.second);
+      }
+    }
+  }
+  return "";
+}
+
+std::vector<MeshAndLayout> random_layouts(const PytorchModel& model, uint64_t seed) {
+  std::vector<std::string> names;
+  for (const PytorchModel::FoundDim& d : model.dims())
+    if (d.size > 1) names.push_back(d.name);
+  std::mt19937_64 random(seed);
+  std::shuffle(names.begin(), names.end(), random);
+  std::vector<MeshAndLayout> all = {{"a:1", ""}};
+  const auto name = [&](size_t i) { return names[i % names.size()]; };
+  if (names.empty()) return all;
+  all.push_back({"a:3", name(0) + ":a"});
+  if (names.size() < 2) return all;
+  all.push_back({"a:2;b:2", fmt::format("{}:a;{}:b", name(1), name(2))});
+  all.push_back({"a:2;b:2", fmt::format("{}:a+b", name(3))});
+  return all;
 }
 
 std::vector<MeshAndLayout> layouts_of(const PytorchModel& model) {

@@ -21,11 +21,17 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
                                 const std::string& mesh, const std::string& layout,
                                 bool scan = false);
 
+/// Dims of different identities that the import takes for one: `expected` has the identities of the
+/// dims of each axis (random_modules.py). Empty if none.
+std::string confused_dims(const std::string& program, const std::string& expected);
+
 /// Layouts of one or two axes that split each dim of the model, those of tensor parallelism, and
 /// none.
 struct MeshAndLayout {
   std::string mesh, layout;
 };
 std::vector<MeshAndLayout> layouts_of(const PytorchModel& model);
+/// No split, an uneven one, one over two axes and one over four, of dims that `seed` chooses.
+std::vector<MeshAndLayout> random_layouts(const PytorchModel& model, uint64_t seed);
 
 }  // namespace tessera::test

@@ -1,5 +1,6 @@
 """Exports a module, and writes beside it what PyTorch computes of it: values and gradients, in float32."""
 
+import copy
 import io
 import json
 import pathlib
@@ -25,7 +26,33 @@ def repack(path):
             to.writestr(zipfile.ZipInfo(entry.filename), source.read(entry), method, 9)
 
 
-def write(module, args=(), kwargs=None, path="", dynamic_shapes=None):
+def results(module, args, kwargs):
+    """Outputs, cotangents and gradients."""
+    generator = torch.Generator().manual_seed(1)
+    parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    total, tensors = 0, {}
+    for i, out in enumerate(leaves(module(*args, **kwargs))):
+        tensors[f"out.{i}"] = out.detach().clone()
+        if not out.is_floating_point():
+            continue
+        cotangent = torch.randn(out.shape, generator=generator).to(out.dtype)
+        tensors[f"cotangent.{i}"] = cotangent
+        if out.requires_grad:
+            total = total + (out * cotangent).sum()
+    if parameters and isinstance(total, torch.Tensor):
+        grads = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+        tensors |= {f"grad.{name}": grad.detach().clone() for name, grad in zip(parameters, grads) if grad is not None}
+    return tensors
+
+
+def distance(computed, wide, kind):
+    """The largest |a - b| / |b| of a tensor, of those in float32 from those in float64; of a gradient that is zero but for rounding on the scale of all."""
+    pairs = [(a.double(), wide[k].double()) for k, a in computed.items() if k.startswith(kind)]
+    least = 1e-3 * max([b.norm() for _, b in pairs] + [torch.tensor(0.0)]) if kind == "grad." else torch.tensor(1e-20)
+    return max([float((a - b).norm() / torch.maximum(b.norm(), least)) for a, b in pairs if a.numel()] + [0.0])
+
+
+def write(module, args=(), kwargs=None, path="", dynamic_shapes=None, more=None, exact=False):
     """`path`.pt2 and `path`.safetensors: in.NAME, out.I, cotangent.I and grad.PARAMETER of the sum of out cotangent."""
     kwargs = kwargs or {}
     path = pathlib.Path(path)
@@ -35,23 +62,16 @@ def write(module, args=(), kwargs=None, path="", dynamic_shapes=None):
     names = list(program.graph_signature.user_inputs)
     given = [x for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
     tensors = {f"in.{n}": x.detach().clone().contiguous() for n, x in zip([n for n in names if isinstance(n, str)], given)}
-    generator = torch.Generator().manual_seed(1)
-    parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
-    outputs = leaves(module(*args, **kwargs))
-    total = 0
-    for i, out in enumerate(outputs):
-        tensors[f"out.{i}"] = out.detach().clone().contiguous()
-        if not out.is_floating_point():
-            continue
-        cotangent = torch.randn(out.shape, generator=generator, dtype=out.dtype)
-        tensors[f"cotangent.{i}"] = cotangent
-        if out.requires_grad:
-            total = total + (out * cotangent).sum()
-    if parameters and isinstance(total, torch.Tensor):
-        grads = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-        for name, grad in zip(parameters, grads):
-            if grad is not None:
-                tensors[f"grad.{name}"] = grad.detach().clone().contiguous()
+    computed = results(module, args, kwargs)
+    if exact:  # in float64, unless the module has a dtype of its own
+        double = lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        try:
+            wide = results(copy.deepcopy(module).double(), *torch.utils._pytree.tree_map(double, (args, kwargs)))
+            tensors["noise"] = torch.tensor(max(distance(computed, wide, "out."), distance(computed, wide, "grad.")))
+            computed = {k: v.to(computed[k].dtype) for k, v in wide.items()}
+        except RuntimeError:
+            pass
+    tensors |= {k: (v.to(torch.int32) if v.dtype == torch.int64 else v).contiguous() for k, v in computed.items()}
     tensors = {k: (v.to(torch.int32) if v.dtype == torch.int64 else v) for k, v in tensors.items()}
-    save_file(tensors, path.with_suffix(".safetensors"))
+    save_file({**tensors, **(more or {})}, path.with_suffix(".safetensors"))
     return program

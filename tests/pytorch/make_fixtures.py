@@ -199,6 +199,171 @@ def indexing():
         lambda m, x, i: T.diff(m.a, dim=1), lambda m, x, i: T.diff(i, prepend=T.zeros(2, 1, dtype=T.int64), dim=-1)]
 
 
+def functions():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [4], c [3]."""
+    T = torch
+    u = lambda m: T.tanh(m.a) * 0.9
+    return [
+        lambda m, x, i: m.a.tan(), lambda m, x, i: m.a.sinh(), lambda m, x, i: m.a.cosh(), lambda m, x, i: (m.a * 4).atan(), lambda m, x, i: u(m).asin(),
+        lambda m, x, i: u(m).acos(), lambda m, x, i: m.a.asinh(), lambda m, x, i: (m.a * m.a + 1.1).acosh(), lambda m, x, i: u(m).atanh(), lambda m, x, i: T.sinc(m.a),
+        lambda m, x, i: T.logit(m.a.sigmoid()), lambda m, x, i: m.a.erfc(), lambda m, x, i: u(m).erfinv(), lambda m, x, i: (m.a * 3).trunc() * m.b,
+        lambda m, x, i: (m.a * 3).frac(), lambda m, x, i: F.hardshrink(m.a, 0.4),
+        lambda m, x, i: F.softshrink(m.a, 0.4), lambda m, x, i: F.threshold(m.a, 0.1, -2.0), lambda m, x, i: F.prelu(m.a, m.c), lambda m, x, i: F.glu(m.a, -1),
+        lambda m, x, i: T.where(x > 0, m.a, x / 0.0).nan_to_num(1.0, 2.0, -2.0) * m.b, lambda m, x, i: T.isfinite(m.a / x.relu()), lambda m, x, i: T.fmod(m.a * 5, 2.0) * m.b,
+        lambda m, x, i: T.atan2(m.a, x), lambda m, x, i: T.hypot(m.a, x), lambda m, x, i: T.logaddexp(m.a, x), lambda m, x, i: T.xlogy(m.a, x * x + 1),
+        lambda m, x, i: m.a.cumprod(1), lambda m, x, i: m.a.logcumsumexp(2), lambda m, x, i: m.a.cummax(1)[0], lambda m, x, i: m.a.cummin(2)[0],
+        lambda m, x, i: T.var_mean(m.a, 1)[0], lambda m, x, i: T.var_mean(m.a, 1)[1], lambda m, x, i: T.std_mean(m.a, (0, 2))[0], lambda m, x, i: m.a.topk(2, 1, largest=False)[0],
+        lambda m, x, i: T.linalg.vector_norm(m.a, float("inf"), dim=2), lambda m, x, i: T.linalg.vector_norm(m.a, 3, dim=1), lambda m, x, i: T.rand_like(m.a) * 0 + T.randn(4) * 0 + m.a]
+
+
+def moves():
+    """x [2, 3, 4], i [2, 3], a [2, 3, 4], b [6, 8], c [2, 8, 4, 6]."""
+    T = torch
+
+    def view_of_written(m, x, i):
+        y = m.a * 1.0
+        y.view(6, 4)[:, 1:3].mul_(0.5)
+        return y.view(24)
+
+    return [
+        view_of_written, lambda m, x, i: F.pad(m.a, (2, 1), mode="reflect"), lambda m, x, i: F.pad(m.a, (1, 2), mode="replicate"), lambda m, x, i: F.pad(m.a, (1, 1), mode="circular"),
+        lambda m, x, i: F.pad(m.c, (1, 2, 2, 1), mode="reflect"), lambda m, x, i: m.b.roll(3), lambda m, x, i: m.b.repeat_interleave(2), lambda m, x, i: m.a.movedim(0, 2),
+        lambda m, x, i: m.c.movedim((0, 3), (2, 0)), lambda m, x, i: F.pixel_shuffle(m.c, 2), lambda m, x, i: F.pixel_unshuffle(m.c, 2), lambda m, x, i: F.channel_shuffle(m.c, 2),
+        lambda m, x, i: m.a.unfold(2, 3, 1), lambda m, x, i: F.unfold(m.c, (2, 3), padding=1, stride=2), lambda m, x, i: m.b.diagonal(), lambda m, x, i: m.a.diagonal(1, 1, 2),
+        lambda m, x, i: T.diag_embed(m.a), lambda m, x, i: T.meshgrid(m.b[0], m.b[:, 0], indexing="ij")[0] * T.meshgrid(m.b[0], m.b[:, 0], indexing="ij")[1],
+        lambda m, x, i: T.hstack([m.a, x[:, :1]]), lambda m, x, i: T.vstack([m.b[0], m.b[1:3]]), lambda m, x, i: m.a.view_as(x)]
+
+
+def scatters():
+    """x [2, 3, 4], i [2, 3] from 0 to 4, t [5, 4]."""
+    T = torch
+
+    def put_inside(m, x, i):
+        y = m.t * 1.0
+        y[:, T.tensor([3, 0])] = x[0, :, :2].repeat(2, 1)[:5]
+        return y * y
+
+    return [
+        put_inside, lambda m, x, i: m.t.index_add(0, i[0], x[0], alpha=2.0), lambda m, x, i: m.t.index_add(1, i[1] % 4, T.ones(5, 3)), lambda m, x, i: m.t.index_fill(0, T.tensor([1, 3]), 0.5) * m.t,
+        lambda m, x, i: m.t.index_copy(0, T.tensor([4, 0, 1]), x[1]), lambda m, x, i: m.t.scatter_reduce(0, i[:, :1].expand(2, 4), x[:, 0], "sum"),
+        lambda m, x, i: m.t.scatter_reduce(0, i[:, :1].expand(2, 4), m.t[:2] * 2, "mean"), lambda m, x, i: m.t.scatter_reduce(0, i[0].unsqueeze(1).expand(3, 4), m.t[:3] * 2, "amax", include_self=False),
+        lambda m, x, i: m.t.scatter_reduce(0, i[0].unsqueeze(1).expand(3, 4), x[0], "amin"), lambda m, x, i: T.take_along_dim(m.t, i[:1, :1] % 4 + T.zeros(5, 1, dtype=T.int64), 1),
+        lambda m, x, i: T.bucketize(x, T.tensor([-0.5, 0.0, 0.7])), lambda m, x, i: T.searchsorted(T.tensor([-0.5, 0.0, 0.7]), x, right=True), lambda m, x, i: m.t[T.tril_indices(5, 4)[0], T.tril_indices(5, 4)[1]],
+        lambda m, x, i: m.t[T.triu_indices(4, 4)[0], T.triu_indices(4, 4)[1]]]
+
+
+def complexes():
+    """x [2, 3, 4], a [2, 3, 4], b [2, 3, 4, 2], s [4, 4]."""
+    T = torch
+    z = lambda m: T.view_as_complex(m.b)
+    r = T.view_as_real
+    return [
+        lambda m, x, i: r(z(m) * T.polar(x * x + 1, m.a)), lambda m, x, i: r(T.complex(m.a, x) / z(m)), lambda m, x, i: r(z(m) / (x * x + 1)), lambda m, x, i: z(m).real * z(m).imag,
+        lambda m, x, i: z(m).abs(), lambda m, x, i: z(m).angle(), lambda m, x, i: r(z(m).conj() + 2 * z(m) + 1.5), lambda m, x, i: r(z(m).exp()), lambda m, x, i: r(z(m) @ T.complex(m.s, m.s.t())),
+        lambda m, x, i: r(T.einsum("bij,kj->bik", z(m), T.complex(m.s, m.s + 1))), lambda m, x, i: r(T.cat([z(m), z(m)[:, :1] - 1], 1).transpose(0, 1).reshape(4, 8).sum(0)),
+        lambda m, x, i: r(T.fft.fft(m.a, dim=1)), lambda m, x, i: r(T.fft.ifft(z(m), norm="ortho")), lambda m, x, i: r(T.fft.rfft(m.a, n=6)), lambda m, x, i: T.fft.irfft(z(m)),
+        lambda m, x, i: T.fft.irfft(z(m), n=5, norm="forward"), lambda m, x, i: r(T.fft.rfft2(m.a)), lambda m, x, i: T.fft.irfft2(T.fft.rfft2(m.a) * z(m)[..., :3]), lambda m, x, i: r(T.fft.fft2(m.a)),
+        lambda m, x, i: r(T.fft.fftn(z(m)))]
+
+
+class Control(nn.Module):
+    """A branch that the data choose, and a loop with a carry."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.v = nn.Parameter(numbers(4, 4) * 0.3), nn.Parameter(numbers(4, 4).t() * 0.3)
+
+    def forward(self, x, i):
+        from torch._higher_order_ops.scan import scan
+
+        def step(state, row):
+            state = torch.tanh(state @ self.w + row)
+            return state, state @ self.v
+
+        last, all = scan(step, torch.zeros(2, 4), x.transpose(0, 1), dim=0)
+        branches = [torch.cond(i.sum() > most, lambda a: (a @ self.w).sin(), lambda a: a.transpose(-1, -2).transpose(-1, -2) @ self.v + 1, (x,)) for most in (6, 60)]
+        return last, all, *branches
+
+
+class Written(nn.Module):
+    """Attention in several spellings, norms and rotary positions, all written out."""
+
+    def __init__(self, d=16, heads=4):
+        super().__init__()
+        self.heads, self.tokens = heads, nn.Embedding(30, d)
+        self.qkv = nn.ModuleList(nn.Linear(d, 3 * d, bias=False) for _ in range(5))
+        self.out = nn.ModuleList(nn.Linear(d, d, bias=False) for _ in range(5))
+        self.scales = nn.ParameterList(nn.Parameter(torch.ones(d)) for _ in range(5))
+        self.bias = nn.Parameter(numbers(heads, 8, 8) * 0.3)
+
+    def turn(self, x, cos, sin):
+        a, b = x.chunk(2, -1)
+        return x * cos + torch.cat((-b, a), -1) * sin
+
+    def attend(self, i, q, k, v, causal):
+        t = k.transpose(-2, -1)
+        if i == 0:
+            return torch.softmax(q @ t * 0.5, -1) @ v
+        if i == 1:
+            return F.dropout(F.softmax((q @ t / 2.0).masked_fill(causal == 0, float("-inf")), -1), 0.1, False) @ v
+        if i == 2:
+            return torch.softmax(torch.matmul(q, t) * 0.5 + torch.where(causal == 1, 0.0, torch.finfo(torch.float32).min), -1) @ v
+        if i == 3:
+            return torch.softmax(20.0 * torch.tanh(q @ t / 20.0) + self.bias, -1) @ v
+        return torch.softmax(torch.where(causal == 1, q @ t, float("-inf")), -1, dtype=torch.float32).to(q.dtype) @ v
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        b, n, d = x.shape
+        width = d // self.heads
+        rates = 100.0 ** (-torch.arange(0, width, 2) / width)
+        angle = torch.arange(n)[:, None] * torch.cat((rates, rates))
+        causal = torch.tril(torch.ones(n, n))
+        for i in range(5):
+            y = x.float()
+            y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + 1e-6)
+            q, k, v = self.qkv[i](self.scales[i] * y.to(x.dtype)).view(b, n, 3, self.heads, width).permute(2, 0, 3, 1, 4)
+            q, k = self.turn(q, angle.cos(), angle.sin()), self.turn(k, angle.cos(), angle.sin())
+            x = x + self.out[i](self.attend(i, q, k, v, causal).transpose(1, 2).reshape(b, n, d))
+        return x @ self.tokens.weight.T
+
+
+class Recurrent(nn.Module):
+    """Layers, directions, kinds and cells."""
+
+    def __init__(self, d=4, hidden=3):
+        super().__init__()
+        self.lstm = nn.LSTM(d, hidden, num_layers=2, bidirectional=True, batch_first=True)
+        self.gru, self.rnn = nn.GRU(d, hidden, bidirectional=True), nn.RNN(d, hidden, nonlinearity="relu")
+        self.tanh, self.lstm_cell, self.gru_cell = nn.RNN(d, hidden, bias=False), nn.LSTMCell(d, hidden), nn.GRUCell(d, hidden)
+        self.start = nn.Parameter(torch.randn(2, 3, hidden) * 0.5)
+
+    def forward(self, x):
+        y, (h, c) = self.lstm(x)
+        turned = x.transpose(0, 1)
+        z, last = self.gru(turned, self.start[:, :2])
+        cell, memory = self.lstm_cell(x[:, 0])
+        return y, h, c, z, last, self.rnn(turned)[0], self.tanh(x[0])[0], cell, memory, self.gru_cell(x[:, 1], self.start[0, :2])
+
+
+class Sampling(nn.Module):
+    """Transposed convolutions, interpolation, pooling and grids."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.up = nn.ConvTranspose1d(4, 3, 3, stride=2, padding=1, output_padding=1), nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, padding=1)
+        self.volume, self.grid = nn.ConvTranspose3d(1, 2, (1, 2, 2), stride=(1, 2, 2)), nn.Parameter(torch.rand(2, 3, 2, 2) * 2.4 - 1.2)
+        self.normed, self.pair = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)), nn.Bilinear(4, 4, 3)
+
+    def forward(self, image):
+        I = F.interpolate
+        y, volume = self.up(image), self.volume(image.unsqueeze(1))
+        return (y, self.line(image.mean(2)), volume, F.adaptive_avg_pool2d(image, (3, 4)), F.adaptive_max_pool2d(image, (5, 2)), F.adaptive_max_pool1d(image.mean(2), 2), F.adaptive_avg_pool3d(volume, (2, 5, 3)),
+                F.max_pool3d(volume, (2, 2, 3)), F.avg_pool3d(volume, 2), I(image, (7, 4), mode="bicubic"), I(image, (3, 4), mode="bilinear", antialias=True), I(image, (7, 3), mode="nearest-exact"),
+                I(volume, scale_factor=2, mode="trilinear"), F.grid_sample(image, self.grid, align_corners=False), F.grid_sample(image, self.grid, padding_mode="border", align_corners=True),
+                self.normed(image.mean((2, 3))), self.pair(image.mean((2, 3)), y[:, :4, 0, 0]))
+
+
 class Image(nn.Module):
     """Convolutions, norms and pooling."""
 
@@ -219,6 +384,19 @@ class Image(nn.Module):
         return self.head(F.adaptive_avg_pool2d(y, 1).flatten(1)), line, z, F.avg_pool2d(x, 3, 3, ceil_mode=True), F.interpolate(
             x, scale_factor=2), F.interpolate(x, (7, 3), mode="bilinear"), F.interpolate(x, (6, 6), mode="bilinear", align_corners=True), F.max_pool1d(line, 2), F.avg_pool1d(
             line, 2), F.adaptive_avg_pool1d(z, 4), self.volume(image.unsqueeze(1))
+
+
+class MoreLosses(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(6, 5)
+
+    def forward(self, x, labels):
+        y, t = self.w(x), x[..., :5]
+        logs, chances = F.log_softmax(y, -1), y.sigmoid()
+        return (F.nll_loss(logs.transpose(1, 2), labels), F.nll_loss(logs.flatten(0, 1), labels.flatten(), reduction="none", ignore_index=2), F.l1_loss(y, t), F.smooth_l1_loss(y, t, beta=0.5),
+                F.huber_loss(y, t, reduction="sum", delta=0.7), F.binary_cross_entropy(chances, t.sigmoid()), F.binary_cross_entropy_with_logits(y, t.sigmoid(), reduction="none"),
+                F.kl_div(logs, t.softmax(-1), reduction="batchmean"), F.kl_div(logs, t.log_softmax(-1), log_target=True), F.cosine_similarity(y, t, dim=-1), F.cross_entropy(y.transpose(1, 2), t.softmax(-1).transpose(1, 2)))
 
 
 class Losses(nn.Module):
@@ -287,6 +465,15 @@ CASES = {
     "reductions": lambda: many(reductions, a=(2, 3, 4), b=(4,)),
     "indexing": lambda: many(indexing, a=(2, 3, 4), t=(5, 4)),
     "image": lambda: (Image(), (numbers(2, 3, 8, 8),), {}),
+    "functions": lambda: many(functions, a=(2, 3, 4), b=(4,), c=(3,)),
+    "moves": lambda: many(moves, a=(2, 3, 4), b=(6, 8), c=(2, 8, 4, 6)),
+    "scatters": lambda: many(scatters, t=(5, 4)),
+    "complexes": lambda: many(complexes, a=(2, 3, 4), b=(2, 3, 4, 2), s=(4, 4)),
+    "control": lambda: (Control(), (numbers(2, 3, 4), torch.tensor([[0, 4, 1], [2, 1, 3]])), {}),
+    "written": lambda: (Written(), (tokens(2, 8),), {}),
+    "recurrent": lambda: (Recurrent(), (numbers(2, 5, 4),), {}),
+    "sampling": lambda: (Sampling(), (numbers(2, 4, 5, 6),), {}),
+    "more_losses": lambda: (MoreLosses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),
     "losses": lambda: (Losses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),
     "vit": lambda: (transformer("vit", "AutoModel"), (), dict(pixel_values=torch.randn(2, 3, 16, 16))),
 }
@@ -328,10 +515,21 @@ def damage(name, change=None, drop="", replace=None):
 def write_bad():
     """Files that have to be refused."""
     (FOLDER / "bad").mkdir(exist_ok=True)
-    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0]).items():
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def repeats(x):
+        return while_loop(lambda y: y.sum() < 9, lambda y: (y * 2,), (x,))[0]
+
+    for name, function in dict(own_op=lambda x: torch.ops.tessera_tests.own(x), data_dependent=lambda x: x[x > 0], while_loop=repeats,
+                               complex_op=lambda x: torch.view_as_real(torch.polar(x, x).sin())).items():
         program = torch.export.export(Calls(function), (torch.ones(3, 4),), strict=False)
         torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
         fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
+
+    with torch.device("meta"):
+        program = torch.export.export(Gpt(), (torch.zeros(2, 8, dtype=torch.int64),), strict=False)
+    torch.export.save(program, FOLDER / "bad" / "no_values.pt2")
+    fixtures.repack(FOLDER / "bad" / "no_values.pt2")
 
     def set_schema(d):
         d["schema_version"]["major"] = 9

@@ -79,9 +79,8 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
   const std::map<std::string, std::string> expected = {
       {"gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 qkv=3 vocab=30"},
       {"gpt2", "batch=2 c_attn=3 d_head=4 d_model=16 ff=64 heads=4 length=8 vocab=30 wpe=16"},
-      {"llama",
-       "batch=2 d_head=4 d_head_block=2 d_head_blocks=2 d_model=16 ff=24 heads=2 heads_per_key=2 "
-       "length=8 vocab=30"},
+      {"llama", "batch=2 d_head=4 d_model=16 ff=24 heads=2 heads_per_key=2 length=8 vocab=30"},
+      {"written", "batch=2 d_head=4 d_model=16 heads=4 length=8 qkv=3 vocab=30"},
       {"bert",
        "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 position_embeddings=16 "
        "token_type_embeddings=2 vocab=30"},
@@ -95,6 +94,67 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
        "position_embeddings=5 width=16"}};
   for (const auto& [name, names] : expected)
     CHECK(names_of(PytorchModel(kFolder + name + ".pt2")) == names);
+}
+
+TEST_CASE("layers that a program writes out are found again", "[pytorch_model]") {
+  std::map<std::string, int> count;
+  const pytorch::Archive archive(kFolder + "written.pt2");
+  for (const pytorch::Node& node : pytorch::read_program(archive).graph.nodes) ++count[node.target];
+  CHECK(count["aten.scaled_dot_product_attention.default"] == 5);
+  CHECK(count["aten.rms_norm.default"] == 5);
+  CHECK(count["tessera.turned_halves"] == 10);
+  for (const char* plain :
+       {"aten.softmax.int", "aten.rsqrt.default", "aten.mean.dim", "aten.masked_fill.Scalar"})
+    CHECK(count[plain] == 0);
+}
+
+TEST_CASE("a module on the meta device has names and no values", "[pytorch_model]") {
+  const PytorchModel model(kFolder + "bad/no_values.pt2");
+  CHECK_FALSE(model.has_weights());
+  CHECK(names_of(model) == names_of(PytorchModel(kFolder + "gpt.pt2")));
+  Graph graph;
+  model.build(graph);
+  CHECK(graph.find("blocks.1.up.weight").shape().to_string() == "[ff=24, d_model=16]");
+}
+
+TEST_CASE("an op of the user's is mapped by its name", "[pytorch_model]") {
+  const std::string path = kFolder + "bad/own_op.pt2";
+  PytorchOptions options;
+  options.ops["tessera_tests::own"] = {
+      "", [](const std::vector<Tensor>& x, const auto&) { return x[0] * 2.0; }};
+  Graph graph;
+  const Shape rows({Dim("rows", 3), Dim("columns", 4)});
+  const PytorchModel::Built built =
+      PytorchModel(path, options).build(graph, {.inputs = {{"x", graph.input("given", rows)}}});
+  CompileOptions compiled;
+  const Tensor y = built.outputs.at("output");
+  compiled.functions = {{"all", {y}, false}};
+  Cluster cluster = Cluster::threads(1);
+  Session session(graph, cluster, compiled);
+  PytorchModel(path, options).load(session);
+  session.feed("given", Array::of<float>(rows, std::vector<float>(12, 1.5f)));
+  session.run("all");
+  CHECK(session.fetch(y.name()).at(11) == Approx(3));
+
+  const auto refused = [&](const std::string& axes, const std::function<Tensor(Tensor)>& f,
+                           const std::vector<std::string>& words) {
+    options.ops["tessera_tests::own"] = {
+        axes, [f](const std::vector<Tensor>& x, const auto&) { return f(x[0]); }};
+    test::expect_error(ErrorKind::unsupported, words, [&] {
+      Graph other;
+      PytorchModel(path, options).build(other);
+    });
+  };
+  refused("...,...->...", [](Tensor x) { return x; },
+          {"with the axes '...,...->...'", "1 tensors"});
+  refused("...->...", [](Tensor x) { return rename(x, x.shape()[0].name, "z"); },
+          {"mapped to an op with the dims [z=3", "its axes '...->...'"});
+  test::expect_usage({"input 'x' has the sizes [3, 4]", "[rows=3]"}, [&] {
+    Graph other;
+    options.ops["tessera_tests::own"].build = [](const auto& x, const auto&) { return x[0]; };
+    PytorchModel(path, options)
+        .build(other, {.inputs = {{"x", other.input("given", Shape({Dim("rows", 3)}))}}});
+  });
 }
 
 TEST_CASE("a user names dims of an exported module, and wrong claims name both places",
@@ -199,6 +259,10 @@ TEST_CASE("files that are no whole program are refused", "[pytorch_model]") {
           {"aten.linear.default in w (make_fixtures.py:", "damaged"});
   refused(ErrorKind::unsupported, "own_op",
           {"tessera_tests.own.default (make_fixtures.py:", "has no rule"});
+  refused(ErrorKind::unsupported, "while_loop",
+          {"higher_order.while_loop (make_fixtures.py:", "as often as the data say", "scan()"});
+  refused(ErrorKind::unsupported, "complex_op",
+          {"aten.sin.default (make_fixtures.py:", "complex numbers", "does not know this op"});
   refused(ErrorKind::unsupported, "data_dependent", {"(make_fixtures.py:", "depends on the data"});
   test::expect_error(ErrorKind::io, {"there is no file 'none.pt2'"},
                      [] { PytorchModel("none.pt2"); });
@@ -246,7 +310,9 @@ TEST_CASE("every row of the table of ATen ops has a fixture", "[pytorch_model]")
   for (const auto& rows : pytorch::all_rows()) {
     for (const pytorch::Row& row : rows) {
       bool found = std::string(row.overloads).starts_with("tessera.");  // of losses
-      for (const std::string& name : used) found = found || pytorch::find_rule(name) == row.rule;
+      for (const std::string& name : used)
+        found = found || pytorch::find_rule(name) == row.rule ||
+                pytorch::find_complex_rule(name) == row.rule;
       INFO(row.overloads);
       CHECK(found);
     }
@@ -267,7 +333,10 @@ TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
     std::string line = file.substr(0, file.size() - 4) + "\t";
     try {
       const PytorchModel model(front + ".pt2");
-      std::vector<test::MeshAndLayout> layouts = test::layouts_of(model);
+      const bool is_random = file.starts_with("random");
+      std::vector<test::MeshAndLayout> layouts =
+          is_random ? test::random_layouts(model, std::hash<std::string>()(file))
+                    : test::layouts_of(model);
       if (most && layouts.size() > static_cast<size_t>(std::atoi(most)))
         layouts.resize(static_cast<size_t>(std::atoi(most)));
       test::Difference all;
@@ -280,9 +349,16 @@ TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
         all.gradient = std::max(all.gradient, d.gradient);
         all.outputs = d.outputs, all.gradients = d.gradients;
       }
-      const bool equal = all.outputs > 0 && all.output < 1e-5 && all.gradient < 1e-5;
-      line += fmt::format("{}\t{}\t{:.1e}\t{:.1e}\t{}\t{}", equal ? "equal" : "DIFFERENT",
-                          layouts.size(), all.output, all.gradient, all.gradients,
+      const std::string confused = test::confused_dims(front + ".pt2", front + ".safetensors");
+      if (!confused.empty()) all.worst += " confused: " + confused;
+      // PyTorch in float32 differs from itself in float64 by this, where a maximum has near ties.
+      const SafetensorsReader expected(front + ".safetensors");
+      const double noise = expected.find("noise") ? expected.read("noise").at(0) : 0;
+      const double most = std::max(1e-5, 2 * noise);
+      const bool equal =
+          all.outputs > 0 && all.output < most && all.gradient < most && confused.empty();
+      line += fmt::format("{}\t{}\t{:.1e}\t{:.1e}\t{}\t{:.1e}\t{}", equal ? "equal" : "DIFFERENT",
+                          layouts.size(), all.output, all.gradient, all.gradients, noise,
                           equal ? "" : all.worst);
       std::string names;
       for (const PytorchModel::FoundDim& d : model.dims())

@@ -1,0 +1,372 @@
+// A pattern is read backwards from its last node, over values that nothing else reads. Its last
+// node is then replaced by one of the layer; nodes whose results nobody reads any more go away.
+#include "pytorch/structure.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+namespace tessera::pytorch {
+
+namespace {
+
+constexpr double kHiddenLogit = -1e30;
+
+class LayerFinder {
+ public:
+  explicit LayerFinder(ExportedProgram& program) : program_(program), graph_(program.graph) {}
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (is_write(graph_.nodes[i])) return;  // a write would be seen by views
+    index();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+      if (!find_norm(i) && !find_weighted_norm(i) && !find_turned_halves(i)) find_attention(i);
+    rebuild();
+  }
+
+ private:
+  // ------------------------------------------------------------------------------- the program
+  /// Whether a node writes its operand.
+  static bool is_write(const Node& node) {
+    const std::string name = node.target.substr(0, node.target.rfind('.'));
+    return name.size() > 2 && name.ends_with('_') && !name.ends_with("__");
+  }
+
+  void index() {
+    maker_.clear(), readers_.clear();
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      for (const std::string& output : graph_.nodes[i].outputs) maker_[output] = i;
+      for (const auto& [name, arg] : graph_.nodes[i].args)
+        if (!graph_.nodes[i].outputs.empty()) read(arg);
+    }
+    for (const std::string& output : program_.outputs) ++readers_[output];
+    for (const auto& [buffer, value] : program_.mutations) ++readers_[value];
+    if (!program_.loss.empty()) ++readers_[program_.loss];
+  }
+
+  void read(const Argument& arg) {
+    if (const auto* t = std::get_if<TensorName>(&arg)) ++readers_[t->name];
+    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+      for (const TensorName& t : *all) ++readers_[t.name];
+  }
+
+  const TensorMeta& meta(const std::string& value) const { return graph_.tensors.at(value); }
+
+  /// The node that makes a value, if it is one of these ops: "mul.Tensor mul.Scalar".
+  const Node* made_by(const std::string& value, const std::string& ops) const {
+    const auto at = maker_.find(value);
+    if (at == maker_.end()) return nullptr;
+    const Node& node = graph_.nodes[at->second];
+    if (!node.target.starts_with("aten.") || node.outputs.size() != 1) return nullptr;
+    return (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos ? &node
+                                                                                          : nullptr;
+  }
+
+  static std::string tensor(const Node& node, const char* arg) {
+    const Argument* a = node.find(arg);
+    const auto* t = a ? std::get_if<TensorName>(a) : nullptr;
+    return t ? t->name : "";
+  }
+
+  static std::optional<double> number(const Node& node, const char* arg) {
+    const Argument* a = node.find(arg);
+    if (!a) return {};
+    if (const auto* d = std::get_if<double>(a)) return *d;
+    if (const auto* i = std::get_if<int64_t>(a)) return static_cast<double>(*i);
+    return {};
+  }
+
+  /// Whole numbers, one or several.
+  static std::vector<int64_t> numbers(const Node& node, const char* arg) {
+    const Argument* a = node.find(arg);
+    if (!a) return {};
+    if (const auto* all = std::get_if<std::vector<int64_t>>(a)) return *all;
+    if (const auto* i = std::get_if<int64_t>(a)) return {*i};
+    return {};
+  }
+
+  bool is_read_once(const std::string& value) const {
+    const auto found = readers_.find(value);
+    return found != readers_.end() && found->second == 1;
+  }
+
+  /// The value in front of casts, which float32 models do not have and others round by. Nothing of
+  /// them is read elsewhere.
+  std::string before_casts(std::string value) const {
+    while (const Node* node = made_by(value, "to.dtype _to_copy.default float.default")) {
+      if (!is_read_once(value)) break;
+      value = tensor(*node, "self");
+    }
+    return value;
+  }
+
+  size_t rank(const std::string& value) const { return meta(value).sizes.size(); }
+
+  bool is_last_axis(const Node& node, const char* arg, const std::string& of) const {
+    const std::vector<int64_t> dims = numbers(node, arg);
+    return dims.size() == 1 && (dims[0] == -1 || dims[0] == static_cast<int64_t>(rank(of)) - 1);
+  }
+
+  Node replaced(size_t at, std::string target,
+                std::vector<std::pair<std::string, Argument>> args) const {
+    Node node = graph_.nodes[at];
+    node.target = std::move(target);
+    node.args = std::move(args);
+    return node;
+  }
+
+  // ----------------------------------------------------------------------------------- patterns
+  /// x rsqrt(mean(x^2) + eps) over the last axis, and its product with a weight of one axis.
+  bool find_norm(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.target != "aten.mul.Tensor") return false;
+    const std::string a = tensor(node, "self"), b = tensor(node, "other");
+    for (const auto& [x, r] : {std::pair{a, b}, std::pair{b, a}}) {
+      const Node* root = made_by(r, "rsqrt.default");
+      if (!root || !is_read_once(r)) continue;
+      const Node* sum = made_by(tensor(*root, "self"), "add.Tensor add.Scalar");
+      if (!sum || !is_read_once(tensor(*root, "self")) || number(*sum, "alpha").value_or(1) != 1)
+        continue;
+      const std::optional<double> eps = number(*sum, "other");
+      const Node* mean = made_by(tensor(*sum, "self"), "mean.dim");
+      if (!eps || !mean || !is_read_once(tensor(*sum, "self"))) continue;
+      const std::string squared = tensor(*mean, "self");
+      const Node* square = made_by(squared, "pow.Tensor_Scalar square.default mul.Tensor");
+      if (!square || !is_read_once(squared) || !is_last_axis(*mean, "dim", squared)) continue;
+      const bool is_square =
+          square->target == "aten.square.default" ||
+          (square->target == "aten.pow.Tensor_Scalar" && number(*square, "exponent") == 2.0) ||
+          (square->target == "aten.mul.Tensor" && tensor(*square, "other") == x);
+      const Argument* keeps = mean->find("keepdim");
+      if (!is_square || tensor(*square, "self") != x || rank(x) < 2 || !keeps ||
+          !std::holds_alternative<bool>(*keeps) || !std::get<bool>(*keeps))
+        continue;
+      const int64_t width = meta(x).sizes.back();
+      std::vector<std::pair<std::string, Argument>> args = {
+          {"input", TensorName{x}},
+          {"normalized_shape", std::vector<int64_t>{width}},
+          {"weight", Argument()},
+          {"eps", *eps}};
+      graph_.nodes[at] = replaced(at, "aten.rms_norm.default", args);
+      return true;
+    }
+    return false;
+  }
+
+  /// The product of a norm without a weight and one, where nothing else reads the norm.
+  bool find_weighted_norm(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.target != "aten.mul.Tensor") return false;
+    const std::string a = tensor(node, "self"), b = tensor(node, "other");
+    for (const auto& [y, weight] : {std::pair{a, b}, std::pair{b, a}}) {
+      if (y.empty() || weight.empty() || !is_read_once(y)) continue;
+      const std::string normed = before_casts(y);
+      const Node* norm = made_by(normed, "rms_norm.default");
+      if (!norm || !is_read_once(normed) || !tensor(*norm, "weight").empty() ||
+          meta(weight).sizes != std::vector<int64_t>{meta(normed).sizes.back()})
+        continue;
+      std::vector<std::pair<std::string, Argument>> args = norm->args;
+      for (auto& [name, arg] : args)
+        if (name == "weight") arg = TensorName{weight};
+      graph_.nodes[at] = replaced(at, "aten.rms_norm.default", args);
+      return true;
+    }
+    return false;
+  }
+
+  /// cat([-x[half:], x[:half]]) along the last axis.
+  bool find_turned_halves(size_t at) {
+    const Node& node = graph_.nodes[at];
+    const Argument* given = node.find("tensors");
+    const auto* parts = given ? std::get_if<std::vector<TensorName>>(given) : nullptr;
+    if (node.target != "aten.cat.default" || !parts || parts->size() != 2) return false;
+    const Node* negative = made_by((*parts)[0].name, "neg.default");
+    const auto half_of = [&](const std::string& value) -> std::pair<std::string, int64_t> {
+      if (const Node* slice = made_by(value, "slice.Tensor")) {
+        const std::string x = tensor(*slice, "self");
+        if (!is_last_axis(*slice, "dim", x) || number(*slice, "step").value_or(1) != 1) return {};
+        const int64_t n = meta(x).sizes.back(), size = meta(value).sizes.back();
+        const auto begin = static_cast<int64_t>(number(*slice, "start").value_or(0));
+        if (2 * size != n || (begin != 0 && begin != size)) return {};
+        return {x, begin == 0 ? 0 : 1};
+      }
+      const auto made = maker_.find(value);
+      if (made == maker_.end()) return {};
+      const Node& chunk = graph_.nodes[made->second];
+      const bool splits =
+          chunk.target == "aten.chunk.default" || chunk.target == "aten.split.Tensor";
+      if (!splits || chunk.outputs.size() != 2) return {};
+      const std::string x = tensor(chunk, "self");
+      if (!is_last_axis(chunk, "dim", x) || 2 * meta(value).sizes.back() != meta(x).sizes.back())
+        return {};
+      return {x, chunk.outputs[0] == value ? 0 : 1};
+    };
+    if (!negative || !is_read_once((*parts)[0].name)) return false;
+    const auto [second_of, second] = half_of(tensor(*negative, "self"));
+    const auto [first_of, first] = half_of((*parts)[1].name);
+    if (second_of.empty() || second_of != first_of || second != 1 || first != 0 ||
+        !is_last_axis(node, "dim", first_of))
+      return false;
+    graph_.nodes[at] = replaced(at, "tessera.turned_halves", {{"self", TensorName{first_of}}});
+    return true;
+  }
+
+  /// softmax(scale q k^T + mask) v.
+  bool find_attention(size_t at) {
+    const std::string product = "matmul.default bmm.default";
+    const Node& node = graph_.nodes[at];
+    if (node.outputs.size() != 1 || !made_by(node.outputs[0], product)) return false;
+    const auto right = [](const Node& n) {
+      return n.find("mat2") ? tensor(n, "mat2") : tensor(n, "other");
+    };
+    const std::string value = right(node);
+    std::string weights = tensor(node, "self");
+    double dropout = 0;
+    while (true) {
+      if (!is_read_once(weights)) return false;
+      const Node* step = made_by(weights,
+                                 "dropout.default to.dtype _to_copy.default float.default "
+                                 "contiguous.default clone.default expand.default "
+                                 "view.default reshape.default");
+      if (!step) break;
+      const std::string from = tensor(*step, step->find("input") ? "input" : "self");
+      if (from.empty() || meta(from).sizes != meta(weights).sizes) return false;
+      if (step->target == "aten.dropout.default") {
+        const Argument* trains = step->find("train");
+        if (trains && std::holds_alternative<bool>(*trains) && std::get<bool>(*trains))
+          dropout = number(*step, "p").value_or(0);
+      }
+      weights = from;
+    }
+    const Node* softmax = made_by(weights, "softmax.int _softmax.default");
+    if (!softmax || !is_last_axis(*softmax, "dim", weights)) return false;
+    std::string logits = before_casts(tensor(*softmax, "self"));
+    std::string mask, hidden;  // an addend or what is seen; what is hidden
+    double scale = 1, cap = 0;
+    const Node* dot = nullptr;
+    while (!dot) {
+      if (!is_read_once(logits)) return false;
+      if ((dot = made_by(logits, product))) break;
+      if (const Node* step = made_by(logits, "mul.Tensor mul.Scalar div.Tensor div.Scalar")) {
+        const std::optional<double> by = number(*step, "other");
+        if (!by || *by == 0) return false;
+        const bool divides = step->target.starts_with("aten.div");
+        const std::string inner = tensor(*step, "self");
+        const Node* tanh = made_by(inner, "tanh.default");
+        if (tanh && !divides && cap == 0 && scale == 1 && is_read_once(inner)) {
+          const std::string capped = tensor(*tanh, "self");
+          const Node* over = made_by(capped, "div.Tensor div.Scalar");
+          if (!over || !is_read_once(capped) || number(*over, "other") != by) return false;
+          cap = *by;
+          logits = tensor(*over, "self");
+          continue;
+        }
+        scale *= divides ? 1 / *by : *by;
+        logits = inner;
+        continue;
+      }
+      if (scale != 1 || cap != 0 || !mask.empty() || !hidden.empty()) return false;
+      if (const Node* step = made_by(logits, "add.Tensor")) {
+        const std::string a = tensor(*step, "self"), b = tensor(*step, "other");
+        if (a.empty() || b.empty() || number(*step, "alpha").value_or(1) != 1) return false;
+        const bool left = leads_to_product(a, product);
+        logits = left ? a : b, mask = left ? b : a;
+      } else if (const Node* fill = made_by(logits, "masked_fill.Scalar")) {
+        if (number(*fill, "value").value_or(0) > kHiddenLogit) return false;
+        logits = tensor(*fill, "self"), hidden = tensor(*fill, "mask");
+      } else if (const Node* choice = made_by(logits, "where.ScalarOther")) {
+        if (number(*choice, "other").value_or(0) > kHiddenLogit) return false;
+        logits = tensor(*choice, "self"), mask = tensor(*choice, "condition");
+      } else {
+        return false;
+      }
+      logits = before_casts(logits);
+    }
+    const std::string query = tensor(*dot, "self"), turned = right(*dot);
+    const size_t axes = rank(query);
+    const std::string& masks = hidden.empty() ? mask : hidden;
+    if (!masks.empty() && rank(masks) < 2) return false;
+    if (axes < 3 || rank(turned) != axes || rank(value) != axes) return false;
+    std::vector<Node> added;
+    if (!hidden.empty()) {
+      Node seen = graph_.nodes[at];
+      seen.target = "aten.logical_not.default";
+      seen.args = {{"self", TensorName{hidden}}};
+      seen.outputs = {"tessera_seen_" + node.outputs[0]};
+      graph_.tensors[seen.outputs[0]] = meta(hidden);
+      added.push_back(seen);
+      mask = seen.outputs[0];
+    }
+    Node key = graph_.nodes[at];
+    key.target = "aten.transpose.int";
+    key.args = {{"self", TensorName{turned}}, {"dim0", int64_t{-2}}, {"dim1", int64_t{-1}}};
+    key.outputs = {"tessera_key_" + node.outputs[0]};
+    TensorMeta of_key = meta(turned);
+    const auto swap = [](auto& list) { std::swap(list[list.size() - 2], list[list.size() - 1]); };
+    swap(of_key.sizes), swap(of_key.symbols), swap(of_key.strides);
+    graph_.tensors[key.outputs[0]] = of_key;
+    added.push_back(key);
+    std::vector<std::pair<std::string, Argument>> args = {
+        {"query", TensorName{query}}, {"key", TensorName{key.outputs[0]}},
+        {"value", TensorName{value}}, {"attn_mask", Argument()},
+        {"dropout_p", dropout},       {"scale", scale}};
+    if (!mask.empty()) args[3].second = TensorName{mask};
+    if (cap != 0) args.emplace_back("soft_cap", cap);
+    graph_.nodes[at] = replaced(at, "aten.scaled_dot_product_attention.default", args);
+    added_[at] = added;
+    return true;
+  }
+
+  /// Whether a value is a product times numbers, or the cap of one.
+  bool leads_to_product(std::string value, const std::string& product) const {
+    while (const Node* step = made_by(
+               value, "mul.Tensor mul.Scalar div.Tensor div.Scalar tanh.default to.dtype")) {
+      if (step->find("other") && !number(*step, "other")) return false;
+      value = tensor(*step, "self");
+    }
+    return made_by(value, product) != nullptr;
+  }
+
+  /// With the nodes that were added, and without those whose results nobody reads.
+  void rebuild() {
+    std::set<std::string> live(program_.outputs.begin(), program_.outputs.end());
+    for (const auto& [buffer, value] : program_.mutations) live.insert(value);
+    live.insert(program_.loss);
+    std::vector<Node> kept;  // from the last
+    const auto keep = [&](const Node& node) {
+      const bool computes =
+          !node.outputs.empty() && !node.outputs[0].empty() &&
+          (node.target.starts_with("aten.") || node.target.starts_with("tessera."));
+      if (computes && std::none_of(node.outputs.begin(), node.outputs.end(),
+                                   [&](const std::string& o) { return live.count(o) != 0; }))
+        return;
+      kept.push_back(node);
+      if (node.outputs.empty()) return;  // an assert
+      for (const auto& [name, arg] : node.args) {
+        if (const auto* t = std::get_if<TensorName>(&arg)) live.insert(t->name);
+        if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+          for (const TensorName& t : *all) live.insert(t.name);
+      }
+    };
+    for (size_t i = graph_.nodes.size(); i-- > 0;) {
+      keep(graph_.nodes[i]);
+      const auto added = added_.find(i);
+      if (added != added_.end()) std::for_each(added->second.rbegin(), added->second.rend(), keep);
+    }
+    graph_.nodes.assign(kept.rbegin(), kept.rend());
+  }
+
+  ExportedProgram& program_;
+  Nodes& graph_;
+  std::map<std::string, size_t> maker_;
+  std::map<std::string, int> readers_;
+  std::map<size_t, std::vector<Node>> added_;  // in front of a node
+};
+
+}  // namespace
+
+void find_structure(ExportedProgram& program) { LayerFinder(program).run(); }
+
+}  // namespace tessera::pytorch
