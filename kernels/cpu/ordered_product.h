@@ -11,6 +11,7 @@
 #include "kernels/common/types.h"
 #include "kernels/cpu/ordered_gemm.h"
 #include "kernels/cpu/ordered_places.h"
+#include "kernels/cpu/transpose_four.h"
 
 namespace tessera::cpu {
 
@@ -75,21 +76,6 @@ Panels panels_of(int64_t terms, int64_t rows, int64_t columns) {
       kBytesOfPanel / static_cast<int64_t>(sizeof(T)) / std::max<int64_t>(1, terms);
   return {terms, up(std::min(rows, kRowsOfPanel), tile.rows),
           up(std::min(columns, std::max(most, tile.columns)), tile.columns)};
-}
-
-/// Four terms of each of four lines, terms one behind the other, as [term][line].
-inline void transpose_four(const float* const* lines, float* to, int64_t unit) {
-  typedef float Four __attribute__((vector_size(16)));
-  Four x[4];
-  for (int i = 0; i < 4; ++i) std::memcpy(&x[i], lines[i], sizeof(Four));
-  const Four a = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
-             b = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5),
-             c = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
-             d = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
-  const Four terms[4] = {
-      __builtin_shufflevector(a, b, 0, 1, 4, 5), __builtin_shufflevector(a, b, 2, 3, 6, 7),
-      __builtin_shufflevector(c, d, 0, 1, 4, 5), __builtin_shufflevector(c, d, 2, 3, 6, 7)};
-  for (int i = 0; i < 4; ++i) std::memcpy(to + i * unit, &terms[i], sizeof(Four));
 }
 
 template <class T>

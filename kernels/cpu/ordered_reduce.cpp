@@ -8,6 +8,7 @@
 #include "kernels/cpu/ordered_places.h"
 #include "kernels/cpu/reduce_row.h"
 #include "kernels/cpu/tables.h"
+#include "kernels/cpu/transpose_four.h"
 #include "program/sum_order.h"
 
 namespace tessera::cpu {
@@ -187,6 +188,22 @@ class OrderedReduce final : public Kernel {
     return blocks;
   }
 
+  /// Adds terms that are one behind the other, as many as are whole vectors. Returns their number.
+  static int64_t add_side_by_side(const float* const* from, int64_t count, float* acc) {
+    int64_t i = 0;
+    for (size_t l = 0; l < kSide; l += 4) {
+      FourFloats sum, terms[4];
+      std::memcpy(&sum, acc + l, sizeof(sum));
+      for (i = 0; i + 4 <= count; i += 4) {
+        const float* lines[4] = {from[l] + i, from[l + 1] + i, from[l + 2] + i, from[l + 3] + i};
+        transpose_four(lines, terms);
+        for (const FourFloats& term : terms) sum += term;
+      }
+      std::memcpy(acc + l, &sum, sizeof(sum));
+    }
+    return i;
+  }
+
   /// One sum.
   W line(const OrderedPlace& place, const std::vector<Block>& blocks, const T* x) const {
     W open[kDeepest], *top = open;
@@ -205,7 +222,11 @@ class OrderedReduce final : public Kernel {
         }
         const T* from[kSide];
         for (size_t l = 0; l < kSide; ++l) from[l] = x + place.runs[run + l * block.runs].at[0];
-        for (int64_t i = 0; i < count; ++i) {
+        int64_t i = 0;
+        if constexpr (std::is_same_v<F, Sum> && std::is_same_v<T, float>) {
+          if (step == 1) i = add_side_by_side(from, count, acc);
+        }
+        for (; i < count; ++i) {
 #pragma GCC unroll 8
           for (size_t l = 0; l < kSide; ++l)
             acc[l] = F::apply(acc[l], W(load_as(from[l][i * step])));
