@@ -253,6 +253,7 @@ TEST_CASE("files that are no whole program are refused", "[pytorch_model]") {
   refused(ErrorKind::io, "newer_schema", {"version 9", "reads version 8"});
   refused(ErrorKind::io, "no_graph", {"at .graph_module lacks 'graph'"});
   refused(ErrorKind::io, "lost_value", {"the input 'x' is described nowhere"});
+  refused(ErrorKind::io, "old_layout", {"is pickled", "PyTorch 2.9 or later"});
   refused(ErrorKind::io, "no_program", {"no entry 'models/model.json'"});
   refused(ErrorKind::io, "no_json", {"is damaged: line 1"});
   refused(ErrorKind::io, "pickled", {"'w.bias' is pickled", "can run any code"});
