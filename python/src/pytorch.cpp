@@ -8,7 +8,8 @@ namespace tessera::python {
 namespace {
 
 /// A custom op whose function in Python makes tensors of tensors.
-PytorchOp own_op(const std::string& name, const std::string& axes, const nb::callable& function) {
+PytorchOp mapped_op(const std::string& name, const std::string& axes,
+                    const nb::callable& function) {
   PytorchOp op;
   op.axes = axes;
   op.build = [name, function](const std::vector<Tensor>& xs,
@@ -28,7 +29,7 @@ PytorchOp own_op(const std::string& name, const std::string& axes, const nb::cal
 
 void bind_pytorch(nb::module_& m) {
   nb::class_<PytorchOp>(m, "PytorchOp");
-  m.def("pytorch_op", &own_op, nb::arg("name"), nb::arg("axes"), nb::arg("function"));
+  m.def("pytorch_op", &mapped_op, nb::arg("name"), nb::arg("axes"), nb::arg("function"));
   nb::class_<PytorchModel::Input>(m, "PytorchInput")
       .def_ro("name", &PytorchModel::Input::name)
       .def_ro("dims", &PytorchModel::Input::dims);

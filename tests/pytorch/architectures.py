@@ -183,7 +183,7 @@ def model_of(name):
 TABLE = """# PyTorch architectures, exported
 
 {count} models, exported by PyTorch {torch} without a change: tiny random ones of transformers {transformers}, models of timm and
-torchvision, three U-Nets and transformers of diffusers, networks of torch_geometric, and ten models in plain PyTorch that
+torchvision, two U-Nets and a transformer of diffusers, networks of torch_geometric, and ten models in plain PyTorch that
 were written for this (`tests/pytorch/architectures.py`, `tests/pytorch/research_models.py`). Each was imported, and its outputs
 and the gradients of all parameters compared with PyTorch's, on one rank and in {layouts} layouts: tensor parallel, uneven over three
 ranks, and one dim at a time. Equal means within 1e-5 of the size of a tensor. **{equal} of {count} are equal**, without a name

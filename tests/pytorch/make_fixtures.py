@@ -526,6 +526,9 @@ def write_bad():
         torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
         fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
 
+    with zipfile.ZipFile(FOLDER / "bad" / "old_layout.pt2", "w") as to:  # as PyTorch 2.5 to 2.7 lays it out
+        for entry in ("version", "serialized_exported_program.json", "serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt"):
+            to.writestr(zipfile.ZipInfo(entry), b"8.2" if entry == "version" else b"{}")
     with torch.device("meta"):
         program = torch.export.export(Gpt(), (torch.zeros(2, 8, dtype=torch.int64),), strict=False)
     torch.export.save(program, FOLDER / "bad" / "no_values.pt2")

@@ -125,7 +125,8 @@ TEST_CASE("an op of the user's is mapped by its name", "[pytorch_model]") {
   Graph graph;
   const Shape rows({Dim("rows", 3), Dim("columns", 4)});
   const PytorchModel::Built built =
-      PytorchModel(path, options).build(graph, {.inputs = {{"x", graph.input("given", rows)}}});
+      PytorchModel(path, options)
+          .build(graph, {.inputs = {{"x", graph.input("given", rows, DType::float32)}}});
   CompileOptions compiled;
   const Tensor y = built.outputs.at("output");
   compiled.functions = {{"all", {y}, false}};
@@ -153,7 +154,8 @@ TEST_CASE("an op of the user's is mapped by its name", "[pytorch_model]") {
     Graph other;
     options.ops["tessera_tests::own"].build = [](const auto& x, const auto&) { return x[0]; };
     PytorchModel(path, options)
-        .build(other, {.inputs = {{"x", other.input("given", Shape({Dim("rows", 3)}))}}});
+        .build(other,
+               {.inputs = {{"x", other.input("given", Shape({Dim("rows", 3)}), DType::float32)}}});
   });
 }
 
@@ -251,6 +253,7 @@ TEST_CASE("files that are no whole program are refused", "[pytorch_model]") {
   refused(ErrorKind::io, "newer_schema", {"version 9", "reads version 8"});
   refused(ErrorKind::io, "no_graph", {"at .graph_module lacks 'graph'"});
   refused(ErrorKind::io, "lost_value", {"the input 'x' is described nowhere"});
+  refused(ErrorKind::io, "old_layout", {"is pickled", "PyTorch 2.9 or later"});
   refused(ErrorKind::io, "no_program", {"no entry 'models/model.json'"});
   refused(ErrorKind::io, "no_json", {"is damaged: line 1"});
   refused(ErrorKind::io, "pickled", {"'w.bias' is pickled", "can run any code"});
