@@ -40,8 +40,8 @@ Measured gemms_of_cores(int threads, int64_t n, double most) {
   return best;
 }
 
-/// Small matrices are multiplied in microseconds; where they are not, the device is paced, and larger
-/// ones tell nothing more.
+/// Small matrices are multiplied in microseconds; where they are not, the device is paced, and
+/// larger ones tell nothing more.
 double gemm_rate(int threads) {
   const Measured small = gemms_of_cores(threads, 64, 0);
   return small.seconds > 1e-3 ? small.rate : gemms_of_cores(threads, 384, 0.02).rate;

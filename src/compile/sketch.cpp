@@ -51,7 +51,8 @@ std::string ranks_text(const std::vector<int>& ranks) {
 }
 
 /// Sets the coordinates of the side's axes for slice number `slice`.
-void place(const PictureSide& side, int64_t slice, const Mesh& mesh, std::vector<int>& coordinates) {
+void place(const PictureSide& side, int64_t slice, const Mesh& mesh,
+           std::vector<int>& coordinates) {
   for (size_t i = side.axes.size(); i-- > 0;) {
     const int64_t size = mesh.axes()[static_cast<size_t>(side.axes[i])].size;
     coordinates[static_cast<size_t>(side.axes[i])] = static_cast<int>(slice % size);
@@ -60,8 +61,8 @@ void place(const PictureSide& side, int64_t slice, const Mesh& mesh, std::vector
 }
 
 /// The ranks that hold a slice: all coordinates of the axes that no side uses.
-std::vector<int> holders(const PictureSide& rows, const PictureSide& columns, int64_t row, int64_t column,
-                         const Mesh& mesh) {
+std::vector<int> holders(const PictureSide& rows, const PictureSide& columns, int64_t row,
+                         int64_t column, const Mesh& mesh) {
   std::vector<int> coordinates(static_cast<size_t>(mesh.rank()), 0), free, ranks;
   place(rows, row, mesh, coordinates);
   place(columns, column, mesh, coordinates);

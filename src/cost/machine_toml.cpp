@@ -26,7 +26,8 @@ std::optional<double> number_of(const toml::node& node) {
 /// One table of a profile. Values are taken out by key; keys left over are errors.
 class ProfileReader {
  public:
-  ProfileReader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
+  ProfileReader(const toml::table& table, std::string where)
+      : table_(table), where_(std::move(where)) {}
 
   void take(const char* key, double& value, bool required = false) {
     const toml::node* node = find(key, required);

@@ -7,7 +7,8 @@
 
 using namespace tessera;
 
-TEST_CASE("background: tasks run in their order, each with the chunk that was filled for it", "[io][fast]") {
+TEST_CASE("background: tasks run in their order, each with the chunk that was filled for it",
+          "[io][fast]") {
   std::vector<int> ran;
   int64_t sum = 0;
   {
@@ -57,7 +58,8 @@ TEST_CASE("background: the end drops what waits, and waits for what runs", "[io]
         ++ended;
       });
     }
-    while (begun == 0) {}
+    while (begun == 0) {
+    }
   }
   CHECK(begun == ended);
 }
