@@ -9,7 +9,7 @@ namespace {
 
 enum class Kind { lstm, gru, tanh, relu };
 
-Kind kind_of(const Call& c) {
+Kind cell_kind(const Call& c) {
   const std::string& op = c.node().target;
   if (op.find("lstm") != std::string::npos) return Kind::lstm;
   if (op.find("gru") != std::string::npos) return Kind::gru;
@@ -141,7 +141,7 @@ Layer run_layer(Call& c, Kind kind, const Value& x, std::vector<Value> states, c
 
 /// lstm, gru and rnn: layers above one another, each in one direction or both.
 std::vector<Value> recurrent(Call& c) {
-  const Kind kind = kind_of(c);
+  const Kind kind = cell_kind(c);
   Value x = c.value("input");
   const std::vector<Value> parameters = c.values("params");
   std::vector<Value> starts =
@@ -187,7 +187,7 @@ std::vector<Value> recurrent(Call& c) {
 
 /// One step.
 std::vector<Value> recurrent_cell(Call& c) {
-  const Kind kind = kind_of(c);
+  const Kind kind = cell_kind(c);
   Value x = c.value("input");
   std::vector<Value> states =
       kind == Kind::lstm ? c.values("hx") : std::vector<Value>{c.value("hx")};
