@@ -182,17 +182,20 @@ def model_of(name):
 
 TABLE = """# PyTorch architectures, exported
 
-{count} models, exported by PyTorch {torch} without a change: tiny random ones of transformers {transformers}, models of timm and
-torchvision, two U-Nets and a transformer of diffusers, networks of torch_geometric, and ten models in plain PyTorch that
+{count} models, exported by PyTorch {torch} without a change: tiny random ones of transformers {transformers}, models of {libraries},
+two U-Nets and a transformer of diffusers, networks of torch_geometric, and ten models in plain PyTorch that
 were written for this (`tests/pytorch/architectures.py`, `tests/pytorch/research_models.py`). Each was imported, and its outputs
 and the gradients of all parameters compared with PyTorch's, on one rank and in {layouts} layouts: tensor parallel, uneven over three
 ranks, and one dim at a time. Equal means within 1e-5 of the size of a tensor. **{equal} of {count} are equal**, without a name
-given by hand. In {near_ties} of them a maximum or a ReLU has near ties, and PyTorch in float32 is as far from PyTorch in float64;
-there equal means within twice that distance.
+given by hand.{near_ties}
 
 | architecture | result | largest difference of an output | of a gradient | dims that were found |
 |---|---|---|---|---|
 """
+
+
+NEAR_TIES = """ In {} of them a maximum or a ReLU has near ties, and PyTorch in float32 is as far from PyTorch in
+float64; there equal means within twice that distance."""
 
 
 def table(results, folder):
@@ -209,7 +212,7 @@ def table(results, folder):
         elif len(cells) > 2 and cells[1] in ("DIFFERENT", "error"):
             why = cells[2].split("': ", 1)[-1] if cells[1] == "error" else f"differs by {cells[4]}"
             rows.append(f"| {cells[0]} | refused: {why} | | | |" if cells[1] == "error" else f"| {cells[0]} | {why} | | | |")
-    print(TABLE.format(count=len(rows), equal=equal, layouts=layouts, near_ties=near_ties, transformers=transformers.__version__,
+    print(TABLE.format(count=len(rows), equal=equal, layouts=layouts, near_ties=NEAR_TIES.format(near_ties) if near_ties else "", libraries=" and ".join(sorted({r.split()[1].split("-")[0] for r in rows} & {"timm", "torchvision"})), transformers=transformers.__version__,
                        torch=torch.__version__.split("+")[0]) + "\n".join(rows))
     failed = {}
     for name, why in json.loads((pathlib.Path(folder) / "not_exported.json").read_text()).items():
