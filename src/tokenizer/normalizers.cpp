@@ -28,7 +28,7 @@ bool is_ascii(std::string_view text) {
 
 /// Characters that a normal form changes or moves and that came after Unicode 9, whose tables
 /// Hugging Face tokenizers use: to them, and so to vocabularies, these have no other form.
-constexpr std::pair<char32_t, char32_t> kNewer[] = {
+constexpr std::pair<char32_t, char32_t> kFormsAfter9[] = {
     {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0xECE, 0xECE},
     {0x1715, 0x1715},   {0x1ABF, 0x1AEB},   {0x1DF6, 0x1DFA},   {0x32FF, 0x32FF},
@@ -42,9 +42,9 @@ constexpr std::pair<char32_t, char32_t> kNewer[] = {
     {0x1E5EE, 0x1E6FF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9}};
 
 bool is_newer(char32_t point) {
-  const auto* it = std::upper_bound(std::begin(kNewer), std::end(kNewer), point,
+  const auto* it = std::upper_bound(std::begin(kFormsAfter9), std::end(kFormsAfter9), point,
                                     [](char32_t p, const auto& range) { return p < range.first; });
-  return it != std::begin(kNewer) && point <= (it - 1)->second;
+  return it != std::begin(kFormsAfter9) && point <= (it - 1)->second;
 }
 
 /// Capitals that are newer than some versions of utf8proc, and the letter of the first one.
