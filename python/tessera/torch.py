@@ -49,7 +49,7 @@ class Module:
         text = dims if isinstance(dims, str) else "; ".join(f"{tensor}: {names}" for tensor, names in dims.items())
         self._first: dict[str, Any] | None = None
         if not isinstance(module, (str, os.PathLike)):
-            import torch
+            import torch  # type: ignore[import-not-found]
 
             exported = module
             if not isinstance(module, torch.export.ExportedProgram):
@@ -89,11 +89,12 @@ class Module:
 
     def state_dict(self, run: Any) -> dict[str, Any]:
         """The parameters and buffers of a run, under the names and in the sizes of the module: for module.load_state_dict()."""
-        import torch
-
         if self._first is None:
             raise TypeError(_tessera.with_line("a module of a file has no state_dict() here: `tessera export` writes that of a checkpoint"))
-        stored, result, tied = set(run.parameters), {}, {}
+        import torch
+
+        stored, result = set(run.parameters), {}
+        tied: dict[Any, str] = {}
         for name, first in self._first.items():
             key = tied.setdefault((first.data_ptr(), first.shape), name)
             at = name if name in stored else key
