@@ -45,7 +45,7 @@ class Module:
     Its parameters have the names of the state_dict, and each run begins with the module's weights. Call it once in a program.
     """
 
-    def __init__(self, module, example_args, dims, example_kwargs, dynamic_shapes):
+    def __init__(self, module: Any, example_args: Sequence[Any], dims: Mapping[str, str] | str, example_kwargs: Mapping[str, Any] | None, dynamic_shapes: Any):
         text = dims if isinstance(dims, str) else "; ".join(f"{tensor}: {names}" for tensor, names in dims.items())
         self._first: dict[str, Any] | None = None
         if not isinstance(module, (str, os.PathLike)):
