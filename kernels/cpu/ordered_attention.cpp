@@ -68,7 +68,7 @@ struct OrderedAttentionPlan {
   int64_t all_weights = 0, all_back = 0;        ///< of a block [key][query]
   int64_t query_columns = 0, grad_columns = 0;  ///< of a block, tiles [query][column]
   int64_t sums = 0;                             ///< open subtrees of the gradients of key and value
-  int64_t sum_size = 0;                         ///< of one of them
+  int64_t sum_size = 0, of_value = 0;           ///< of one of them; where the values' begins
   int64_t bytes = 0;                            ///< the plan's workspace included
 };
 
@@ -137,8 +137,8 @@ OrderedAttentionPlan::OrderedAttentionPlan(const AttentionPlan& plan, const Step
                           static_cast<uint64_t>(b * block / of_length));
     }
     joins = joins_of(numbers);
-    sum_size =
-        round_up(plan.memory * plan.width, 16) + round_up(plan.memory * plan.value_width, 16);
+    of_value = plan.memory * plan.width;
+    sum_size = of_value + plan.memory * plan.value_width;
     sums = reserve(depth_of(joins) * sum_size);
   }
   bytes = elements * element;
@@ -165,14 +165,7 @@ void pack_lines(const T* from, int64_t line, int64_t term, int64_t lines, int64_
       for (; term == 1 && done + 4 <= n; done += 4) {
         const float* four[4];
         for (int64_t i = 0; i < 4; ++i) four[i] = x + (done + i) * line;
-        int64_t k = 0;
-        for (; k + 4 <= terms; k += 4) {
-          transpose_four(four, to + k * unit + done, unit);
-          for (const float*& at : four) at += 4;
-        }
-        for (; k < terms; ++k) {
-          for (int64_t i = 0; i < 4; ++i) to[k * unit + done + i] = *four[i]++;
-        }
+        transpose_lines(four, terms, to + done, unit);
       }
     }
     for (int64_t i = done; i < n; ++i) {
@@ -190,14 +183,7 @@ void store_across(const W* from, int64_t unit, int64_t queries, int64_t columns,
     for (; column == 1 && done + 4 <= columns; done += 4) {
       const float* four[4];
       for (int64_t i = 0; i < 4; ++i) four[i] = from + (done + i) * unit;
-      int64_t q = 0;
-      for (; q + 4 <= queries; q += 4) {
-        transpose_four(four, to + q * row + done, row);
-        for (const float*& at : four) at += 4;
-      }
-      for (; q < queries; ++q) {
-        for (int64_t i = 0; i < 4; ++i) to[q * row + done + i] = *four[i]++;
-      }
+      transpose_lines(four, queries, to + done, row);
     }
   }
   for (int64_t q = 0; q < queries; ++q) {
@@ -239,7 +225,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
     alignas(64) W of[kMostColumns];
   };
 
-  void begin() { packed_ = -1; }
+  void begin() { packed_ = {-1, -1}; }
 
   template <class W>
   W* at(int64_t offset) const {
@@ -261,8 +247,10 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
 
   template <class T, class W>
   void run_index(int64_t sharer) {
-    if (packed_ != offsets_[1]) pack_keys<T, W>();
-    packed_ = offsets_[1];
+    if (const std::pair at = {offsets_[1], offsets_[2]}; packed_ != at) {
+      pack_keys<T, W>();
+      packed_ = at;
+    }
     if (plan_.backward) return run_backward<T, W>(sharer);
     const Matrix<W> log_sum = row<W>(args_in_ + 1);
     for (int64_t first = 0; first < plan_.length; first += at_.columns) {
@@ -287,9 +275,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
       columns.divide(x, g.keys, sum.of);
       if (drawn_) {
         draw_group<W>(g, begin.of, end.of);
-        const W* kept = at<W>(at_.kept);
-        for (int64_t i = 0; i < g.keys * at_.columns; ++i)
-          x[i] = kept[i] == 0 ? W(0) : x[i] * kept[i];
+        drop(g, x);
       }
       round_as<T>(x, g.keys * at_.columns);
       for (int64_t q = 0; q < g.size; ++q)
@@ -433,6 +419,13 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
     }
   }
 
+  /// x by those factors.
+  template <class W>
+  void drop(const Group& g, W* x) const {
+    const W* kept = at<W>(at_.kept);
+    for (int64_t i = 0; i < g.keys * at_.columns; ++i) x[i] = kept[i] == 0 ? W(0) : x[i] * kept[i];
+  }
+
   /// Operand `result` of the group: the product of tiles of columns [column][key] and the keys'
   /// numbers x.
   template <class T, class W>
@@ -466,7 +459,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
       sum_over_queries<T, W>(0, at_.query_columns, plan_.width, at_.all_back, groups, first, size,
                              sum);
       sum_over_queries<T, W>(3, at_.grad_columns, plan_.value_width, at_.all_weights, groups, first,
-                             size, sum + round_up(plan_.memory * plan_.width, 16));
+                             size, sum + at_.of_value);
       for (int64_t join = at_.joins[static_cast<size_t>(sharer * at_.blocks + b)]; join > 0;
            --join, --open_, sum -= at_.sum_size) {
         W* __restrict to = sum - at_.sum_size;
@@ -476,7 +469,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
     if (sharer < sharing_ - 1) return;
     const W* from = at<W>(at_.sums);
     store_sums<T>(args_in_ + 1, from, plan_.width);
-    store_sums<T>(args_in_ + 2, from + round_up(plan_.memory * plan_.width, 16), plan_.value_width);
+    store_sums<T>(args_in_ + 2, from + at_.of_value, plan_.value_width);
   }
 
   template <class T, class W>
@@ -511,11 +504,9 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
     columns.subtract(x, g.keys, log_sum.of);
     apply(exp_, x, x, n);
     if (!hides) columns.mask(x, g.keys, W(1), begin.of, end.of, W(0), most.of);
-    const W* kept = nullptr;
     if (drawn_) {
       draw_group<W>(g, begin.of, end.of);
-      kept = at<W>(at_.kept);
-      for (int64_t i = 0; i < n; ++i) d[i] = kept[i] == 0 ? W(0) : d[i] * kept[i];
+      drop(g, d);
     }
     const W scale = this->scale<W>();
     columns.gradient(x, d, g.keys, inner.of, plan_.soft_cap > 0 ? W(1) : scale);
@@ -526,9 +517,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
         d[i] = d[i] * slope * scale;
       }
     }
-    if (kept != nullptr) {
-      for (int64_t i = 0; i < n; ++i) x[i] = kept[i] == 0 ? W(0) : x[i] * kept[i];
-    }
+    if (drawn_) drop(g, x);
     round_as<T>(d, n);
     round_as<T>(x, n);
     const size_t bytes = static_cast<size_t>(at_.columns) * sizeof(W);
@@ -592,7 +581,7 @@ class OrderedAttention final : public AttentionLoops<OrderedAttention> {
   OrderedAttentionPlan at_;
   Leaves key_leaves_, value_leaves_;
   BlockFn exp_ = nullptr, log_ = nullptr, tanh_ = nullptr;
-  int64_t packed_ = -1;  ///< offset of the keys that are packed
+  std::pair<int64_t, int64_t> packed_ = {-1, -1};  ///< offsets of the keys and values that are
   bool keys_are_finite_ = true;
   int64_t open_ = 0;  ///< subtrees of the gradients of key and value
 };

@@ -214,15 +214,7 @@ class OrderedProduct {
         for (; in_a_row && done + 4 <= n; done += 4) {
           const float* lines[4];
           for (int64_t i = 0; i < 4; ++i) lines[i] = from + terms[0] + offsets[g + done + i];
-          float* at = to + done;
-          int64_t k = 0;
-          for (; k + 4 <= std::ssize(terms); k += 4, at += 4 * unit) {
-            transpose_four(lines, at, unit);
-            for (const float*& line : lines) line += 4;
-          }
-          for (; k < std::ssize(terms); ++k, at += unit) {
-            for (int64_t i = 0; i < 4; ++i) at[i] = *lines[i]++;
-          }
+          transpose_lines(lines, std::ssize(terms), to + done, unit);
         }
       }
       for (int64_t i = done; i < unit; ++i) {  // what is beyond the last one is not read

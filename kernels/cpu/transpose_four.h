@@ -22,11 +22,18 @@ inline void transpose_four(const float* const* lines, FourFloats* terms) {
   terms[3] = __builtin_shufflevector(c, d, 2, 3, 6, 7);
 }
 
-/// The same as [term][line], `unit` elements from a term to the next.
-inline void transpose_four(const float* const* lines, float* to, int64_t unit) {
-  FourFloats terms[4];
-  transpose_four(lines, terms);
-  for (int i = 0; i < 4; ++i) std::memcpy(to + i * unit, &terms[i], sizeof(FourFloats));
+/// Writes n terms of four lines as [term][line], `unit` elements from a term to the next.
+inline void transpose_lines(const float* (&lines)[4], int64_t n, float* to, int64_t unit) {
+  int64_t k = 0;
+  for (; k + 4 <= n; k += 4, to += 4 * unit) {
+    FourFloats terms[4];
+    transpose_four(lines, terms);
+    for (int i = 0; i < 4; ++i) std::memcpy(to + i * unit, &terms[i], sizeof(FourFloats));
+    for (const float*& line : lines) line += 4;
+  }
+  for (; k < n; ++k, to += unit) {
+    for (int i = 0; i < 4; ++i) to[i] = *lines[i]++;
+  }
 }
 
 }  // namespace tessera::cpu

@@ -43,8 +43,8 @@ Drawn draw(std::mt19937_64& random) {
       each("heads_per_key", 1 + below(4)), queries("length", length), memory("memory_length", keys),
       d_head("d_head", 1 + below(20)), own("d_value", 1 + below(40)),
       entries("entries", 2 * below(9) + 1);
-  const bool shares = maybe(2), other_values = maybe(4), segments = maybe(3), slopes = maybe(4),
-             biases = maybe(5), is_spoiled = maybe(6);
+  const bool shares = maybe(2), one_key = maybe(4), other_values = maybe(4), segments = maybe(3),
+             slopes = maybe(4), biases = maybe(5), is_spoiled = maybe(6);
   std::vector<Dim> of_query = {batch, heads};
   if (shares) of_query.push_back(each);
   of_query.push_back(queries);
@@ -67,7 +67,9 @@ Drawn draw(std::mt19937_64& random) {
       "{}, biases {}, spoiled {}",
       to_string(drawn.dtype), Shape(of_query).to_string(), keys, drawn.chunks, o.causal,
       o.window.value_or(0), o.soft_cap, o.dropout, segments, slopes, biases, is_spoiled);
-  row.in = {real("q", Shape(of_query), -2, 2), real("k", {batch, heads, memory, d_head}, -2, 2),
+  const Shape of_key({batch, heads, memory, d_head});
+  row.in = {real("q", Shape(of_query), -2, 2),
+            real("k", one_key ? of_key.without({"heads"}) : of_key, -2, 2),
             real("v", {batch, memory, heads, other_values ? own : d_head})};
   if (biases) row.in.push_back(real("biases", {heads, entries}));
   row.random = true;
@@ -89,7 +91,8 @@ Drawn draw(std::mt19937_64& random) {
     if (biases) with.by_distance = x[3];
     const Tensor value = is_spoiled ? spoiled(x[2], "memory_length") : x[2],
                  query = is_spoiled ? spoiled(x[0], "length") : x[0];
-    return {attention(query, x[1], value, {}, with)};
+    const Tensor key = one_key ? broadcast(x[1], of_key) : x[1];  // of all heads
+    return {attention(query, key, value, {}, with)};
   };
   return drawn;
 }
