@@ -70,7 +70,7 @@ struct PlanModel {
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
        offload_state = false;
   int64_t strict_chunks = 0;
-  /// With these, for `functions` under a layout.
+  /// The options with which `functions` of the model are compiled under a layout.
   CompileOptions options(const Mesh& mesh, const Layout& layout,
                          const std::vector<FunctionSpec>& functions) const;
 };
