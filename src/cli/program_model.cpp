@@ -172,8 +172,8 @@ std::shared_ptr<const ModelSpec> program_model(const std::string& path) {
     const auto model = programs->of(c);
     TESSERA_REQUIRE(
         model->has_constants(),
-        "'{}' holds no values of its buffers, as of a module on the meta device: it can "
-        "be explained and planned, and not run",
+        "'{}' holds no values of its buffers, as of a module on the meta device: it can be "
+        "explained and planned; to run it, export it from the CPU",
         model->path());
     if (c.text("model.init") == "random") return;
     TESSERA_REQUIRE(model->has_weights(),

@@ -76,6 +76,12 @@ TEST_CASE("what a program of PyTorch lacks is said in one line", "[cli]") {
   fails("explain none.pt2", {"there is no file 'none.pt2'"});
   fails("explain " + kModule + kLoss + "--dims \"tokens: b l\"",
         {"no input of", "has a dim 'batch'", "--dims"});
+  const std::string on_meta = kPrograms + "bad/no_buffers.pt2" + kLoss;
+  expect_success(run_cli_in(f, "explain " + on_meta + "--mesh a:2"));
+  fails("verify " + on_meta + "--mesh a:2 --init random",
+        {"no_buffers.pt2' holds no values of its buffers", "export it from the CPU"});
+  fails("verify " + kPrograms + "bad/no_values.pt2" + kLoss + "--mesh a:2",
+        {"no_values.pt2' holds no weights", "--init random"});
   fails("train " + kPrograms + "gpt.pt2" + kLoss + "--batch 4 --steps 1" + kText,
         {"batch of 2, not of 4", "dynamic"});
   fails("train " + kPrograms +

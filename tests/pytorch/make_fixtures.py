@@ -52,6 +52,17 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+class ScaledGpt(Gpt):
+    """With a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, tokens):
+        return super().forward(tokens) * self.scale
+
+
 class Many(nn.Module):
     """Functions of one kind, each of which is an output: a fixture for the rows of the table."""
 
@@ -529,10 +540,11 @@ def write_bad():
     with zipfile.ZipFile(FOLDER / "bad" / "old_layout.pt2", "w") as to:  # as PyTorch 2.5 to 2.7 lays it out
         for entry in ("version", "serialized_exported_program.json", "serialized_state_dict.pt", "serialized_constants.pt", "serialized_example_inputs.pt"):
             to.writestr(zipfile.ZipInfo(entry), b"8.2" if entry == "version" else b"{}")
-    with torch.device("meta"):
-        program = torch.export.export(Gpt(), (torch.zeros(2, 8, dtype=torch.int64),), strict=False)
-    torch.export.save(program, FOLDER / "bad" / "no_values.pt2")
-    fixtures.repack(FOLDER / "bad" / "no_values.pt2")
+    for name, module in dict(no_values=Gpt, no_buffers=ScaledGpt).items():
+        with torch.device("meta"):
+            program = torch.export.export(module(), (torch.zeros(2, 8, dtype=torch.int64),), strict=False)
+        torch.export.save(program, FOLDER / "bad" / f"{name}.pt2")
+        fixtures.repack(FOLDER / "bad" / f"{name}.pt2")
 
     def set_schema(d):
         d["schema_version"]["major"] = 9
