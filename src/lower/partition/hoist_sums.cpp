@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "ir/source_ops.h"
 #include "lower/flow/pipeline_microbatches.h"
 #include "lower/layout/choose.h"
 
@@ -20,6 +21,8 @@ bool moves(const FlowNode& node) {
     case FlowKind::exchange:
     case FlowKind::mask:
       return node.in.size() == 1;
+    case FlowKind::op:
+      return node.op->keeps_elements && !node.op->converts;
     default:
       return false;
   }
@@ -75,7 +78,7 @@ void HoistSums::run() {
   for (size_t n = loop_.body.size(); n-- > 0;) {
     const FlowNode& node = loop_.body[n];
     const bool is_read = std::ranges::any_of(node.out, [&](int v) { return read.contains(v); });
-    if (!is_read || !is_computed_of_totals(node)) continue;
+    if (!is_read || !(is_computed_of_totals(node) || is_invariant(node.out[0]))) continue;
     behind_.push_back(node);
     read.insert(node.in.begin(), node.in.end());
   }
@@ -85,11 +88,7 @@ void HoistSums::run() {
   }
   loop_.sums.clear();
   for (const int v : read) {
-    if (!maker_.contains(v) && std::ranges::count(before_, v) == 0) continue;  // from outside
-    if (is_constant(v)) {
-      behind_.insert(behind_.begin(), *maker_of(v));
-      continue;
-    }
+    if (is_invariant(v)) continue;
     const Total total = is_total(v) ? unrounded(v) : Total{v};
     totals_[v] = total;
     loop_.sums.push_back(total.value);
@@ -125,9 +124,19 @@ const FlowNode* HoistSums::maker_of(int value) const {
   return found == maker_.end() ? nullptr : &loop_.body[found->second];
 }
 
-bool HoistSums::is_constant(int value) const {
+/// True for a value that is alike in all iterations, and not a sum of the loop itself.
+bool HoistSums::is_invariant(int value) {
+  const auto [known, is_new] = is_invariant_.emplace(value, false);
+  if (!is_new) return known->second;
+  if (std::ranges::count(before_, value) > 0) return false;
+  const auto is_value = [&](const auto& of_iteration) { return of_iteration.value == value; };
   const FlowNode* maker = maker_of(value);
-  return maker != nullptr && maker->kind == FlowKind::op && maker->op->name == "constant";
+  const bool result =
+      maker == nullptr ? std::ranges::none_of(loop_.slices, is_value) &&
+                             std::ranges::none_of(loop_.carries, is_value)
+                       : !maker->loop && maker->out.size() == 1 && maker->op != &kLoopIndex &&
+                             std::ranges::all_of(maker->in, [&](int v) { return is_invariant(v); });
+  return is_invariant_[value] = result;
 }
 
 /// True for a sum over the batch whose total is that of one run over the whole batch, and for what
@@ -144,15 +153,11 @@ bool HoistSums::is_total(int value) {
 
 bool HoistSums::is_computed_of_totals(const FlowNode& node) {
   if (node.out.size() != 1 || node.in.empty() || summed_by(here_, node.out[0]) >= 0) return false;
-  if (moves(node) || is_cast(node)) return is_total(node.in[0]);
+  if (moves(node) || is_cast(node) || node.kind == FlowKind::tree_sum) return is_total(node.in[0]);
   if (node.kind != FlowKind::op) return false;
   uint32_t totals = 0;
   for (size_t i = 0; i < node.in.size(); ++i) {
-    const bool is_outside = !maker_.contains(node.in[i]) &&
-                            std::ranges::none_of(loop_.slices, [&](const FlowLoop::Slice& s) {
-                              return s.value == node.in[i];
-                            });
-    if (is_outside || is_constant(node.in[i])) continue;
+    if (is_invariant(node.in[i])) continue;
     if (!is_total(node.in[i])) return false;
     totals |= 1u << i;
   }

@@ -40,7 +40,7 @@ class HoistSums {
   const FlowNode* maker_of(int value) const;
   bool is_total(int value);
   bool is_computed_of_totals(const FlowNode& node);
-  bool is_constant(int value) const;
+  bool is_invariant(int value);
   int summed_by(const FindMaker& find, int value) const;
   bool is_stack_of_sums(const FlowNode& layers, int value) const;
   Total unrounded(int value);
@@ -51,9 +51,9 @@ class HoistSums {
   const RuleLayouts& rule_layouts_;
   FlowEmitter& emit_;
   FlowLoop& loop_;
-  std::vector<int> before_;       ///< the sums of the loop as it was
-  std::map<int, size_t> maker_;   ///< by value: the node of the body
-  std::map<int, bool> is_total_;  ///< by value
+  std::vector<int> before_;                      ///< the sums of the loop as it was
+  std::map<int, size_t> maker_;                  ///< by value: the node of the body
+  std::map<int, bool> is_total_, is_invariant_;  ///< by value
   const FindMaker here_ = [this](int value) { return maker_of(value); };
   std::map<size_t, FlowNode> wide_;  ///< behind a node of the body: the same, not rounded
   std::map<int, Total> totals_;      ///< by value of the iteration

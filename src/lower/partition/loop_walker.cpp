@@ -1,7 +1,8 @@
 // An iteration is walked once, with the carries in their rule layouts; the next value of a carry is
 // moved back to that layout. A stored tensor is sliced in its storage layout; the iteration
 // reshards its slice where it needs it. Sums stay partial from iteration to iteration, so that they
-// are reduced once after the loop (unless reduce_each_microbatch).
+// are reduced once after the loop (unless reduce_each_microbatch). Under strict numerics a sum over
+// layers is stacked, and added up behind the loop as any other sum is: stages may share it.
 #include "lower/partition/loop_walker.h"
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "ir/needed.h"
 #include "ir/source_ops.h"
 #include "lower/partition/hoist_sums.h"
+#include "tessera/ops.h"
 
 namespace tessera {
 
@@ -41,17 +43,31 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   add_results(frame, node, std::move(loop), layouts);
 }
 
+bool LoopWalker::is_over_layers(const Frame& frame, const Loop& record) {
+  if (record.condition >= 0) return false;
+  const auto& stored = frame.graph.stored();
+  return std::any_of(stored.begin(), stored.end(), [&](const Stored& s) {
+    const Shape& shape = frame.graph.value(s.value).shape;
+    const auto end = shape.begin() + s.layers;
+    return std::find(shape.begin(), end, record.over) != end;
+  });
+}
+
+/// How result `i` leaves the iterations.
+Loop::Result LoopWalker::result_of(const Frame& frame, const Loop& record, size_t i) const {
+  const Loop::Result result = record.results[i];
+  const bool is_stacked =
+      result == Loop::Result::sum && layouts_.is_strict() &&
+      is_floating(
+          frame.graph.value(frame.graph.nodes()[static_cast<size_t>(record.node)].out[i]).dtype) &&
+      is_over_layers(frame, record);
+  return is_stacked ? Loop::Result::stack : result;
+}
+
 /// Layers are stages if a global rule splits the dim that counts them over one axis. So are their
 /// initial values, which no stage hands on.
 int LoopWalker::stage_axis_of(const Frame& frame, const Loop& record) const {
-  if (record.condition >= 0) return -1;
-  const auto& stored = frame.graph.stored();
-  const bool are_layers = std::any_of(stored.begin(), stored.end(), [&](const Stored& s) {
-    const Shape& shape = frame.graph.value(s.value).shape;
-    return std::find(shape.begin(), shape.begin() + s.layers, record.over) !=
-           shape.begin() + s.layers;
-  });
-  if (!are_layers) return -1;
+  if (!is_over_layers(frame, record)) return -1;
   const std::vector<int> axes =
       rule_layouts_.of({record.over}, record.over.name, Purpose::none, {}).dims[0];
   return axes.size() == 1 ? axes[0] : -1;
@@ -194,20 +210,13 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
     const int value = needed[i] ? emit_.operand(frame, node.in[i], Purpose::none) : -1;
     if (i < loop.carries.size()) {
       loop.carries[i].next = emit_.move(value, emit_.value(loop.carries[i].value).layout, from);
-    } else if (needed[i] && record.results[i] == Loop::Result::stack) {
+    } else if (needed[i] && result_of(frame, record, i) == Loop::Result::stack) {
       TensorLayout layout = layouts_.loop_result_layout(frame, node.out[i]);
-      layout.dims.erase(layout.dims.begin());
+      if (record.results[i] == Loop::Result::stack) layout.dims.erase(layout.dims.begin());
       if (layouts_.is_reduced_as_sum(frame, node.out[i]))
         keep_partial(layout, emit_.value(value).layout);
       loop.stacked.push_back(emit_.move(value, layout, from));
     } else if (needed[i]) {
-      if (layouts_.is_strict() && loop.stage_axis >= 0)
-        fail(ErrorKind::unsupported,
-             "layout rule '{}': '{}' is a sum over layers, which stages add in another order than "
-             "one rank, so strict numerics cannot be kept; leave the rule or "
-             "train.numerics=strict out ({})",
-             rule_layouts_.rule_text(record.over.name, loop.stage_axis),
-             frame.graph.value(node.out[i]).name, from.source);
       const bool reduces =
           layouts_.reduces_each_microbatch() && !emit_.value(value).layout.partial.empty();
       loop.sums.push_back(
@@ -236,12 +245,16 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
   flow.origin = frame.origin(node);
   for (const FlowLoop::Carry& c : loop->carries) flow.in.push_back(c.init);
   for (const FlowLoop::Slice& s : loop->slices) flow.in.push_back(s.whole);
-  std::vector<int> results;  // of the graph, in the order of the flow node's results
+  std::vector<size_t> results;  // of the node, in the order of the flow node's results
   for (const Loop::Result kind : {Loop::Result::carry, Loop::Result::stack, Loop::Result::sum}) {
     for (size_t i = 0; i < node.out.size(); ++i) {
-      if (needed[i] && record.results[i] == kind) results.push_back(node.out[i]);
+      if (needed[i] && result_of(frame, record, i) == kind) results.push_back(i);
     }
   }
+  const auto is_stacked_sum = [&](size_t i) {
+    return record.results[i] == Loop::Result::sum &&
+           result_of(frame, record, i) == Loop::Result::stack;
+  };
   HoistSums hoist(rule_layouts_, emit_, *loop);
   const size_t sums = loop->carries.size() + loop->stacked.size();
   if (loop->sums_in_tree) {
@@ -249,9 +262,10 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
     if (hoist.depends_on_microbatches()) emit_.function().by_microbatches = true;
   }
   for (size_t i = 0; i < results.size() && (i < sums || !loop->sums_in_tree); ++i) {
-    const Value& v = frame.graph.value(results[i]);
+    const Value& v = frame.graph.value(node.out[results[i]]);
     const bool carried = i < loop->carries.size();
     FlowValue value{v.shape, v.dtype, {}, frame.prefix + v.name, -1};
+    if (is_stacked_sum(results[i])) value.shape = Shape{record.over}.united(v.shape);
     value.layout =
         carried ? emit_.value(loop->carries[i].value).layout : layouts[i - loop->carries.size()];
     flow.out.push_back(emit_.add_value(std::move(value)));
@@ -271,10 +285,26 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
     out.insert(out.end(), totals.begin(), totals.end());
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    const int v = results[i];
+    const int v = node.out[results[i]];
     const TensorLayout layout = layouts_.loop_result_layout(frame, v);
-    frame.env[v] = emit_.settle(frame, v, out[i], layout, frame.origin(node));
+    const int made =
+        is_stacked_sum(results[i]) ? sum_over(record.over, frame, node, v, out[i]) : out[i];
+    frame.env[v] = emit_.settle(frame, v, made, layout, frame.origin(node));
   }
+}
+
+/// Adds up the stack of a value that the iterations of a loop over layers leave as a sum.
+int LoopWalker::sum_over(const Dim& layers, const Frame& frame, const Node& node, int value,
+                         int stack) {
+  Graph graph;
+  const FlowValue& of = emit_.value(stack);
+  const Tensor in = graph.input("layers", of.shape, of.dtype);
+  const Tensor sum = reduce_sum(in, {layers.name}).named(frame.graph.value(value).name);
+  Frame inner(graph, {sum.id()}, frame.prefix, frame.origin(node).source, frame.prefer);
+  inner.env[static_cast<size_t>(in.id())] = stack;
+  inner.outer = &frame;
+  walk_(inner);
+  return inner.env[static_cast<size_t>(sum.id())];
 }
 
 }  // namespace tessera

@@ -22,6 +22,9 @@ class LoopWalker {
   void add_loop(Frame& frame, const Node& node);
 
  private:
+  static bool is_over_layers(const Frame& frame, const Loop& record);
+  Loop::Result result_of(const Frame& frame, const Loop& record, size_t i) const;
+  int sum_over(const Dim& layers, const Frame& frame, const Node& node, int value, int stack);
   int stage_axis_of(const Frame& frame, const Loop& record) const;
   int64_t chunks_of(const Frame& frame, const Node& node, const FlowLoop& loop) const;
   void require_free_axis(const Frame& frame, const Node& node, const FlowLoop& loop,
