@@ -80,4 +80,9 @@ struct CompileOptions {
   std::shared_ptr<const CudaGuests> cuda = {};
 };
 
+/// The least number of microbatches, not below `count`, that changes no bit under strict numerics:
+/// each is a subtree of a sum over the batch. `count` if there is none. chunks:
+/// CompileOptions::strict_chunks.
+int64_t subtree_microbatches(int64_t batch, int64_t count, int64_t chunks);
+
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "tessera/compile_options.h"
 
 namespace tessera::cli {
 
@@ -61,20 +62,26 @@ void set_microbatch_size(const std::string& text, Job& job) {
 std::vector<int64_t> microbatch_counts(const Job& job) {
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
   const int64_t own = batch % ranks == 0 ? batch / ranks : batch;
+  const int64_t chunks = strict_chunks_of(job.config);
   std::vector<int64_t> counts;
   for (int64_t count = 1; count <= own; ++count) {
-    if (own % count == 0) counts.push_back(count);
+    const bool changes_bits = chunks > 0 && subtree_microbatches(batch, count, chunks) != count;
+    if (own % count == 0 && !changes_bits) counts.push_back(count);
   }
   return counts.empty() ? std::vector<int64_t>{1} : counts;
 }
 
 std::string batch_text(const Job& job) {
   const int64_t batch = job.config.integer("train.batch"), ranks = data_ranks(job);
-  const int64_t count = job.config.integer("train.microbatches");
+  const int64_t asked = job.config.integer("train.microbatches"),
+                count = microbatches_of(job.config);
+  const std::string why =
+      asked == count ? "" : fmt::format("; {} microbatches would change bits", asked);
   if (batch % (ranks * count) == 0)
-    return fmt::format("{} examples = {}", batch, factors(batch / ranks / count, ranks, count));
-  return fmt::format("{} examples = {} x {} accumulated, unevenly over {} data ranks", batch,
-                     batch / count, count, ranks);
+    return fmt::format("{} examples = {}{}", batch, factors(batch / ranks / count, ranks, count),
+                       why);
+  return fmt::format("{} examples = {} x {} accumulated, unevenly over {} data ranks{}", batch,
+                     batch / count, count, ranks, why);
 }
 
 }  // namespace tessera::cli

@@ -11,6 +11,7 @@
 #include "cli/plan_cache.h"
 #include "cli/terminal.h"
 #include "tessera/build_info.h"
+#include "tessera/compile_options.h"
 #include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
@@ -108,10 +109,12 @@ PlanModel model_of(const Job& job) {
   model.strict_chunks = compile.strict_chunks;
   const int64_t batch = job.config.integer("train.batch");
   if (!is_free(job, kMicrobatches, "1")) {
-    model.microbatches = {job.config.integer(kMicrobatches)};
+    model.microbatches = {microbatches_of(job.config)};
   } else {
     for (int64_t m = 2; m <= batch; ++m) {
-      if (batch % m == 0) model.microbatches.push_back(m);
+      const bool changes_bits =
+          model.strict_chunks > 0 && subtree_microbatches(batch, m, model.strict_chunks) != m;
+      if (batch % m == 0 && !changes_bits) model.microbatches.push_back(m);
     }
   }
   model.schedules = {compile.pipeline_schedule};

@@ -168,6 +168,8 @@ std::string short_name(const std::string& key);
 inline constexpr int64_t kStrictChunks = 16;
 /// Key train.numerics as CompileOptions::strict_chunks.
 int64_t strict_chunks_of(const Config& config);
+/// train.microbatches. Under strict numerics the next number, if there is one, that changes no bit.
+int64_t microbatches_of(const Config& config);
 /// Sets the compile options from train.numerics, train.overlap, train.chunks, train.offload,
 /// train.grad_reduce_dtype, train.grad_reduce, train.matmul_precision and the job's device and
 /// machine.

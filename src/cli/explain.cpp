@@ -148,7 +148,7 @@ std::vector<std::string> price_microbatches(const Job& job, const Machine& machi
   const auto train = std::find_if(e.functions.begin(), e.functions.end(),
                                   [](const FunctionReport& f) { return f.name == "train"; });
   if (train == e.functions.end() || train->pipelines.empty() || train->time.seconds <= 0) return {};
-  const int64_t now = job.config.integer("train.microbatches");
+  const int64_t now = microbatches_of(job.config);
   std::vector<int64_t> counts = microbatch_counts(job);
   std::sort(counts.begin(), counts.end());
   const auto more = std::upper_bound(counts.begin(), counts.end(), now),

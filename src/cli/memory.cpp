@@ -119,7 +119,7 @@ class Remedies {
 
   std::vector<Change> microbatches(const Job& job) const {
     std::vector<Change> changes;
-    const int64_t now = job.config.integer("train.microbatches");
+    const int64_t now = microbatches_of(job.config);
     const int64_t own = job.config.integer("train.batch") / data_ranks(job);
     for (const int64_t count : microbatch_counts(job)) {
       if (count <= now || own % count != 0) continue;
@@ -130,7 +130,7 @@ class Remedies {
   }
 
   static std::vector<Change> reduce(const Job& job) {
-    if (job.config.integer("train.microbatches") <= 1) return {};
+    if (microbatches_of(job.config) <= 1) return {};
     std::vector<Change> changes = {{"--set train.grad_reduce=microbatch", job}};
     changes[0].job.config.set("train.grad_reduce", "microbatch");
     return changes;

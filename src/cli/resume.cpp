@@ -101,12 +101,11 @@ void compare_jobs(const Run& run, const std::string& data_now, const Checkpoint&
 std::string numerics_key(const Run& run) {
   const BuildInfo info = build_info();
   if (const int64_t chunks = strict_chunks_of(run.job.config); chunks > 0)  // all the rest is free
-    return fmt::format(
-        "strict:{}{}, version {}", chunks,
-        run.session->program().depends_on_microbatches("train")
-            ? fmt::format(", {} microbatches", run.job.config.text("train.microbatches"))
-            : "",
-        info.version);
+    return fmt::format("strict:{}{}, version {}", chunks,
+                       run.session->program().depends_on_microbatches("train")
+                           ? fmt::format(", {} microbatches", microbatches_of(run.job.config))
+                           : "",
+                       info.version);
   return fmt::format("program {:016x}, {} ranks, {}, {}, {}, version {}",
                      run.session->program().hash(), run.cluster.size(), run.job.device, info.isa,
                      info.blas, info.version);

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cli/commands.h"
+#include "tessera/compile_options.h"
 #include "tessera/pipeline_schedules.h"
 
 namespace tessera::cli {
@@ -56,6 +57,11 @@ int64_t strict_chunks_of(const Config& config) {
                   "of two C up to {}, the chunks of a sum",
                   text, kMost);
   return chunks;
+}
+
+int64_t microbatches_of(const Config& config) {
+  const int64_t count = config.integer("train.microbatches"), chunks = strict_chunks_of(config);
+  return chunks == 0 ? count : subtree_microbatches(config.integer("train.batch"), count, chunks);
 }
 
 void set_schedule(const Job& job, CompileOptions& options) {

@@ -116,7 +116,7 @@ std::vector<int64_t> chunks_of(const SimulateFlags& args, const PipelineSchedule
 }
 
 Simulation simulate_stages(const SimulateFlags& args, const Job& job, const Machine& machine) {
-  const int64_t microbatches = job.config.integer("train.microbatches");
+  const int64_t microbatches = microbatches_of(job.config);
   TESSERA_REQUIRE(
       !job.spec->layers_key.empty(),
       "--stages {} needs a model with a key for its number of layers, and '{}' has none; for "

@@ -167,7 +167,7 @@ void build_trainer(const Job& job, Trainer& t, bool fetch_gradients) {
   options.trainable = trainable_of(c);
   const Optimizer optimizer =
       averaged(c, job.spec->optimizer ? job.spec->optimizer(c) : optimizer_of(c));
-  const int64_t microbatches = c.integer("train.microbatches");
+  const int64_t microbatches = microbatches_of(c);
   const bool is_strict = strict_chunks_of(c) > 0;
   options.loop.contiguous = is_strict;
   if (microbatches == 1) {

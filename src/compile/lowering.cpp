@@ -12,6 +12,7 @@
 #include "kernels/cuda/epilogue.h"
 #include "kernels/cuda/generate.h"
 #include "kernels/cuda/rows.h"
+#include "program/sum_order.h"
 
 namespace tessera {
 
@@ -94,6 +95,13 @@ void lower_for_gpu(LowerOptions& lowering) {
   lowering.takes_epilogue = cuda::takes_epilogue;
   lowering.may_own_dot = cuda::can_attend;
   lowering.longest_row = cuda::kLongestRow;
+}
+
+int64_t subtree_microbatches(int64_t batch, int64_t count, int64_t chunks) {
+  for (int64_t more = count; more <= batch; ++more) {
+    if (batch % more == 0 && is_subtree(batch / more, batch, chunks)) return more;
+  }
+  return count;
 }
 
 }  // namespace tessera

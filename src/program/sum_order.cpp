@@ -5,6 +5,12 @@
 
 namespace tessera {
 
+bool is_subtree(int64_t size, int64_t batch, int64_t chunks) {
+  const int64_t chunk = chunk_size(batch, chunks);
+  return size == batch ||
+         (size % chunk == 0 && std::has_single_bit(static_cast<uint64_t>(size / chunk)));
+}
+
 namespace {
 
 int64_t chunks_of(const SumOrder::Along& a) { return (a.size + a.chunk - 1) / a.chunk; }

@@ -49,6 +49,10 @@ constexpr int64_t chunk_size(int64_t size, int64_t chunks) {
   return size <= chunks ? 1 : (size + chunks - 1) / chunks;
 }
 
+/// True if the elements of a dim of `size`, which is the whole batch or a range of it that begins
+/// at a multiple of `size`, are one subtree of a sum over the batch.
+bool is_subtree(int64_t size, int64_t batch, int64_t chunks);
+
 /// Elements [begin, end) of each summed dim, by global index. leaf: the number of the first leaf.
 struct SumRange {
   std::vector<std::pair<int64_t, int64_t>> of;

@@ -1,4 +1,6 @@
 // Strict numerics from the command line: one hash on every layout, in logs too.
+#include <set>
+
 #include "cli/cli_run.h"
 
 using namespace tessera::test;
@@ -9,9 +11,10 @@ struct TextFolder : Folder {
   TextFolder() { write("text.txt", some_text()); }
 };
 
-CliResult train(const Folder& f, const std::string& log, const std::string& more) {
-  return run_cli_in(f, std::string("train ") + kTinyGpt +
-                           "numerics=strict --quiet --hash-every 2 " + "--log " + log + " " + more);
+CliResult train(const Folder& f, const std::string& log, const std::string& more,
+                std::string gpt = kTinyGpt) {
+  return run_cli_in(
+      f, "train " + gpt + "numerics=strict --quiet --hash-every 2 " + "--log " + log + " " + more);
 }
 
 std::string last_hash(const Folder& f, const std::string& log) {
@@ -28,6 +31,18 @@ TEST_CASE("cli: runs under strict numerics have one hash", "[cli][strict]") {
       "--mesh \"data:2;model:2\" --layout \"batch:data;heads,ff,vocab:model\"",
       "--mesh length:2 --layout \"length:length\"", "--mesh data:2 --set microbatches=2",
       "--mesh model:5 --layout \"d_model:model\""};
+  const char* const kOfTwelve[] = {"", "--set microbatches=2 --mesh data:2",
+                                   "--set microbatches=4"};
+  std::string gpt = kTinyGpt;
+  gpt.replace(gpt.find("--batch 4"), 9, "--batch 12");
+  std::set<std::string> of_twelve;
+  for (const char* run : kOfTwelve) {
+    expect_success(train(f, "twelve.jsonl", std::string("--steps 2 ") + run, gpt));
+    of_twelve.insert(last_hash(f, "twelve.jsonl"));
+  }
+  CHECK(of_twelve.size() == 1);
+  CHECK(run_cli_in(f, "explain gpt --batch 12 --set numerics=strict microbatches=4")
+            .out.find("6 accumulated; 4 microbatches would change bits") != std::string::npos);
   for (const char* run : kRuns) {
     expect_success(train(f, "other.jsonl", std::string("--steps 4 ") + run));
     INFO(run);

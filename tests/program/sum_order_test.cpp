@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "support/catch.h"
+#include "tessera/compile_options.h"
 
 namespace tessera::test {
 
@@ -119,6 +120,26 @@ TEST_CASE("a slice of a dim has few subtrees", "[sum_order][fast]") {
     }
   }
   CHECK(subtrees_of({{{0, 64, 4, 4, 16}}}, std::vector<int64_t>{2}).size() == 1);
+}
+
+TEST_CASE("microbatches are subtrees of the sum over a batch", "[sum_order][fast]") {
+  const auto is_one = [](int64_t batch, int64_t count, int64_t chunks) {
+    for (int64_t m = 0; m < count; ++m) {
+      const SumOrder order{{{0, batch, chunk_size(batch, chunks), count, batch / count}}};
+      if (subtrees_of(order, std::vector<int64_t>{m}).size() != 1) return false;
+    }
+    return (batch / count) % chunk_size(batch, chunks) == 0 || count == 1;
+  };
+  for (int64_t batch = 1; batch <= 64; ++batch) {
+    for (const int64_t chunks : {1, 8, 16}) {
+      for (int64_t asked = 1; asked <= batch; ++asked) {
+        int64_t best = asked;
+        while (best <= batch && (batch % best != 0 || !is_one(batch, best, chunks))) ++best;
+        INFO(batch << " examples, " << chunks << " chunks, " << asked);
+        CHECK(subtree_microbatches(batch, asked, chunks) == (best <= batch ? best : asked));
+      }
+    }
+  }
 }
 
 }  // namespace TESSERA_FILE

@@ -4,7 +4,6 @@
 #include "lower/layout/rule_layouts.h"
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <set>
 
@@ -244,9 +243,7 @@ int64_t RuleLayouts::padded(const Dim& dim) const {
 
 bool RuleLayouts::is_subtree(const Dim& dim) const {
   const auto batch = batches_.find({dim.name, dim.size});
-  if (batch == batches_.end()) return false;
-  const int64_t chunk = chunk_size(batch->second, strict_chunks_);
-  return dim.size % chunk == 0 && std::has_single_bit(static_cast<uint64_t>(dim.size / chunk));
+  return batch != batches_.end() && tessera::is_subtree(dim.size, batch->second, strict_chunks_);
 }
 
 int64_t RuleLayouts::chunk(const Dim& dim) const {
