@@ -168,6 +168,7 @@ class OrderedReduce final : public Kernel {
   /// Leaves whose runs begin at `run`, each with so many: kSide that are alike, or one.
   struct Block {
     size_t leaves, run, runs;
+    bool pairs = false;  ///< leaf l has terms 2 l and 2 l + 1 of those of a run
   };
 
   static std::vector<Block> blocks_of(const OrderedPlace& place) {
@@ -182,7 +183,12 @@ class OrderedReduce final : public Kernel {
       for (size_t l = 1; alike && l < kSide; ++l) alike = runs_of(leaf + l) == runs;
       for (size_t r = 1; alike && r < kSide * runs; ++r)
         alike = place.runs[run + r].count == place.runs[run].count;
-      blocks.push_back({alike ? kSide : 1, run, runs});
+      bool pairs = alike;
+      for (size_t r = 0; pairs && r < kSide * runs; ++r) {
+        const int64_t at = place.runs[run + r % runs].at[0] + 2 * static_cast<int64_t>(r / runs);
+        pairs = place.runs[run + r].count == 2 && place.runs[run + r].at[0] == at;
+      }
+      blocks.push_back({alike ? kSide : 1, run, runs, pairs});
       run += blocks.back().leaves * runs;
     }
     return blocks;
@@ -204,6 +210,18 @@ class OrderedReduce final : public Kernel {
     return i;
   }
 
+  /// Adds two terms of each leaf, all one behind the other.
+  static void add_pairs(const float* from, float* acc) {
+    for (size_t l = 0; l < kSide; l += 4) {
+      FourFloats sum, pairs[2];
+      std::memcpy(&sum, acc + l, sizeof(sum));
+      std::memcpy(&pairs, from + 2 * l, sizeof(pairs));
+      sum += __builtin_shufflevector(pairs[0], pairs[1], 0, 2, 4, 6);
+      sum += __builtin_shufflevector(pairs[0], pairs[1], 1, 3, 5, 7);
+      std::memcpy(acc + l, &sum, sizeof(sum));
+    }
+  }
+
   /// One sum.
   W line(const OrderedPlace& place, const std::vector<Block>& blocks, const T* x) const {
     W open[kDeepest], *top = open;
@@ -219,6 +237,12 @@ class OrderedReduce final : public Kernel {
           const T* from = x + place.runs[run].at[0];
           for (int64_t i = 0; i < count; ++i) acc[0] = F::apply(acc[0], W(load_as(from[i * step])));
           continue;
+        }
+        if constexpr (std::is_same_v<F, Sum> && std::is_same_v<T, float>) {
+          if (block.pairs && step == 1) {
+            add_pairs(x + place.runs[run].at[0], acc);
+            continue;
+          }
         }
         const T* from[kSide];
         for (size_t l = 0; l < kSide; ++l) from[l] = x + place.runs[run + l * block.runs].at[0];

@@ -1,10 +1,13 @@
 // Strict numerics: rows of op_cases.h have the same bits on one rank and under any layout, and what
 // adds in no canonical order is refused by name.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 
 #include "base/fail.h"
 #include "ops/op_cases_run.h"
+#include "program/sum_order.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "tessera/host.h"
@@ -130,6 +133,81 @@ TEST_CASE("ops have the same bits on every layout under strict numerics", "[stri
   }
   WARN(fmt::format("{} layouts, {} whose rules claim an axis twice", tried.layouts, tried.refused));
   CHECK(tried.layouts > 4000);
+}
+
+/// The result at index `at` of a sum of x [a, b, c] in the order of the tree.
+float sum_of(const Array& x, const SumOrder& order, const std::vector<int64_t>& at) {
+  std::vector<float> open;
+  std::vector<uint64_t> numbers;
+  const std::vector<int64_t> slices(order.along.size(), 0);
+  const std::vector<SumRange> leaves = leaves_of(order, subtrees_of(order, slices)[0]);
+  for (const SumRange& leaf : leaves) numbers.push_back(leaf.leaf);
+  const std::vector<int64_t> joins = joins_of(numbers);
+  for (size_t l = 0; l < leaves.size(); ++l) {
+    std::array<std::pair<int64_t, int64_t>, 3> box;
+    for (size_t d = 0; d < 3; ++d) box[d] = {at[d], at[d] + 1};
+    for (size_t d = 0; d < order.along.size(); ++d)
+      box[static_cast<size_t>(order.along[d].dim)] = leaves[l].of[d];
+    float chain = -0.0F;
+    for (int64_t a = box[0].first; a < box[0].second; ++a) {
+      for (int64_t b = box[1].first; b < box[1].second; ++b) {
+        for (int64_t c = box[2].first; c < box[2].second; ++c)
+          chain += x.data<float>()[(a * x.sizes[1] + b) * x.sizes[2] + c];
+      }
+    }
+    open.push_back(chain);
+    for (int64_t n = joins[l]; n > 0; --n) {
+      const float last = open.back();
+      open.pop_back();
+      open.back() += last;
+    }
+  }
+  return open[0] + 0.0F;
+}
+
+TEST_CASE("a sum is added up in the order of its tree", "[strict]") {
+  std::mt19937_64 random(seed_of_run(7));
+  const auto draw = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  Cluster one = Cluster::threads(1);
+  for (int n = 0; n < 400; ++n) {
+    const int64_t chunks = int64_t{1} << draw(6);
+    const Shape shape{{"a", 1 + draw(40)}, {"b", 1 + draw(12)}, {"c", 1 + draw(70)}};
+    const int64_t summed = 1 + draw(7);  // bits: which dims
+    std::vector<std::string> over;
+    SumOrder order;
+    for (int d = 0; d < 3; ++d) {
+      if ((summed >> d & 1) == 0) continue;
+      over.push_back(shape[d].name);
+      order.along.push_back(
+          {d, shape[d].size, chunk_size(shape[d].size, chunks), 1, shape[d].size});
+    }
+    Graph g;
+    const Tensor y = reduce_sum(g.input("x", shape, DType::float32), over).named("y");
+    CompileOptions options{Mesh::parse("x:1"), {}, {{"run", {y}, false}}};
+    options.strict_chunks = chunks;
+    Session session(g, one, options);
+    Array x(DType::float32, shape.names(), {shape[0].size, shape[1].size, shape[2].size});
+    for (int64_t i = 0; i < x.elements(); ++i)
+      x.data<float>()[i] = static_cast<float>(draw(2'000'001) - 1'000'000) * 1e-6F;
+    session.feed("x", x);
+    session.run("run");
+    const Array found = session.fetch("y");
+    INFO(fmt::format("sum of {} over {}, {} chunks", shape.to_string(), fmt::join(over, ", "),
+                     chunks));
+    for (int64_t i = 0; i < found.elements(); ++i) {
+      std::vector<int64_t> at(3);
+      int64_t rest = i;
+      for (int d = 2; d >= 0; --d) {
+        if (summed >> d & 1) continue;
+        at[static_cast<size_t>(d)] = rest % shape[d].size;
+        rest /= shape[d].size;
+      }
+      REQUIRE(std::bit_cast<uint32_t>(found.data<float>()[i]) ==
+              std::bit_cast<uint32_t>(sum_of(x, order, at)));
+    }
+  }
 }
 
 TEST_CASE("ops have the same values under strict numerics", "[strict]") {
