@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "kernels/common/nest.h"
@@ -169,16 +170,14 @@ class Reduce final : public Kernel {
     });
   }
 
-  /// acc[l] op= each of `count` rows in turn: the innermost loop of strips.
-  template <class F, int64_t count, class T>
+  /// acc[l] op= each of some rows in turn: the innermost loop of strips.
+  template <class F, class T, size_t... r>
   static void add_rows(Compute<T>* __restrict acc, const T* x, const int64_t* at, int64_t stride,
-                       int64_t m) {
-    const T* __restrict row[count];
-    for (int64_t r = 0; r < count; ++r) row[r] = x + at[r];
+                       int64_t m, std::index_sequence<r...>) {
+    const T* __restrict const row[] = {x + at[r]...};
     auto add = [&](int64_t j, int64_t step) {
       Compute<T> sum = acc[j];
-      for (int64_t r = 0; r < count; ++r)
-        sum = F::apply(sum, Compute<T>(load_as(row[r][j * step])));
+      ((sum = F::apply(sum, Compute<T>(load_as(row[r][j * step])))), ...);
       acc[j] = sum;
     };
     if (stride == 1) {
@@ -210,11 +209,11 @@ class Reduce final : public Kernel {
       waiting[count++] = at[0];
       ++rows;
       if (count < kAtOnce) return;
-      add_rows<F, kAtOnce>(level + top * width_, x, waiting, stride, m);
+      add_rows<F>(level + top * width_, x, waiting, stride, m, std::make_index_sequence<kAtOnce>());
       count = 0;
     });
     for (int64_t i = 0; i < count; ++i)
-      add_rows<F, 1>(level + top * width_, x, waiting + i, stride, m);
+      add_rows<F>(level + top * width_, x, waiting + i, stride, m, std::make_index_sequence<1>());
     for (; top > 0; --top) combine<F>(level + (top - 1) * width_, level + top * width_, m);
     return level;
   }
