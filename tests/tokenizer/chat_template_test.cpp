@@ -252,9 +252,6 @@ TEST_CASE("templates that are refused", "[chat_template][errors]") {
         Case{ErrorKind::usage, "{% set a, b = [1] %}", "2 names for 1 values"},
         Case{ErrorKind::io, "{% break %}", "line 1: 'break' outside of a loop"},
         Case{ErrorKind::io, "a\n{% raw %}", "line 2: 'endraw' is missing"},
-        Case{ErrorKind::usage,
-             "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
-             "it runs 10000000 statements, and does not end"},
         Case{ErrorKind::io, "a\n{% if true %}", "line 2: 'endif' is missing"},
         Case{ErrorKind::io, "{% endfor %}", "line 1: 'endfor' has no beginning"},
         Case{ErrorKind::io, "a\nb {{ 1", "line 2: '{{' is not closed"},
@@ -282,6 +279,11 @@ TEST_CASE("templates that are refused", "[chat_template][errors]") {
   for (const std::string& each : {sum, chain})
     expect_error(ErrorKind::unsupported, {"an expression of more than 1000 operators"},
                  [&] { rendered("{{ " + each + " }}"); });
+  std::string ifs;
+  for (int i = 0; i < 2000; ++i) ifs += "{% if true %}{% endif %}";
+  expect_error(ErrorKind::usage, {"it runs 10000000 statements, and does not end"}, [&] {
+    rendered("{% for a in range(99) %}{% for b in range(99) %}" + ifs + "{% endfor %}{% endfor %}");
+  });
   std::string blocks;
   for (int i = 0; i < 200; ++i) blocks += "{% if true %}";
   expect_error(ErrorKind::unsupported, {"nesting of more than 64 levels"},
