@@ -1,5 +1,5 @@
 // Elementary functions for host and device, with the same bits everywhere but for exp of float32,
-// which GPUs have an instruction for.
+// which GPUs have an instruction for; a kernel that defines TESSERA_SAME_BITS does without.
 //
 // float32: branch-free polynomials (Cephes coefficients unless noted), built only from correctly
 // rounded IEEE operations in a fixed order. Multiply-adds are fused only where fma() is written:
@@ -114,7 +114,7 @@ TESSERA_HD ExpParts exp_parts(float x, float shifted) {
 }
 TESSERA_HD float exp_shifted(float x) { return fma(x, 1.44269504088896341f, 12582912.0f); }
 
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && !defined(TESSERA_SAME_BITS)
 /// 2^(k + r), r by the GPU's own function: x log2(e) is clamped to [-126, 126] and rounded to k,
 /// and what is left, however large, is r. Errors are at most 2 ulp.
 TESSERA_HD float exp(float x) {
@@ -141,7 +141,7 @@ TESSERA_HD float exp(float x) {
 TESSERA_HD double exp(double x) { return std::exp(x); }
 
 /// exp(x) for x <= 0: only normal results, 0 below; without exp's special cases.
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && !defined(TESSERA_SAME_BITS)
 TESSERA_HD float exp_of_negative(float x) { return exp(x); }
 #else
 TESSERA_HD float exp_of_negative(float x) {

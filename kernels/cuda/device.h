@@ -188,8 +188,10 @@ __device__ __forceinline__ T scan_threads(T x, T* shared) {
   return shared[t];
 }
 
-/// The local row of index i of a gather or scatter; -1 if not here. Of n rows this rank has [first,
-/// first + size). Out of range: kRule 0 reports it, 1 drops it, 2 clamps it.
+constexpr long long kElsewhere = -1, kNowhere = -2;
+/// The local row of index i of a gather or scatter; kElsewhere if another rank has it. Of n rows
+/// this rank has [first, first + size). Out of range: kRule 0 reports it, 1 drops it (kNowhere), 2
+/// clamps it.
 template <int kRule>
 __device__ __forceinline__ long long local_row(long long i, long long first, long long size,
                                                long long n, long long position,
@@ -201,11 +203,11 @@ __device__ __forceinline__ long long local_row(long long i, long long first, lon
       fault->position = position;
       fault->size = n;
     }
-    if (kRule != 2 || n == 0) return -1;
+    if (kRule != 2 || n == 0) return kNowhere;
     i = i < 0 ? 0 : n - 1;
   }
   const long long row = i - first;
-  return row >= 0 && row < size ? row : -1;
+  return row >= 0 && row < size ? row : kElsewhere;
 }
 
 }  // namespace tessera::device

@@ -57,6 +57,11 @@ inline constexpr const char* kName = "tessera_kernel";
 /// program, except that sums begin with operand `added`, which has the layout of the result.
 Source generate_matmul(const KernelArgs& args, int added = -1);
 
+/// Kernels of a step with a canonical order (Step::order): its sums have the bits of the CPU's. A
+/// launch for each place of the result, or several. Libraries are never asked.
+std::vector<Source> generate_ordered(const KernelArgs& args);
+int64_t ordered_workspace(const Step& step);
+
 /// Converts input 0, whose values are numbers of the format, to bytes in output 0. Requires
 /// can_store_float8(): every 16 contiguous elements of the output are evenly spaced in the input.
 Source generate_float8(const KernelArgs& args, Float8 format);

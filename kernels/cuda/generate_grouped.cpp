@@ -9,12 +9,13 @@
 // grouped_outer 16 x 16 elements of a matrix, over all rows of its group. Tiles of the operands
 // pass through shared memory; columns are read side by side. Where several rows of grouped_dot are
 // added to one, products are stored by position, and a last pass adds them in the order of
-// positions.
+// positions. Under strict numerics the positions of grouped_outer are sorted in the canonical order of
+// their sums, and tiles are those of a matmul in that order.
 #include <algorithm>
 #include <bit>
 
 #include "kernels/common/grouped.h"
-#include "kernels/cuda/codegen.h"
+#include "kernels/cuda/ordered_text.h"
 
 namespace tessera::cuda {
 
@@ -37,9 +38,13 @@ int64_t bytes_of_order(const GroupedPlan& p) {
 /// The texts that the passes share.
 class Pass {
  public:
-  Pass(const KernelArgs& args, const GroupedPlan& plan)
+  /// terms: of a place of the result if the step has a canonical order.
+  Pass(const KernelArgs& args, const GroupedPlan& plan, const OrderedTerms* terms = nullptr,
+       size_t place = 0)
       : args_(args),
         plan_(plan),
+        terms_(terms),
+        place_(place),
         arguments_(args),
         x(arguments_.in(0)),
         m(plan.is_dot ? arguments_.in(1) : arguments_.out(0)),
@@ -52,19 +57,35 @@ class Pass {
         type(register_type(args.out.at(0).dtype)) {}
 
   /// Functions of positions, and of elements of inner and outer: offsets in an operand.
-  std::string offsets() const {
-    return in_nest("batch_x", plan_.batch, kernels::kX) +
+  std::string offsets() {
+    return (terms_ == nullptr ? "" : terms_->declaration(arguments_, place_)) +
+           in_nest("batch_x", plan_.batch, kernels::kX) +
            in_nest("batch_m", plan_.batch, kernels::kM) +
            in_nest("batch_z", plan_.batch, kernels::kZ) +
            in_nest("batch_i", plan_.batch, kernels::kIndices) +
-           in_nest("row_x", plan_.positions, kernels::kX) +
-           in_nest("row_z", plan_.positions, kernels::kZ) +
-           in_nest("row_i", plan_.positions, kernels::kIndices) +
+           of_position("row_x", kernels::kX) + of_position("row_z", kernels::kZ) +
+           of_position("row_i", kernels::kIndices) +
            in_nest("inner_x", plan_.inner, kernels::kX) +
            in_nest("inner_m", plan_.inner, kernels::kM) +
            in_nest("outer_m", plan_.outer, kernels::kM) +
            in_nest("outer_z", plan_.outer, kernels::kZ);
   }
+  /// Declares the type of a term's place, and term(i): of inner, or of position order[begin + i].
+  std::string term() {
+    const bool by_position = sums_positions();
+    return fmt::format(
+        "  const auto term = [&]({0} i) -> Term<0> {{\n    {0} k[{1}];\n    Term<0> t;\n"
+        "    t.leaf = terms.find({2}, k);\n    t.a = {3};\n    t.b = {4};\n    return t;\n  }};\n",
+        terms_->type(), terms_->dims(),
+        by_position ? fmt::format("static_cast<{}>(order[begin + i])", terms_->type()) : "i",
+        terms_->offset(arguments_, place_, args_.in[0].strides),
+        terms_->offset(arguments_, place_, args_.in[1].strides));
+  }
+  /// The positions that are sorted.
+  std::string rows() const {
+    return sums_positions() ? "terms.count()" : std::to_string(plan_.rows);
+  }
+  std::string place_offset() { return terms_->place_offset(arguments_, place_); }
   /// The group of a position of batch element b, or -1.
   std::string group() const {
     return fmt::format(
@@ -94,7 +115,8 @@ class Pass {
   Source source(const std::string& body, int64_t blocks, int64_t threads = kSide * kSide) const {
     Source source;
     source.threads = static_cast<int>(threads);
-    source.text = unit(arguments_, source.threads, body);
+    source.text = unit(arguments_, source.threads, body, "",
+                       terms_ == nullptr ? "kernels/cuda/device.h" : kOrderedHeader);
     source.words = arguments_.words();
     source.blocks = blocks;
     return source;
@@ -107,8 +129,22 @@ class Pass {
                        offset_text(nest, operand, 1, true));
   }
 
+  bool sums_positions() const { return terms_ != nullptr && !plan_.is_dot; }
+  /// Of position e, as rows() numbers them.
+  std::string of_position(const char* name, kernels::GroupedOperand operand) {
+    if (!sums_positions()) return in_nest(name, plan_.positions, operand);
+    const TensorArg& arg = args_.in[operand == kernels::kX ? 0 : operand == kernels::kZ ? 1 : 2];
+    return fmt::format(
+        "  auto {} = [&](long long e) -> long long {{\n    {} k[{}];\n    "
+        "terms.find(static_cast<{}>(e), k);\n    return {};\n  }};\n",
+        name, terms_->type(), terms_->dims(), terms_->type(),
+        terms_->offset(arguments_, place_, arg.strides));
+  }
+
   const KernelArgs& args_;
   const GroupedPlan& plan_;
+  const OrderedTerms* terms_;
+  size_t place_;
   Arguments arguments_;
 
  public:
@@ -125,8 +161,7 @@ int64_t sorting_warps(const GroupedPlan& plan) {
   return warps;
 }
 
-Source sort_rows(const KernelArgs& args, const GroupedPlan& plan) {
-  const Pass pass(args, plan);
+Source sort_rows(const GroupedPlan& plan, Pass pass) {
   const int64_t warps = sorting_warps(plan), threads = 32 * warps;
   const bool shares = warps * plan.groups <= kMostCounts;
   const int64_t share = ((plan.rows + warps - 1) / warps + 31) / 32 * 32;
@@ -135,7 +170,7 @@ Source sort_rows(const KernelArgs& args, const GroupedPlan& plan) {
                        fmt::arg("warps", warps), fmt::arg("threads", threads),
                        fmt::arg("counts", warps * plan.groups),
                        fmt::arg("bits", std::bit_width(static_cast<uint64_t>(plan.groups - 1))),
-                       fmt::arg("share", share), fmt::arg("rows", plan.rows));
+                       fmt::arg("share", share), fmt::arg("rows", pass.rows()));
   };
   const std::string body =
       "  const long long b = blockIdx.x;\n" + pass.offsets() + pass.group() + pass.order() +
@@ -185,7 +220,7 @@ Source sort_rows(const KernelArgs& args, const GroupedPlan& plan) {
 }
 
 Source multiply_rows(const KernelArgs& args, const GroupedPlan& plan) {
-  const Pass pass(args, plan);
+  Pass pass(args, plan);
   const int64_t row_tiles = tiles(plan.rows) + plan.groups, columns = tiles(plan.n);
   std::string body = fmt::format(
       "  const long long b = blockIdx.x / {2}, column = blockIdx.x % {1} * {0} + threadIdx.x % "
@@ -218,7 +253,7 @@ Source multiply_rows(const KernelArgs& args, const GroupedPlan& plan) {
 
 /// One thread for each element of Z.
 Source add_rows(const KernelArgs& args, const GroupedPlan& plan) {
-  const Pass pass(args, plan);
+  Pass pass(args, plan);
   Nest kept, added;  // operands: batch element, position, Z
   kept.strides.resize(3);
   added.strides.resize(3);
@@ -251,7 +286,7 @@ Source add_rows(const KernelArgs& args, const GroupedPlan& plan) {
 }
 
 Source sum_products(const KernelArgs& args, const GroupedPlan& plan) {
-  const Pass pass(args, plan);
+  Pass pass(args, plan);
   const int64_t down = tiles(plan.k), across = tiles(plan.n);
   std::string body = fmt::format(
       "  const long long column = blockIdx.x % {1} * {0} + threadIdx.x % {0}, inner = blockIdx.x / "
@@ -276,6 +311,76 @@ Source sum_products(const KernelArgs& args, const GroupedPlan& plan) {
   return pass.source(body, plan.batch.elements() * plan.groups * down * across);
 }
 
+/// Both kinds in the canonical order: a tile of a group's rows, or of its matrix.
+Source ordered_tiles(const KernelArgs& args, const GroupedPlan& plan, const OrderedTerms& terms,
+                     size_t place) {
+  Pass pass(args, plan, &terms, place);
+  const bool is_dot = plan.is_dot;
+  const OrderedTile tile(is_dot ? plan.rows / plan.groups : plan.k, plan.n, terms.depth(),
+                         args.in[0].dtype);
+  const auto tiles_of = [](int64_t n, int64_t size) { return (n + size - 1) / size; };
+  const int64_t down = is_dot ? tiles_of(plan.rows, tile.high()) + plan.groups
+                              : tiles_of(plan.k, tile.high()) * plan.groups,
+                across = tiles_of(plan.n, tile.wide());
+  std::string body = pass.offsets();
+  body += fmt::format(
+      "  const long long b = blockIdx.x / {}, right = blockIdx.x % {} * {};\n"
+      "  long long down = blockIdx.x / {} % {};\n{}  int g = 0, begin = 0;\n",
+      down * across, across, tile.wide(), across, down, pass.order());
+  if (is_dot) {
+    body += fmt::format(
+        "  for (; g < {0}; begin = ends[g++]) {{\n"
+        "    const int has = (ends[g] - begin + {1} - 1) / {1};\n    if (down < has) break;\n"
+        "    down -= has;\n  }}\n  if (g == {0}) return;\n"
+        "  const auto row = [&](long long e) -> Line<0> {{\n"
+        "    const long long position = order[begin + e];\n"
+        "    return {{batch_x(b) + row_x(position), batch_z(b) + row_z(position), {{}}}};\n  }};\n"
+        "  const auto column = [&](long long e) -> Line<0> {{ return {{batch_m(b) + g * {2}ll + "
+        "outer_m(e), outer_z(e), {{}}}}; }};\n",
+        plan.groups, tile.high(), plan.group_stride);
+  } else {
+    body += fmt::format(
+        "  g = static_cast<int>(down % {0});\n  down /= {0};\n"
+        "  begin = g > 0 ? ends[g - 1] : 0;\n"
+        "  const auto row = [&](long long e) -> Line<0> {{ return {{batch_x(b) + inner_x(e), "
+        "batch_m(b) + g * {1}ll + inner_m(e), {{}}}}; }};\n"
+        "  const auto column = [&](long long e) -> Line<0> {{ return {{batch_z(b) + outer_z(e), "
+        "outer_m(e), {{}}}}; }};\n",
+        plan.groups, plan.group_stride);
+  }
+  const std::string in[] = {pass.x, is_dot ? pass.m : pass.z}, to = is_dot ? pass.z : pass.m;
+  for (int k = 0; k < 2; ++k)
+    body += fmt::format(
+        "  const auto {0} = [&](const Line<0>& l, const Term<0>& t) -> {1} {{ return widen({2}[l.in "
+        "+ t.{0}]); }};\n",
+        k == 0 ? "a" : "b", pass.type, in[k]);
+  const std::string sum = args.step->order.is_split() ? "sum" : "complete<Sum>(sum)";
+  body += pass.term();
+  body += fmt::format(
+      "  ordered_product<{0}, {1}, {2}, {3}, {4}, {12}>(down * {5}, {6}, right, {7}ll, {8}, row, "
+      "column, term, a, b,\n      [&](const Line<0>& r, const Line<0>& c, {0} sum) {{ narrow({9}, "
+      "{10}[r.out + c.out{11}]); }});\n",
+      pass.type, tile.rows, tile.columns, terms.depth(), is_dot, tile.high(),
+      is_dot ? "ends[g] - begin" : fmt::format("{}ll", plan.k), plan.n,
+      is_dot ? "terms.count()" : fmt::format("static_cast<{}>(ends[g] - begin)", terms.type()), sum,
+      to, pass.place_offset(), is_dot && terms.densest(args.in[1].strides) == 1);
+  return pass.source(body, plan.batch.elements() * down * across);
+}
+
+/// grouped_dot and grouped_outer in the canonical order. The rows of grouped_dot are sorted once.
+std::vector<Source> in_order(const KernelArgs& args, const GroupedPlan& plan) {
+  TESSERA_CHECK(!plan.adds, "rows of one token are added by a sum of their own");
+  const OrderedTerms terms(args);
+  std::vector<Source> passes;
+  for (size_t place = 0; place < terms.places(); ++place) {
+    if (place == 0 || !plan.is_dot)
+      passes.push_back(sort_rows(
+          plan, plan.is_dot ? Pass(args, plan) : Pass(args, plan, &terms, place)));
+    passes.push_back(ordered_tiles(args, plan, terms, place));
+  }
+  return passes;
+}
+
 }  // namespace
 
 int64_t grouped_gpu_workspace(const Step& step) {
@@ -285,14 +390,16 @@ int64_t grouped_gpu_workspace(const Step& step) {
 
 std::vector<Source> generate_grouped_dot(const KernelArgs& args) {
   const GroupedPlan plan = kernels::plan_grouped(*args.step);
-  std::vector<Source> passes = {sort_rows(args, plan), multiply_rows(args, plan)};
+  if (args.step->order.is_strict()) return in_order(args, plan);
+  std::vector<Source> passes = {sort_rows(plan, Pass(args, plan)), multiply_rows(args, plan)};
   if (plan.adds) passes.push_back(add_rows(args, plan));
   return passes;
 }
 
 std::vector<Source> generate_grouped_outer(const KernelArgs& args) {
   const GroupedPlan plan = kernels::plan_grouped(*args.step);
-  return {sort_rows(args, plan), sum_products(args, plan)};
+  if (args.step->order.is_strict()) return in_order(args, plan);
+  return {sort_rows(plan, Pass(args, plan)), sum_products(args, plan)};
 }
 
 }  // namespace tessera::cuda

@@ -44,6 +44,7 @@ int64_t matmul_workspace(const Step& step) {
 }
 
 int64_t workspace_bytes(const Step& step, bool has_library) {
+  if (step.order.is_strict()) return ordered_workspace(step);
   const GpuKernel& kernel = gpu_kernel(step.kernel);
   const int64_t own = kernel.workspace_bytes ? kernel.workspace_bytes(step) : 0;
   return has_library && kernel.library_bytes ? std::max(own, kernel.library_bytes(step)) : own;

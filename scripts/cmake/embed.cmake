@@ -2,7 +2,7 @@
 set(own base/bfloat16.h base/float16.h base/float8.h
   program/pointwise_table.inc kernels/common/philox.h kernels/common/pointwise.h kernels/common/pointwise_math.h kernels/common/pointwise_special.h
   program/attention_mask.h kernels/common/segments.h kernels/cuda/segment_spans.h
-  kernels/cuda/attention.h kernels/cuda/attention_tensor.h kernels/cuda/attention_tensor_grad.h kernels/cuda/device.h kernels/cuda/fault.h
+  kernels/cuda/attention.h kernels/cuda/attention_tensor.h kernels/cuda/attention_tensor_grad.h kernels/cuda/device.h kernels/cuda/fault.h kernels/cuda/ordered_sum.h
   kernels/cuda/float8.h  kernels/cuda/tensor_core.h)
 set(text "#include \"gpu/library/nvrtc.h\"\n\nnamespace tessera::cuda {\n\nconst Header kHeaders[] = {\n")
 set(count 1)

@@ -43,12 +43,13 @@ void lower_strictly(const CompileOptions& options, LowerOptions& lowering) {
   TESSERA_REQUIRE(std::has_single_bit(static_cast<uint64_t>(options.strict_chunks)),
                   "strict numerics with {} chunks; their number is a power of two: 8, 16, 32",
                   options.strict_chunks);
-  if (options.device.starts_with("cuda"))
-    fail(ErrorKind::unsupported,
-         "strict numerics are not there for device '{}' yet; use device=cpu, or leave "
-         "train.numerics=strict out",
-         options.device);
-  std::erase_if(lowering.kernels, [](const Op* op) { return op->in_order == nullptr; });
+  const bool is_gpu = options.device.starts_with("cuda");
+  TESSERA_REQUIRE(!is_gpu || !options.tf32,
+                  "strict numerics compute float32 matmuls in float32, not in tf32; leave "
+                  "train.matmul_precision=tf32 out");
+  std::erase_if(lowering.kernels,
+                [&](const Op* op) { return is_gpu || op->in_order == nullptr; });
+  if (is_gpu) lowering.target = Target::any;
   lowering.takes_epilogue = {};
   lowering.longest_row = 0;
   lowering.chunks = 1;

@@ -81,7 +81,7 @@ DeviceChoice choose_device(const CompileOptions& options, Cluster& cluster) {
   const std::string why = cluster.first_text(mine);
   if (why.empty()) {
     if (options.cuda) require_guests(*options.cuda, cluster);
-    return {true, asked == "cuda:share", options.tf32, options.cuda};
+    return {true, asked == "cuda:share", options.tf32, options.strict_chunks > 0, options.cuda};
   }
   if (asked == "auto") return {};
   fail(ErrorKind::unsupported, "--device {}: {}", asked,
@@ -166,6 +166,7 @@ std::unique_ptr<Device> make_device(const DeviceChoice& choice, bool threads, in
   options.use_groups =
       threads ? have_own_gpus(choice, world.size(), count) : !choice.share || has_nccl_host();
   options.tf32 = choice.tf32;
+  options.is_strict = choice.is_strict;
   if (guest != nullptr) options.loan = loan_of(*guest);
   return std::make_unique<CudaDevice>(api, gpu, world, std::move(options));
 }

@@ -64,11 +64,13 @@ std::string body(std::string text, const std::string& key) {
   const bool waits =
       text.find("__syncthreads") != std::string::npos || text.find("__shfl") != std::string::npos ||
       text.find("attention") != std::string::npos || text.find("find_spans") != std::string::npos ||
-      text.find("_threads<") != std::string::npos;
+      text.find("_threads<") != std::string::npos ||
+      text.find("ordered_product") != std::string::npos;
   for (const char* without :
        {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
         "#include \"kernels/cuda/attention_tensor.h\"\n",
         "#include \"kernels/cuda/attention_tensor_grad.h\"\n",
+        "#include \"kernels/cuda/ordered_sum.h\"\n",
         "#include \"kernels/cuda/segment_spans.h\"\n", "#include \"kernels/cuda/float8.h\"\n",
         "extern \"C\" "}) {
     if (const size_t at = text.find(without); at != std::string::npos)
@@ -154,7 +156,8 @@ void KeptKernels::prepare() {
   const std::string text =
       "#include \"tests/gpu/cuda_shim.h\"\n"
       "#include \"kernels/cuda/attention_tensor_grad.h\"\n"
-      "#include \"kernels/cuda/float8.h\"\n";
+      "#include \"kernels/cuda/float8.h\"\n"
+      "#include \"kernels/cuda/ordered_sum.h\"\n";
   std::vector<fs::path> folders;
   std::istringstream words(command_);
   for (std::string word; words >> word;) {

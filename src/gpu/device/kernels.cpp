@@ -31,7 +31,9 @@ CudaLaunch GpuKernels::make_launch(const cuda::Source& source, const KernelArgs&
   CudaLaunch launch;
   if (source.blocks == 0) return launch;
   TESSERA_CHECK(source.blocks < (int64_t{1} << 31), "a kernel of {} blocks", source.blocks);
-  launch.kernel = gpu_.api.kernels().load(source.text);
+  const bool has_formulas = source.text.find("formula::") != std::string::npos;
+  const char* define = gpu_.options.is_strict && has_formulas ? "#define TESSERA_SAME_BITS\n" : "";
+  launch.kernel = gpu_.api.kernels().load(define + source.text);
   launch.blocks = source.blocks;
   launch.threads = source.threads;
   for (const cuda::Word& word : source.words) {

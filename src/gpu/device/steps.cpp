@@ -34,11 +34,30 @@ class Launches final : public Kernel, public Enqueued {
 
 }  // namespace
 
+/// A step whose sums have the canonical order: the result has a place for each subtree.
+std::unique_ptr<Kernel> GpuSteps::bind_ordered(const KernelArgs& args) {
+  const SumOrder& order = args.step->order;
+  KernelArgs memory = args;
+  memory.out[0].sizes.push_back(order.places);
+  memory.out[0].strides.push_back(order.stride);
+  auto launches = std::make_unique<Launches>(gpu_.api, streams_.compute());
+  if (cuda::gpu_kernel(args.step->kernel).clears_result) launches->clear(range_of(memory.out[0]));
+  for (const cuda::Source& source : cuda::generate_ordered(args))
+    launches->add(kernels_.make_launch(source, memory));
+  return launches;
+}
+
 std::unique_ptr<Kernel> GpuSteps::bind(const KernelArgs& args) {
   const UseGpu here(gpu_);
   const cuda::GpuKernel& kernel = cuda::gpu_kernel(args.step->kernel);
   KernelArgs numbered = args;
   numbered.number = bound_++;
+  if (args.step->order.is_strict()) return bind_ordered(numbered);
+  if (gpu_.options.is_strict && kernel.library == cuda::GpuLibrary::matmul) {  // it adds nothing
+    auto products = std::make_unique<Launches>(gpu_.api, streams_.compute());
+    products->add(kernels_.make_launch(cuda::generate_matmul(args), args));
+    return products;
+  }
   if (kernel.library == cuda::GpuLibrary::matmul) return matmuls_.bind(args);
   std::string why;
   if (kernel.library == cuda::GpuLibrary::convolution) {

@@ -37,6 +37,7 @@ class GpuSteps {
   void release();
 
  private:
+  std::unique_ptr<Kernel> bind_ordered(const KernelArgs& args);
   void fall_back(const Step& step, const std::string& why);
 
   const RankGpu& gpu_;
