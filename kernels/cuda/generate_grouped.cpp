@@ -351,14 +351,14 @@ Source ordered_tiles(const KernelArgs& args, const GroupedPlan& plan, const Orde
   const std::string in[] = {pass.x, is_dot ? pass.m : pass.z}, to = is_dot ? pass.z : pass.m;
   for (int k = 0; k < 2; ++k)
     body += fmt::format(
-        "  const auto {0} = [&](const Line<0>& l, const Term<0>& t) -> {1} {{ return widen({2}[l.in "
+        "  const auto of_{0} = [&](const Line<0>& l, const Term<0>& t) -> {1} {{ return widen({2}[l.in "
         "+ t.{0}]); }};\n",
         k == 0 ? "a" : "b", pass.type, in[k]);
   const std::string sum = args.step->order.is_split() ? "sum" : "complete<Sum>(sum)";
   body += pass.term();
   body += fmt::format(
       "  ordered_product<{0}, {1}, {2}, {3}, {4}, {12}>(down * {5}, {6}, right, {7}ll, {8}, row, "
-      "column, term, a, b,\n      [&](const Line<0>& r, const Line<0>& c, {0} sum) {{ narrow({9}, "
+      "column, term, of_a, of_b,\n      [&](const Line<0>& r, const Line<0>& c, {0} sum) {{ narrow({9}, "
       "{10}[r.out + c.out{11}]); }});\n",
       pass.type, tile.rows, tile.columns, terms.depth(), is_dot, tile.high(),
       is_dot ? "ends[g] - begin" : fmt::format("{}ll", plan.k), plan.n,

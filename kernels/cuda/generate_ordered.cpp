@@ -174,12 +174,12 @@ class OrderedText {
         offset_text(batch, 2, 1, true));
     body += load_text("b0");
     body += fmt::format(
-        "  const auto b = [&](const Line<0>& l, const At& t) -> {} {{ return widen({}[b1 + l.in + "
+        "  const auto of_b = [&](const Line<0>& l, const At& t) -> {} {{ return widen({}[b1 + l.in + "
         "t.b]); }};\n",
         type(), arguments_.in(1));
     body += fmt::format(
         "  ordered_product<{}, {}, {}, {}, {}, {}>(tile / {} * {}, {}ll, tile % {} * {}, {}ll, "
-        "terms.count(), row, column, term, a, b,\n      [&](const Line<{}>& r, const Line<0>& c, "
+        "terms.count(), row, column, term, of_a, of_b,\n      [&](const Line<{}>& r, const Line<0>& c, "
         "{} sum) {{ narrow({}, {}[b2 + r.out + c.out{}]); }});\n",
         type(), tile.rows, tile.columns, terms_.depth(), by_terms(kA, rows), by_terms(kB, columns),
         across, tile.high(), m, across, tile.wide(), n, spec_.spread.size(), type(),
@@ -309,7 +309,7 @@ class OrderedText {
           arguments_.number(d.high), d.stride);
     }
     return fmt::format(
-        "  const auto a = [&](const Line<{}>& l, const At& t) -> {} {{\n    long long at = {} + "
+        "  const auto of_a = [&](const Line<{}>& l, const At& t) -> {} {{\n    long long at = {} + "
         "l.in + t.a;\n{}    return widen({}[at]);\n  }};\n",
         spec_.spread.size(), type(), batch, inside, arguments_.in(0));
   }
@@ -325,7 +325,7 @@ class OrderedText {
     for (int d = 0; d < terms_.dims(); ++d)
       text += fmt::format("{1}    for (k[{0}] = begin[{0}]; k[{0}] < end[{0}]; ++k[{0}])\n", d,
                           d + 1 == terms_.dims() ? "#pragma unroll 4\n" : "");
-    return text + fmt::format("      sum = {}::apply(sum, a(l, place(k)));\n    return sum;\n  }};\n",
+    return text + fmt::format("      sum = {}::apply(sum, of_a(l, place(k)));\n    return sum;\n  }};\n",
                               combiner_name(args_.step->combiner));
   }
 

@@ -38,7 +38,21 @@ std::function<double(const Program&)> seconds_of(const Machine& machine, const M
 
 namespace {
 
-/// Kernels and passes that add in an order of their own are left out.
+/// Matmuls take epilogues and reductions prologues (passes/fuse_epilogues.h, fuse_prologues.h),
+/// unless TESSERA_EPILOGUES is off, and collectives send whole blocks where rows are counted.
+void lower_for_gpu(LowerOptions& lowering) {
+  lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
+  lowering.target = Target::any;
+  lowering.takes_epilogue = {};
+  if (!may_fuse_for_gpu()) return;
+  lowering.target = Target::gpu;
+  lowering.takes_epilogue = cuda::takes_epilogue;
+  lowering.may_own_dot = cuda::can_attend;
+  lowering.longest_row = cuda::kLongestRow;
+}
+
+/// Kernels and passes that add in an order of their own are left out. A GPU has no kernels for
+/// composites in this order, and computes their definitions.
 void lower_strictly(const CompileOptions& options, LowerOptions& lowering) {
   TESSERA_REQUIRE(std::has_single_bit(static_cast<uint64_t>(options.strict_chunks)),
                   "strict numerics with {} chunks; their number is a power of two: 8, 16, 32",
@@ -85,17 +99,6 @@ std::function<int64_t(const Step&)> workspace_on(const std::string& device, int 
   if (!device.starts_with("cuda"))
     return [threads](const Step& step) { return workspace_bytes(step, std::max(1, threads)); };
   return [](const Step& step) { return cuda::workspace_bytes(step, true); };
-}
-
-void lower_for_gpu(LowerOptions& lowering) {
-  lowering.reads_counts = false;  // they are enqueued, or captured, before anything is counted
-  lowering.target = Target::any;
-  lowering.takes_epilogue = {};
-  if (!may_fuse_for_gpu()) return;
-  lowering.target = Target::gpu;
-  lowering.takes_epilogue = cuda::takes_epilogue;
-  lowering.may_own_dot = cuda::can_attend;
-  lowering.longest_row = cuda::kLongestRow;
 }
 
 int64_t subtree_microbatches(int64_t batch, int64_t count, int64_t chunks) {

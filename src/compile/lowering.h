@@ -12,11 +12,6 @@ namespace tessera {
 /// options.machine cannot price the mesh.
 LowerOptions lowering_of(const CompileOptions& options, std::vector<FunctionSpec> functions);
 
-/// What a GPU does otherwise: matmuls take epilogues and reductions prologues
-/// (passes/fuse_epilogues.h, fuse_prologues.h), unless TESSERA_EPILOGUES is off, and collectives
-/// send whole blocks where rows are counted. lowering_of() does this for CUDA devices.
-void lower_for_gpu(LowerOptions& lowering);
-
 /// LowerOptions::workspace_bytes of one rank on a device that need not be there: "cpu" with
 /// `threads` of the rank, or a GPU with all of CUDA's libraries.
 std::function<int64_t(const Step&)> workspace_on(const std::string& device, int threads);

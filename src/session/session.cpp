@@ -156,14 +156,14 @@ struct Session::State {
   }
 
  private:
-  ProgramVariants lower_for(const Graph& graph, const CompileOptions& options);
+  ProgramVariants lower_for(const Graph& graph, CompileOptions options);
   std::unique_ptr<LocalRanks> make_ranks();
   std::function<bool()> asks();
 };
 
-ProgramVariants Session::State::lower_for(const Graph& graph, const CompileOptions& options) {
+ProgramVariants Session::State::lower_for(const Graph& graph, CompileOptions options) {
+  options.device = device.cuda ? "cuda" : "cpu";  // it may have been "auto"
   LowerOptions lowering = lowering_of(options, std::move(observed.functions));
-  if (device.cuda) lower_for_gpu(lowering);
   lowering.workspace_bytes = [this](const Step& step) {
     return workspace_bytes(device, step, threads);
   };
