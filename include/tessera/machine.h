@@ -21,7 +21,9 @@ namespace tessera {
 /// at half speed. If units > 1, smaller tiles are also tried (half the columns at 0.95 of the rate,
 /// a quarter of the area at 0.85, an eighth at 0.7), and if there are few waves, k is split.
 struct MatmulRate {
-  std::string dtype;  ///< "bfloat16", "float32", or one that is no DType: "float8"
+  /// "bfloat16", "float32", or one that is no DType: "float8"; "ordered": under strict numerics on
+  /// a GPU, of 32 bits and fewer.
+  std::string dtype;
   double flops = 0;   ///< sustained, with all units busy and large k
   int64_t tile_rows = 1, tile_columns = 1, units = 1;
   double depth = 0, m_half = 0, n_half = 0;

@@ -92,6 +92,25 @@ MatmulSizes matmul_sizes(const Step& step) {
 }
 
 namespace {
+/// What strict numerics compute of 32 bits on a GPU, by chains of fused multiply-adds.
+constexpr const char* kOrdered = "ordered";
+
+const MatmulRate* find_ordered(const Machine& machine, const Step& step) {
+  const auto rate = std::find_if(machine.matmuls.begin(), machine.matmuls.end(),
+                                 [](const MatmulRate& r) { return r.dtype == kOrdered; });
+  return step.order.is_strict() && rate != machine.matmuls.end() ? &*rate : nullptr;
+}
+
+/// 64 bits take twice as long as 32.
+double slower_in_order(const Step& step) { return step.in[0].dtype == DType::float64 ? 2 : 1; }
+
+/// Matmuls of a step.
+double matmuls_seconds(const Machine& machine, const Step& step, const MatmulSizes& p) {
+  if (find_ordered(machine, step) != nullptr)
+    return slower_in_order(step) * machine.matmul_seconds(kOrdered, p.m, p.n, p.k, p.batch);
+  return machine.matmul_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
+}
+
 /// A matmul for each group, of the mean number of rows.
 double grouped_seconds(const Machine& machine, const Step& step) {
   int64_t sizes[] = {1, 1, 1, 1, 1};
@@ -104,9 +123,9 @@ double grouped_seconds(const Machine& machine, const Step& step) {
   const int64_t rows = std::max<int64_t>(1, std::llround(used / static_cast<double>(groups)));
   const int64_t inner = sizes[kGroupInner];  // summed over rows, or over these
   const bool is_dot = step.kernel == KernelKind::grouped_dot;
-  return machine.matmul_seconds(to_string(step.in[0].dtype), is_dot ? rows : inner,
-                                sizes[kGroupOuter], is_dot ? inner : rows,
-                                sizes[kGroupBatch] * groups);
+  return matmuls_seconds(machine, step,
+                         {sizes[kGroupBatch] * groups, is_dot ? rows : inner, sizes[kGroupOuter],
+                          is_dot ? inner : rows});
 }
 }  // namespace
 
@@ -136,12 +155,13 @@ double Costs::compute(const Step& step, double share) const {
   const KernelCost cost = info_of(step.kernel).cost;
   double work = 0;
   if (cost == KernelCost::matmul && step.out[0].dtype != DType::int32) {
-    const MatmulSizes p = matmul_sizes(step);
-    work = machine_.matmul_seconds(to_string(step.in[0].dtype), p.m, p.n, p.k, p.batch);
+    work = matmuls_seconds(machine_, step, matmul_sizes(step));
   } else if (cost == KernelCost::pointwise) {
     work = pointwise_seconds(machine_, step, dtype);
   } else if (cost == KernelCost::grouped) {
     work = grouped_seconds(machine_, step);
+  } else if (const MatmulRate* ordered = find_ordered(machine_, step)) {
+    work = slower_in_order(step) * over(flops_done(step, mesh_), ordered->flops);
   } else {
     work = over(flops_done(step, mesh_), rate.flops);
   }
