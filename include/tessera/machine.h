@@ -24,7 +24,7 @@ struct MatmulRate {
   /// "bfloat16", "float32", or one that is no DType: "float8"; "ordered": under strict numerics on
   /// a GPU, of 32 bits and fewer.
   std::string dtype;
-  double flops = 0;   ///< sustained, with all units busy and large k
+  double flops = 0;  ///< sustained, with all units busy and large k
   int64_t tile_rows = 1, tile_columns = 1, units = 1;
   double depth = 0, m_half = 0, n_half = 0;
   double launch = 0;      ///< per matmul, in addition to Machine::launch

@@ -9,8 +9,8 @@
 // grouped_outer 16 x 16 elements of a matrix, over all rows of its group. Tiles of the operands
 // pass through shared memory; columns are read side by side. Where several rows of grouped_dot are
 // added to one, products are stored by position, and a last pass adds them in the order of
-// positions. Under strict numerics the positions of grouped_outer are sorted in the canonical order of
-// their sums, and tiles are those of a matmul in that order.
+// positions. Under strict numerics the positions of grouped_outer are sorted in the canonical order
+// of their sums, and tiles are those of a matmul in that order.
 #include <algorithm>
 #include <bit>
 
@@ -62,9 +62,8 @@ class Pass {
            in_nest("batch_x", plan_.batch, kernels::kX) +
            in_nest("batch_m", plan_.batch, kernels::kM) +
            in_nest("batch_z", plan_.batch, kernels::kZ) +
-           in_nest("batch_i", plan_.batch, kernels::kIndices) +
-           of_position("row_x", kernels::kX) + of_position("row_z", kernels::kZ) +
-           of_position("row_i", kernels::kIndices) +
+           in_nest("batch_i", plan_.batch, kernels::kIndices) + of_position("row_x", kernels::kX) +
+           of_position("row_z", kernels::kZ) + of_position("row_i", kernels::kIndices) +
            in_nest("inner_x", plan_.inner, kernels::kX) +
            in_nest("inner_m", plan_.inner, kernels::kM) +
            in_nest("outer_m", plan_.outer, kernels::kM) +
@@ -351,14 +350,16 @@ Source ordered_tiles(const KernelArgs& args, const GroupedPlan& plan, const Orde
   const std::string in[] = {pass.x, is_dot ? pass.m : pass.z}, to = is_dot ? pass.z : pass.m;
   for (int k = 0; k < 2; ++k)
     body += fmt::format(
-        "  const auto of_{0} = [&](const Line<0>& l, const Term<0>& t) -> {1} {{ return widen({2}[l.in "
+        "  const auto of_{0} = [&](const Line<0>& l, const Term<0>& t) -> {1} {{ return "
+        "widen({2}[l.in "
         "+ t.{0}]); }};\n",
         k == 0 ? "a" : "b", pass.type, in[k]);
   const std::string sum = args.step->order.is_split() ? "sum" : "complete<Sum>(sum)";
   body += pass.term();
   body += fmt::format(
       "  ordered_product<{0}, {1}, {2}, {3}, {4}, {12}>(down * {5}, {6}, right, {7}ll, {8}, row, "
-      "column, term, of_a, of_b,\n      [&](const Line<0>& r, const Line<0>& c, {0} sum) {{ narrow({9}, "
+      "column, term, of_a, of_b,\n      [&](const Line<0>& r, const Line<0>& c, {0} sum) {{ "
+      "narrow({9}, "
       "{10}[r.out + c.out{11}]); }});\n",
       pass.type, tile.rows, tile.columns, terms.depth(), is_dot, tile.high(),
       is_dot ? "ends[g] - begin" : fmt::format("{}ll", plan.k), plan.n,
@@ -374,8 +375,8 @@ std::vector<Source> in_order(const KernelArgs& args, const GroupedPlan& plan) {
   std::vector<Source> passes;
   for (size_t place = 0; place < terms.places(); ++place) {
     if (place == 0 || !plan.is_dot)
-      passes.push_back(sort_rows(
-          plan, plan.is_dot ? Pass(args, plan) : Pass(args, plan, &terms, place)));
+      passes.push_back(
+          sort_rows(plan, plan.is_dot ? Pass(args, plan) : Pass(args, plan, &terms, place)));
     passes.push_back(ordered_tiles(args, plan, terms, place));
   }
   return passes;

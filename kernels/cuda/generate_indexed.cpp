@@ -204,7 +204,8 @@ Source look_up(const KernelArgs& args, const Scattered& s, Arguments& look,
 Source add_rows(const KernelArgs& args, const Scattered& s, Arguments& add,
                 const Numbered& numbered, int depth) {
   const int64_t elements = s.row.elements();
-  const std::string from = add.in(1), to = add.out(0), found = add.workspace(s.workspace_bytes(), s.type());
+  const std::string from = add.in(1), to = add.out(0),
+                    found = add.workspace(s.workspace_bytes(), s.type());
   const char* type = register_type(args.out[0].dtype);
   constexpr int64_t kMostKept = 8;  // sums per thread
   const int64_t kept = std::min(kMostKept, (elements + kScatterThreads - 1) / kScatterThreads);
@@ -212,12 +213,11 @@ Source add_rows(const KernelArgs& args, const Scattered& s, Arguments& add,
       fmt::format("          const long long e = first + k * {}ll + t;\n", kScatterThreads) +
       dims_text(s.row, fmt::format("(e < {0} ? e : 0)", elements), "long long", 1);
   const bool is_ordered = depth > 0;
-  const std::string tree =
-      !is_ordered ? ""
-                  : fmt::format(
-                        "    OpenSums<Sum, {}, {}, {}> open;\n"
-                        "    unsigned long long leaf = leaf_of(mine);\n",
-                        type, kept, depth);
+  const std::string tree = !is_ordered ? ""
+                                       : fmt::format(
+                                             "    OpenSums<Sum, {}, {}, {}> open;\n"
+                                             "    unsigned long long leaf = leaf_of(mine);\n",
+                                             type, kept, depth);
   const std::string next =
       !is_ordered ? ""
                   : "          const unsigned long long own = leaf_of(start + 32 * w + __ffs(left) "
@@ -260,13 +260,14 @@ Source add_rows(const KernelArgs& args, const Scattered& s, Arguments& add,
       fmt::arg("of_update", numbered.updates),
       fmt::arg("leaf_of", !is_ordered ? ""
                                       : "  auto leaf_of = [&](long long i) -> unsigned long long "
-                                        "{\n" + numbered.declare + "    return leaf;\n  };\n"),
+                                        "{\n" +
+                                            numbered.declare + "    return leaf;\n  };\n"),
       fmt::arg("tree", tree), fmt::arg("next", next),
       fmt::arg("finish", is_ordered ? "    open.finish(sum);\n" : ""),
-      fmt::arg("sum", is_ordered && !args.step->order.is_split() ? "complete<Sum>(sum[k])" : "sum[k]"),
-      fmt::arg("place", numbered.place),
-      fmt::arg("index", s.type()), fmt::arg("found", found), fmt::arg("chunk", kChunk),
-      fmt::arg("looks", kLooks), fmt::arg("words", kChunk / 32),
+      fmt::arg("sum",
+               is_ordered && !args.step->order.is_split() ? "complete<Sum>(sum[k])" : "sum[k]"),
+      fmt::arg("place", numbered.place), fmt::arg("index", s.type()), fmt::arg("found", found),
+      fmt::arg("chunk", kChunk), fmt::arg("looks", kLooks), fmt::arg("words", kChunk / 32),
       fmt::arg("threads", kScatterThreads), fmt::arg("elements", elements),
       fmt::arg("slab", kept * kScatterThreads), fmt::arg("type", type), fmt::arg("kept", kept),
       fmt::arg("positions", numbered.count), fmt::arg("from", from), fmt::arg("element", element),

@@ -56,14 +56,20 @@ struct IndexRelation {
 
   /// Of an operand with `in`.
   SpreadDim of_in(int64_t memory_stride) const {
-    return {1, stride * out_begin + dilation * window_begin - lo - in_begin, 0,
-            std::max<int64_t>(0, -in_begin), std::min(in_memory, in_size - in_begin),
+    return {1,
+            stride * out_begin + dilation * window_begin - lo - in_begin,
+            0,
+            std::max<int64_t>(0, -in_begin),
+            std::min(in_memory, in_size - in_begin),
             memory_stride};
   }
   /// Of an operand with `out`.
   SpreadDim of_out(int64_t memory_stride) const {
-    return {stride, in_begin + lo - dilation * window_begin, out_begin,
-            std::max<int64_t>(0, -out_begin), std::min(out_memory, out_size - out_begin),
+    return {stride,
+            in_begin + lo - dilation * window_begin,
+            out_begin,
+            std::max<int64_t>(0, -out_begin),
+            std::min(out_memory, out_size - out_begin),
             memory_stride};
   }
 };
@@ -91,9 +97,9 @@ OrderedSpec spec_of_conv(const KernelArgs& args) {
   for (size_t s = 0; s < spec.at.size(); ++s) {
     const size_t d = plain + s;
     const auto begin = [&](size_t of) { return kernels::eval(args, static_cast<int>(3 * s + of)); };
-    const IndexRelation r{conv.strides[s], conv.dilations[s],  conv.los[s],      begin(0),
-                     sides.x->sizes[d], conv.in_sizes[s], begin(1),
-                     sides.y->sizes[d], conv.out_sizes[s], begin(2)};
+    const IndexRelation r{conv.strides[s],   conv.dilations[s], conv.los[s], begin(0),
+                          sides.x->sizes[d], conv.in_sizes[s],  begin(1),    sides.y->sizes[d],
+                          conv.out_sizes[s], begin(2)};
     int64_t &term = spec.at[s][d], &row = spec.at[s][d + spec.at.size()];
     if (conv.result == kernels::kOfX) {
       spec.spread.push_back(r.of_out(a.strides[d]));
@@ -131,8 +137,16 @@ OrderedSpec spec_of_fold(const KernelArgs& args) {
   spec.add(kernels::kRow, w.memory, 0, 0, w.post);
   spec.add(kernels::kSum, w.window_memory, w.post, 0, 0);
   spec.add(kernels::kRow, w.post, 1, 0, 1);
-  const IndexRelation r{w.stride, w.dilation, w.lo, kernels::eval(args, 0), w.memory, w.size,
-                   kernels::eval(args, 1), w.out_memory, w.out_size, kernels::eval(args, 2)};
+  const IndexRelation r{w.stride,
+                        w.dilation,
+                        w.lo,
+                        kernels::eval(args, 0),
+                        w.memory,
+                        w.size,
+                        kernels::eval(args, 1),
+                        w.out_memory,
+                        w.out_size,
+                        kernels::eval(args, 2)};
   spec.spread.push_back(r.of_out(outs));
   spec.at[0] = {0, 1, -r.dilation, 0};
   return spec;
@@ -174,12 +188,14 @@ class OrderedText {
         offset_text(batch, 2, 1, true));
     body += load_text("b0");
     body += fmt::format(
-        "  const auto of_b = [&](const Line<0>& l, const At& t) -> {} {{ return widen({}[b1 + l.in + "
+        "  const auto of_b = [&](const Line<0>& l, const At& t) -> {} {{ return widen({}[b1 + l.in "
+        "+ "
         "t.b]); }};\n",
         type(), arguments_.in(1));
     body += fmt::format(
         "  ordered_product<{}, {}, {}, {}, {}, {}>(tile / {} * {}, {}ll, tile % {} * {}, {}ll, "
-        "terms.count(), row, column, term, of_a, of_b,\n      [&](const Line<{}>& r, const Line<0>& c, "
+        "terms.count(), row, column, term, of_a, of_b,\n      [&](const Line<{}>& r, const "
+        "Line<0>& c, "
         "{} sum) {{ narrow({}, {}[b2 + r.out + c.out{}]); }});\n",
         type(), tile.rows, tile.columns, terms_.depth(), by_terms(kA, rows), by_terms(kB, columns),
         across, tile.high(), m, across, tile.wide(), n, spec_.spread.size(), type(),
@@ -214,8 +230,8 @@ class OrderedText {
   Source joins() {
     const Nest rows = lines(kernels::kRow, kA);
     const int64_t kept = rows.elements();
-    std::string body = head(kept, kept) + terms_.declaration(arguments_, place_) +
-                       line_text("row", rows, false);
+    std::string body =
+        head(kept, kept) + terms_.declaration(arguments_, place_) + line_text("row", rows, false);
     body += joined(combiner_name(args_.step->combiner), kept,
                    fmt::format("{}[static_cast<long long>(leaf) * {} + i]", parts(), kept));
     return finish(std::move(source_), body);
@@ -266,8 +282,7 @@ class OrderedText {
   std::string common() {
     std::string at;
     for (size_t s = 0; s < spec_.at.size(); ++s)
-      at += fmt::format("    t.at[{}] = {};\n", s,
-                        terms_.offset(arguments_, place_, spec_.at[s]));
+      at += fmt::format("    t.at[{}] = {};\n", s, terms_.offset(arguments_, place_, spec_.at[s]));
     return terms_.declaration(arguments_, place_) +
            fmt::format(
                "  using At = Term<{0}>;\n"
@@ -303,7 +318,8 @@ class OrderedText {
       if (d.divisor > 1)
         inside += fmt::format("    if ({} % {}ll != 0) return 0;\n", reached, d.divisor);
       inside += fmt::format(
-          "    const long long x{0} = {1} / {2}ll - {3};\n    if (x{0} < {4} || x{0} >= {5}) return "
+          "    const long long x{0} = {1} / {2}ll - {3};\n    if (x{0} < {4} || x{0} >= {5}) "
+          "return "
           "0;\n    at += x{0} * {6}ll;\n",
           s, reached, d.divisor, arguments_.number(d.minus), arguments_.number(d.low),
           arguments_.number(d.high), d.stride);
@@ -325,8 +341,9 @@ class OrderedText {
     for (int d = 0; d < terms_.dims(); ++d)
       text += fmt::format("{1}    for (k[{0}] = begin[{0}]; k[{0}] < end[{0}]; ++k[{0}])\n", d,
                           d + 1 == terms_.dims() ? "#pragma unroll 4\n" : "");
-    return text + fmt::format("      sum = {}::apply(sum, of_a(l, place(k)));\n    return sum;\n  }};\n",
-                              combiner_name(args_.step->combiner));
+    return text +
+           fmt::format("      sum = {}::apply(sum, of_a(l, place(k)));\n    return sum;\n  }};\n",
+                       combiner_name(args_.step->combiner));
   }
 
   /// Declares `i`. A text has the threads of the largest place: few threads are in small blocks.
@@ -335,8 +352,9 @@ class OrderedText {
     constexpr int64_t kFew = 1 << 14;
     source_.threads = most < kFew ? kSmall : kBlock;
     source_.blocks = (work + source_.threads - 1) / source_.threads;
-    return fmt::format("  const long long i = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n",
-                       source_.threads);
+    return fmt::format(
+        "  const long long i = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n",
+        source_.threads);
   }
 
   std::string joined(const char* combiner, int64_t kept, const std::string& leaf) {
@@ -350,8 +368,7 @@ class OrderedText {
         "    if (leaf > 0) open.push(sum, before, number);\n    before = number;\n"
         "    sum[0] = {6};\n  }}\n  open.finish(sum);\n  narrow({7}, {8}[at.out{9}]);\n",
         kept, combiner, type(), terms_.depth(), terms_.type(), terms_.dims(), leaf,
-        finished(combiner, "sum[0]"), arguments_.out(0),
-        terms_.place_offset(arguments_, place_));
+        finished(combiner, "sum[0]"), arguments_.out(0), terms_.place_offset(arguments_, place_));
   }
 
   std::string finished(const char* combiner, const std::string& sum) const {
@@ -447,8 +464,8 @@ std::vector<Source> generate_ordered(const KernelArgs& args) {
 Source generate_tree_sum(const KernelArgs& args) {
   const TreeSumSpec& spec = args.step->as<TreeSumSpec>();
   const TensorArg &in = args.in.at(0), &out = args.out.at(0);
-  Nest nest = kernels::make_nest(
-      out.sizes, {out.strides, {in.strides.begin() + 1, in.strides.end()}});
+  Nest nest =
+      kernels::make_nest(out.sizes, {out.strides, {in.strides.begin() + 1, in.strides.end()}});
   nest.drop_ones();
   nest.order_by(0);
   nest.merge();
@@ -466,10 +483,10 @@ Source generate_tree_sum(const KernelArgs& args) {
       "    for (int join = joins[p]; join > 0; --join, --top)\n"
       "      open[top - 2] = {}::apply(open[top - 2], open[top - 1]);\n  }}\n"
       "  narrow(complete<{}>(open[0]), {}[{}]);\n",
-      kThreads, elements, dims_text(nest, "i", "long long", 1), from,
-      offset_text(nest, 1, 1, true), fmt::join(spec.places, ", "), fmt::join(spec.joins, ", "),
-      type, depth_of(spec.joins), spec.places.size() <= 32 ? "#pragma unroll\n" : "",
-      spec.places.size(), in.strides[0], combiner, combiner, to, offset_text(nest, 0, 1, true));
+      kThreads, elements, dims_text(nest, "i", "long long", 1), from, offset_text(nest, 1, 1, true),
+      fmt::join(spec.places, ", "), fmt::join(spec.joins, ", "), type, depth_of(spec.joins),
+      spec.places.size() <= 32 ? "#pragma unroll\n" : "", spec.places.size(), in.strides[0],
+      combiner, combiner, to, offset_text(nest, 0, 1, true));
   Source source;
   source.text = unit(arguments, kThreads, body, "", kOrderedHeader);
   source.words = arguments.words();

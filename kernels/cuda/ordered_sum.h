@@ -7,8 +7,8 @@
 
 namespace tessera::device {
 
-/// A subtree: a box of n terms along each of kDims summed dims, in chunks, the outermost first. I is
-/// wide enough for their number. A leaf is numbered from the subtree's first chunk.
+/// A subtree: a box of n terms along each of kDims summed dims, in chunks, the outermost first. I
+/// is wide enough for their number. A leaf is numbered from the subtree's first chunk.
 template <class I, int kDims>
 struct Terms {
   I n[kDims], chunk[kDims];
@@ -128,8 +128,7 @@ __device__ __forceinline__ void fill_panel(T (&panel)[kPanel][kLines + kPad], lo
   if constexpr (kByTerms) {
     const int k = thread % kPanel;
     for (int m = thread / kPanel; m < kLines; m += kProductThreads / kPanel)
-      panel[k][m] =
-          start + k < terms && first + m < count ? load(line(first + m), found[k]) : T(0);
+      panel[k][m] = start + k < terms && first + m < count ? load(line(first + m), found[k]) : T(0);
   } else {
     const int m = thread % kLines;
     const bool live = first + m < count;

@@ -119,9 +119,10 @@ OrderedTile::OrderedTile(int64_t m, int64_t n, int depth, DType dtype) {
   const auto side = [](int64_t size) { return size <= 16 ? 1 : size <= 64 ? 4 : 8; };
   rows = side(m);
   columns = side(n);
-  const auto bytes = [&] { return int64_t{rows} * columns * depth * (size_of(dtype) == 8 ? 8 : 4); };
-  while (bytes() > kMostBytes && std::max(rows, columns) > 4)
-    (rows > columns ? rows : columns) = 4;
+  const auto bytes = [&] {
+    return int64_t{rows} * columns * depth * (size_of(dtype) == 8 ? 8 : 4);
+  };
+  while (bytes() > kMostBytes && std::max(rows, columns) > 4) (rows > columns ? rows : columns) = 4;
 }
 
 }  // namespace tessera::cuda

@@ -61,8 +61,7 @@ void lower_strictly(const CompileOptions& options, LowerOptions& lowering) {
   TESSERA_REQUIRE(!is_gpu || !options.tf32,
                   "strict numerics compute float32 matmuls in float32, not in tf32; leave "
                   "train.matmul_precision=tf32 out");
-  std::erase_if(lowering.kernels,
-                [&](const Op* op) { return is_gpu || op->in_order == nullptr; });
+  std::erase_if(lowering.kernels, [&](const Op* op) { return is_gpu || op->in_order == nullptr; });
   if (is_gpu) lowering.target = Target::any;
   lowering.takes_epilogue = {};
   lowering.longest_row = 0;

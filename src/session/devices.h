@@ -18,7 +18,7 @@ struct DeviceChoice {
   bool cuda = false;
   bool share = false;
   bool tf32 = false;
-  bool is_strict = false;  ///< sums have their canonical order
+  bool is_strict = false;                         ///< sums have their canonical order
   std::shared_ptr<const CudaGuests> guests = {};  ///< what local ranks were lent, or null
 };
 /// Throws a usage error for another word, for loans that are not one for each local rank, or of a

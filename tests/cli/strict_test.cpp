@@ -179,12 +179,14 @@ TEST_CASE("cli: explain and plan know what strict numerics cost", "[cli][strict]
   };
   CHECK(seconds("strict.json") > seconds("default.json"));
   // A GPU's matmuls leave the tensor cores.
-  const CliResult gpu = run_cli_in(f, "explain gpt --set numerics=strict --json gpu.json --machine h100");
+  const CliResult gpu =
+      run_cli_in(f, "explain gpt --set numerics=strict --json gpu.json --machine h100");
   expect_success(gpu);
   expect_success(run_cli_in(f, "explain gpt --json gpu_default.json --machine h100"));
   const auto step_seconds = [&](const char* file) {
     double total = 0;
-    for (const auto& function : json_of(f, file)["functions"]) total += function["time"]["seconds"].get<double>();
+    for (const auto& function : json_of(f, file)["functions"])
+      total += function["time"]["seconds"].get<double>();
     return total;
   };
   CHECK(step_seconds("gpu.json") > 1.5 * step_seconds("gpu_default.json"));

@@ -70,9 +70,8 @@ std::string body(std::string text, const std::string& key) {
        {"#include \"kernels/cuda/device.h\"\n", "#include \"kernels/cuda/attention.h\"\n",
         "#include \"kernels/cuda/attention_tensor.h\"\n",
         "#include \"kernels/cuda/attention_tensor_grad.h\"\n",
-        "#include \"kernels/cuda/ordered_sum.h\"\n",
-        "#include \"kernels/cuda/segment_spans.h\"\n", "#include \"kernels/cuda/float8.h\"\n",
-        "extern \"C\" "}) {
+        "#include \"kernels/cuda/ordered_sum.h\"\n", "#include \"kernels/cuda/segment_spans.h\"\n",
+        "#include \"kernels/cuda/float8.h\"\n", "extern \"C\" "}) {
     if (const size_t at = text.find(without); at != std::string::npos)
       text.erase(at, std::strlen(without));
   }

@@ -24,7 +24,7 @@ struct CudaLoan {
 struct CudaDeviceOptions {
   /// Use NCCL if available. It needs a GPU per rank.
   bool use_groups = false;
-  bool tf32 = false;  ///< float32 matmuls may round their operands to tf32
+  bool tf32 = false;       ///< float32 matmuls may round their operands to tf32
   bool is_strict = false;  ///< kernels have the bits of the CPU's, and libraries are not asked
   CudaLoan loan = {};
 };
