@@ -233,6 +233,49 @@ TEST_CASE("NVRTC compiles the grouped matmuls of experts for sm_80 or sm_90, wit
   CHECK(problems_of(texts) == "");
 }
 
+/// The bytes before `what` in the compiler's log; -1 if they are not there.
+int64_t bytes_of(const std::string& log, const std::string& what) {
+  const size_t end = log.find(" bytes " + what);
+  if (end == std::string::npos) return -1;
+  size_t begin = end;
+  while (begin > 0 && std::isdigit(static_cast<unsigned char>(log[begin - 1])) != 0) --begin;
+  return std::atoll(log.c_str() + begin);
+}
+
+TEST_CASE("NVRTC compiles products in order without spills, and open sums are in local memory",
+          "[cuda][nvrtc][strict][slow]") {
+  CudaEmulator gpu;
+  const WithEmulator here(gpu);
+  Clusters clusters;
+  Graph g;
+  const Tensor x = g.input("x", {{"batch", 16}, {"length", 1024}, {"d_model", 768}},
+                           DType::bfloat16),
+               w = g.input("w", {{"d_model", 768}, {"ff", 3072}}, DType::bfloat16),
+               y = einsum({x, w}, {{"batch", 16}, {"length", 1024}, {"ff", 3072}});
+  const std::vector<Tensor> wanted = {y.named("y"), einsum({x, y}, w.shape()).named("w_grad"),
+                                      reduce_sum(y, {"batch", "length"}).named("b_grad")};
+  CompileOptions options{Mesh::parse("x:1"), {}, {{"f", wanted, false}}};
+  options.device = "cuda";
+  options.strict_chunks = 16;
+  const Session session(g, clusters.of(1), options);
+  const Compile compile = compiler();
+  int products = 0;
+  for (const std::string& text : gpu.texts()) {
+    if (text.find("OpenSums") == std::string::npos &&
+        text.find("ordered_product") == std::string::npos)
+      continue;
+    ++products;
+    std::string cubin, log;
+    INFO(text);
+    REQUIRE(compile(text, "sm_90", "", cubin, log));
+    INFO(log);
+    CHECK(bytes_of(log, "spill stores") == 0);
+    CHECK(bytes_of(log, "spill loads") == 0);
+    CHECK(bytes_of(log, "stack frame") <= 1024 + 64);  // OrderedTile, and some variables
+  }
+  CHECK(products >= 3);
+}
+
 /// Takes minutes: ctest leaves it out.
 TEST_CASE("NVRTC compiles every kernel of op_cases for sm_80 and sm_90, without local memory",
           "[slow][nvrtc-all]") {
