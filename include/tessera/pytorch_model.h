@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,9 @@ class PytorchModel {
   /// Whether the file has the values of all buffers and constants. One of a module on the meta
   /// device has none: build() takes zeros for them, which do for a plan and not for a run.
   bool has_constants() const;
+  /// The tensor of the state_dict with this key, its elements in row-major order, from a session of
+  /// build(); nothing for one that the session does not hold. Collective.
+  std::optional<Array> fetch(Session& session, const std::string& key) const;
   /// Writes parameters and buffers as the safetensors file `to`, under the names, in the sizes and
   /// dtypes of the state_dict: those of a checkpoint, and what a checkpoint does not hold from the
   /// program's file. module.load_state_dict(safetensors.torch.load_file(to)) takes it. Returns the

@@ -195,6 +195,7 @@ extern const Op kBroadcast = {.name = "broadcast",
 Tensor identity(Tensor x, Loc at) { return one(kIdentity, {x}, {}, at); }
 Tensor stop_gradient(Tensor x, Loc at) { return one(kStopGradient, {x}, {}, at); }
 Tensor cast(Tensor x, DType dtype, Loc at) {
+  if (!x.empty() && x.dtype() == dtype) return x;
   return on_behalf_of("cast", at, [&] {
     return one(kCast, {x}, {{"dtype", static_cast<int64_t>(dtype)}}, at);
   });

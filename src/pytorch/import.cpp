@@ -670,10 +670,8 @@ void Import::evaluate_constants() {
     // Without elements a program is planned and not run: PytorchModel::has_constants().
     const bool has_elements = stored != program_.stored.end() && !stored->second.entry.empty();
     const TensorMeta& meta = program_.graph.tensors.at(input.value);
-    int64_t elements = 1;
-    for (const int64_t size : meta.sizes) elements *= size;
     Array array = has_elements ? read_array(archive_, input.name, stored->second)
-                               : Array(dtype_of(meta.type), {"elements"}, {elements});
+                               : Array(dtype_of(meta.type), {"elements"}, {elements_of(meta)});
     array.dims.clear(), array.sizes.clear();
     std::set<Use> taken;
     for (Axis& axis : value.axes) {

@@ -189,7 +189,7 @@ class Namer {
     int matched = 0;
     for (const InputSpec& input : import_.program().inputs) {
       known.push_back(input.name);
-      if (!glob_match(glob, input.name)) continue;
+      if (!glob_match(glob, input.name) && !(glob_match(glob, input.part_of))) continue;
       ++matched;
       claim_axes(input.name, import_.values().at(input.value).axes, names);
     }
@@ -233,7 +233,8 @@ class Namer {
       if (input.kind == InputSpec::Kind::user) visit(import_.values().at(input.value).axes, "");
     for (const InputSpec& input : import_.program().inputs)
       if (input.kind != InputSpec::Kind::user)
-        visit(import_.values().at(input.value).axes, input.name);
+        visit(import_.values().at(input.value).axes,
+              input.part_of.empty() ? input.name : input.part_of);
     for (const Node& node : import_.program().graph.nodes)
       for (const std::string& output : node.outputs)
         if (const auto found = import_.values().find(output); found != import_.values().end())

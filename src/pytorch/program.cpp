@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "base/json.h"
+#include "pytorch/parts.h"
 #include "pytorch/structure.h"
 
 namespace tessera::pytorch {
@@ -450,6 +451,7 @@ ExportedProgram read_program(const Archive& archive) {
   require_complete(program);
   find_tied(program);
   find_structure(program);
+  find_parts(program);
   return program;
 }
 

@@ -95,6 +95,13 @@ struct InputSpec {
   std::string name;          ///< the state_dict's key; of a user's input the name in forward()
   bool is_exported = true;   ///< part of the state_dict
   std::string tied_to = {};  ///< the first value with the same elements in the file, or ""
+  std::string part_of = {};  ///< the state_dict's key of which it is a part (parts.h), or ""
+};
+
+/// Some of a parameter's elements, as a parameter of its own.
+struct Part {
+  std::string name;
+  TensorMeta place;  ///< where they lie among those of the whole in row-major order
 };
 
 struct ExportedProgram {
@@ -107,6 +114,8 @@ struct ExportedProgram {
   std::string loss;  ///< the value that is marked as one, or ""
   std::map<std::string, std::string> mutations;  ///< new values of buffers, by the buffer's name
   std::map<std::string, StoredTensor> stored;    ///< by the state_dict's key
+  std::vector<InputSpec> state;                  ///< `inputs` with whole parameters
+  std::map<std::string, std::vector<Part>> parts;  ///< by the state_dict's key
 };
 
 /// Reads the description of the program in `archive`. Throws io errors for damage, for a schema

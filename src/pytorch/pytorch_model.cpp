@@ -177,11 +177,13 @@ std::set<std::string> parameters_of(const std::string& checkpoint) {
   return all;
 }
 
-/// A tensor of a checkpoint, or that of one layer.
-Array read_stored(const std::string& checkpoint, const std::string& name,
-                  const std::set<std::string>& there) {
+using ReadStored = std::function<Array(const std::string& name)>;
+
+/// A tensor that `read` has, or that of one layer.
+Array read_layer(const ReadStored& read, const std::string& name,
+                 const std::set<std::string>& there) {
   const auto place = place_of(name, there);
-  const Array all = read_tensor(checkpoint, place ? place->name : name);
+  const Array all = read(place ? place->name : name);
   if (!place || place->layer < 0) return all;
   Array one(all.dtype, {all.dims.begin() + 1, all.dims.end()},
             {all.sizes.begin() + 1, all.sizes.end()});
@@ -190,46 +192,78 @@ Array read_stored(const std::string& checkpoint, const std::string& name,
   return one;
 }
 
+/// A tensor of the state_dict: its elements in row-major order, of its parts if it is stored so.
+Array read_state(const ExportedProgram& program, const InputSpec& input, const ReadStored& read,
+                 const std::set<std::string>& there) {
+  std::string name = input.name;
+  for (const InputSpec& other : program.state)
+    if (other.value == input.tied_to) name = other.name;
+  const auto parts = program.parts.find(name);
+  if (parts == program.parts.end()) return read_layer(read, name, there);
+  Array whole;
+  for (const Part& part : parts->second) {
+    const Array from = read_layer(read, part.name, there);
+    if (whole.bytes.empty())
+      whole = Array(from.dtype, {"elements"}, {elements_of(program.graph.tensors.at(input.value))});
+    scatter(from, part.place, whole);
+  }
+  return whole;
+}
+
 }  // namespace
 
 int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::string& to) const {
   const State& s = *state_;
   TESSERA_REQUIRE(!is_taken(to), "[export] '{}' exists; give another name", to);
   std::vector<TensorInfo> infos;
-  std::vector<std::pair<std::string, bool>>
-      sources;  // the name in the checkpoint, whether it is there
+  std::vector<std::pair<const InputSpec*, bool>> sources;  // whether it is in the checkpoint
   Import import(s.archive, s.program, s.options.ops);
-  for (const InputSpec& input : s.program.inputs) {
+  for (const InputSpec& input : s.program.state) {
     if (input.kind == InputSpec::Kind::user || input.kind == InputSpec::Kind::constant ||
         !input.is_exported)
       continue;
     const TensorMeta& meta = s.program.graph.tensors.at(input.value);
     TensorInfo info;
     info.name = input.name, info.dtype = exported_dtype(meta.type), info.sizes = meta.sizes;
-    std::string name = input.name;
-    for (const InputSpec& other : s.program.inputs)
-      if (other.value == input.tied_to) name = other.name;
-    sources.emplace_back(name, !import.values().at(input.value).is_constant);
+    const auto value = import.values().find(input.value);
+    sources.emplace_back(&input,
+                         value == import.values().end() || !value->second.is_constant);
     infos.push_back(std::move(info));
   }
   const std::set<std::string> there = parameters_of(checkpoint);
+  const ReadStored read = [&](const std::string& name) { return read_tensor(checkpoint, name); };
   SafetensorsWriter writer(to, infos, {{"format", "pt"}});
   for (size_t i = 0; i < infos.size(); ++i) {
-    const auto& [name, is_in_checkpoint] = sources[i];
-    const Array array =
-        converted(is_in_checkpoint ? read_stored(checkpoint, name, there)
-                                   : read_array(s.archive, name, s.program.stored.at(name)),
-                  infos[i].dtype);
-    int64_t elements = 1;
-    for (const int64_t size : infos[i].sizes) elements *= size;
+    const auto& [input, is_in_checkpoint] = sources[i];
+    const Array array = converted(
+        is_in_checkpoint ? read_state(s.program, *input, read, there)
+                         : read_array(s.archive, input->name, s.program.stored.at(input->name)),
+        infos[i].dtype);
+    const int64_t elements = elements_of(s.program.graph.tensors.at(input->value));
     TESSERA_REQUIRE(
         array.elements() == elements,
         "[export] '{}' is not a checkpoint of '{}': its '{}' has {} elements instead of {}",
-        checkpoint, s.program.path, name, array.elements(), elements);
+        checkpoint, s.program.path, input->name, array.elements(), elements);
     writer.write(infos[i].name, array.bytes.data(), std::ssize(array.bytes));
   }
   writer.finish();
   return std::ssize(infos);
+}
+
+std::optional<Array> PytorchModel::fetch(Session& session, const std::string& key) const {
+  const std::vector<std::string> names = session.program().stored_names();
+  const std::set<std::string> there(names.begin(), names.end());
+  for (const InputSpec& input : state_->program.state) {
+    if (input.name != key || input.kind == InputSpec::Kind::user) continue;
+    std::string first = key;
+    for (const InputSpec& other : state_->program.state)
+      if (other.value == input.tied_to) first = other.name;
+    if (state_->program.parts.count(first) == 0 && !place_of(first, there)) return {};
+    return read_state(
+        state_->program, input, [&](const std::string& name) { return session.fetch(name); },
+        there);
+  }
+  return {};
 }
 
 void PytorchModel::load(Session& session) const {

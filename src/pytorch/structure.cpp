@@ -3,6 +3,7 @@
 #include "pytorch/structure.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,7 +23,8 @@ class LayerFinder {
       if (is_write(graph_.nodes[i])) return;  // a write would be seen by views
     index();
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (!find_norm(i) && !find_weighted_norm(i) && !find_turned_halves(i)) find_attention(i);
+      if (!find_norm(i) && !find_weighted_norm(i) && !find_turned_halves(i) && !find_activation(i))
+        find_attention(i);
     rebuild();
   }
 
@@ -211,6 +213,98 @@ class LayerFinder {
       return false;
     graph_.nodes[at] = replaced(at, "tessera.turned_halves", {{"self", TensorName{first_of}}});
     return true;
+  }
+
+  /// A function of one value that is written out in any way, known by its values: gelu, silu,
+  /// softplus and sigmoid.
+  bool find_activation(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.outputs.size() != 1 || !made_by(node.outputs[0], kLastOfActivation)) return false;
+    struct Known {
+      const char* target;
+      const char* kind;
+      double (*f)(double x);
+    };
+    static const Known kKnown[] = {
+        {"aten.gelu.default", "tanh",
+         [](double x) {
+           return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+         }},
+        {"aten.gelu.default", "none",
+         [](double x) { return 0.5 * x * (1 + std::erf(x * std::sqrt(0.5))); }},
+        {"aten.silu.default", "", [](double x) { return x / (1 + std::exp(-x)); }},
+        {"aten.sigmoid.default", "", [](double x) { return 1 / (1 + std::exp(-x)); }},
+        {"aten.softplus.default", "", [](double x) { return std::log1p(std::exp(x)); }},
+    };
+    std::vector<std::string> values = {node.outputs[0]};  // it may be a function of
+    for (size_t i = 0; i < values.size() && values.size() < 16; ++i) {
+      const Node* made = made_by(values[i], kScalarOps);
+      for (const char* arg : {"self", "other"})
+        if (made && !tensor(*made, arg).empty()) values.push_back(tensor(*made, arg));
+    }
+    for (size_t i = 1; i < values.size(); ++i) {
+      if (meta(values[i]).sizes != meta(node.outputs[0]).sizes ||
+          meta(values[i]).type != meta(node.outputs[0]).type)
+        continue;
+      for (const Known& known : kKnown) {
+        bool fits = true;
+        for (const double x : {-0.1, 1.3, -6.0, -3.1, -1.0, -0.6, 0.25, 0.8, 2.2, 3.7, 5.5}) {
+          int steps = 0;
+          const std::optional<double> y = number_of(node.outputs[0], values[i], x, steps);
+          fits = y && std::abs(*y - known.f(x)) < 1e-7 * (1 + std::abs(x));
+          if (!fits) break;
+        }
+        if (!fits) continue;
+        std::vector<std::pair<std::string, Argument>> args = {{"self", TensorName{values[i]}}};
+        if (*known.kind) args.emplace_back("approximate", std::string(known.kind));
+        graph_.nodes[at] = replaced(at, known.target, args);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static constexpr const char* kLastOfActivation =
+      "mul.Tensor mul.Scalar div.Tensor reciprocal.default log.default log1p.default";
+  static constexpr const char* kScalarOps =
+      "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Scalar mul.Tensor mul.Scalar div.Tensor "
+      "div.Scalar pow.Tensor_Scalar square.default neg.default exp.default log.default "
+      "log1p.default tanh.default erf.default sigmoid.default reciprocal.default sqrt.default";
+
+  /// An element of a value where that of `variable` is x. Nothing if it depends on something else.
+  std::optional<double> number_of(const std::string& value, const std::string& variable, double x,
+                                  int& steps) const {
+    if (value == variable) return x;
+    const Node* node = ++steps < 64 ? made_by(value, kScalarOps) : nullptr;
+    if (!node) return {};
+    const auto operand = [&](const char* arg) {
+      const std::string name = tensor(*node, arg);
+      return name.empty() ? number(*node, arg) : number_of(name, variable, x, steps);
+    };
+    const std::optional<double> a = operand("self");
+    if (!a) return {};
+    const std::string op = node->target.substr(5, node->target.find('.', 5) - 5);
+    if (op == "pow") {
+      const std::optional<double> exponent = number(*node, "exponent");
+      return exponent ? std::optional(std::pow(*a, *exponent)) : std::nullopt;
+    }
+    if (op == "square") return *a * *a;
+    if (op == "neg") return -*a;
+    if (op == "exp") return std::exp(*a);
+    if (op == "log") return std::log(*a);
+    if (op == "log1p") return std::log1p(*a);
+    if (op == "tanh") return std::tanh(*a);
+    if (op == "erf") return std::erf(*a);
+    if (op == "sigmoid") return 1 / (1 + std::exp(-*a));
+    if (op == "reciprocal") return 1 / *a;
+    if (op == "sqrt") return std::sqrt(*a);
+    const std::optional<double> b = operand("other");
+    if (!b || node->find("rounding_mode")) return {};
+    const double alpha = number(*node, "alpha").value_or(1);
+    if (op == "add") return *a + alpha * *b;
+    if (op == "sub") return *a - alpha * *b;
+    if (op == "rsub") return *b - alpha * *a;
+    return op == "mul" ? *a * *b : *a / *b;
   }
 
   /// softmax(scale q k^T + mask) v.

@@ -166,6 +166,42 @@ Array converted(const Array& array, DType dtype) {
   return result;
 }
 
+int64_t elements_of(const TensorMeta& meta) {
+  int64_t elements = 1;
+  for (const int64_t size : meta.sizes) elements *= size;
+  return elements;
+}
+
+namespace {
+
+/// f(element of the whole, element of the part), as byte offsets.
+template <class F>
+void for_each_element(const Array& part, const TensorMeta& place, const Array& whole, F f) {
+  TESSERA_REQUIRE(part.elements() == elements_of(place) && part.dtype == whole.dtype,
+                  "[pytorch] a part of a parameter has {} elements instead of {}", part.elements(),
+                  elements_of(place));
+  for (int64_t i = 0; i < part.elements(); ++i) {
+    int64_t at = place.offset, rest = i;
+    for (size_t d = place.sizes.size(); d-- > 0; rest /= place.sizes[d])
+      at += rest % place.sizes[d] * place.strides[d];
+    f(static_cast<size_t>(at * size_of(part.dtype)), static_cast<size_t>(i * size_of(part.dtype)));
+  }
+}
+
+}  // namespace
+
+void scatter(const Array& part, const TensorMeta& place, Array& whole) {
+  for_each_element(part, place, whole, [&](size_t to, size_t from) {
+    std::memcpy(&whole.bytes[to], &part.bytes[from], static_cast<size_t>(size_of(part.dtype)));
+  });
+}
+
+void gather(const Array& whole, const TensorMeta& place, Array& part) {
+  for_each_element(part, place, whole, [&](size_t from, size_t to) {
+    std::memcpy(&part.bytes[to], &whole.bytes[from], static_cast<size_t>(size_of(part.dtype)));
+  });
+}
+
 void read_slice(const Archive& archive, const std::string& name, const StoredTensor& stored,
                 const Slice& slice, const std::vector<int64_t>& shape) {
   Elements elements(archive, name, stored);

@@ -16,6 +16,12 @@ Array read_array(const Archive& archive, const std::string& name, const StoredTe
 DType exported_dtype(ScalarType type);
 /// The same elements in another dtype.
 Array converted(const Array& array, DType dtype);
+int64_t elements_of(const TensorMeta& meta);
+/// Puts the elements of a part in row-major order where they lie in the whole (Part::place). Throws
+/// a usage error for another number of elements.
+void scatter(const Array& part, const TensorMeta& place, Array& whole);
+/// The inverse.
+void gather(const Array& whole, const TensorMeta& place, Array& part);
 /// Fills one rank's slice of it, reading only that. `shape`: the dims of the model's tensor, whose
 /// elements in row-major order are those of the stored one.
 void read_slice(const Archive& archive, const std::string& name, const StoredTensor& stored,

@@ -54,11 +54,47 @@ std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) 
   return all;
 }
 
+/// What PyTorch computed, also for parts of parameters.
+class Expected {
+ public:
+  Expected(const std::string& path, const std::string& program) : file_(path) {
+    for (const auto& [whole, parts] :
+         pytorch::read_program(pytorch::Archive(program)).parts)
+      for (const pytorch::Part& part : parts) parts_[part.name] = {whole, part.place};
+  }
+
+  bool has_gradient(const std::string& name) const {
+    return file_.find("grad." + whole_of(name)) != nullptr;
+  }
+  /// The norm of the gradient, of a part that of the whole.
+  double size(const std::string& name) const { return norm(file_.read("grad." + whole_of(name))); }
+
+  Array gradient(const std::string& name) const {
+    const auto part = parts_.find(name);
+    if (part == parts_.end()) return file_.read("grad." + name);
+    const auto& [whole, place] = part->second;
+    const Array all = file_.read("grad." + whole);
+    Array some(all.dtype, {"elements"}, {pytorch::elements_of(place)});
+    pytorch::gather(all, place, some);
+    return some;
+  }
+
+ private:
+  const std::string& whole_of(const std::string& name) const {
+    const auto part = parts_.find(name);
+    return part == parts_.end() ? name : part->second.first;
+  }
+
+  SafetensorsReader file_;
+  std::map<std::string, std::pair<std::string, pytorch::TensorMeta>> parts_;
+};
+
 }  // namespace
 
 Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path,
                                 const std::string& mesh, const std::string& layout, bool scan) {
   const SafetensorsReader expected(expected_path);
+  const Expected theirs(expected_path, model.path());
   Graph graph;
   const PytorchModel::Built built = model.build(graph, {.scan = scan});
   CompileOptions options;
@@ -90,12 +126,12 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
     const std::vector<Tensor> all = gradients(total, parameters);
     for (size_t i = 0; i < all.size(); ++i) {
       for (const auto& [layer, name] : layers_of(parameters[i])) {
-        if (!expected.find("grad." + name)) continue;
+        if (!theirs.has_gradient(name)) continue;
         const Tensor part = layer < 0 ? identity(all[i])
                                       : reshape(slice(all[i], "layers", layer, 1),
                                                 all[i].shape().without({"layers"}));
         function.outputs.push_back(part.uniquely_named("compared_gradient"));
-        gradients_of.emplace_back(function.outputs.back().name(), "grad." + name);
+        gradients_of.emplace_back(function.outputs.back().name(), name);
       }
     }
   }
@@ -116,19 +152,20 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   Difference result;
   // A gradient that is zero but for rounding, as of a key's bias, is compared on the scale of all.
   double all = 0;
-  for (const auto& [ours, theirs] : gradients_of) all = std::max(all, norm(expected.read(theirs)));
+  for (const auto& [ours, name] : gradients_of) all = std::max(all, theirs.size(name));
   double worst = -1;
-  const auto compare = [&](const std::string& ours, const std::string& theirs, double least,
-                           double& largest) {
-    const Array right = expected.read(theirs);
+  const auto compare = [&](const std::string& ours, const std::string& name, const Array& right,
+                           double least, double& largest) {
     const double d = apart(session.fetch(ours), right, std::max(least, norm(right)));
     largest = std::isnan(d) ? INFINITY : std::max(largest, d);
-    if (d > worst) worst = d, result.worst = theirs;
+    if (d > worst) worst = d, result.worst = name;
   };
-  for (const auto& [ours, theirs] : outputs)
-    compare(ours, theirs, 0, result.output), ++result.outputs;
-  for (const auto& [ours, theirs] : gradients_of)
-    compare(ours, theirs, 1e-3 * all, result.gradient), ++result.gradients;
+  for (const auto& [ours, name] : outputs)
+    compare(ours, name, expected.read(name), 0, result.output), ++result.outputs;
+  for (const auto& [ours, name] : gradients_of)
+    compare(ours, "grad." + name, theirs.gradient(name), std::max(theirs.size(name), 1e-3 * all),
+            result.gradient),
+        ++result.gradients;
   return result;
 }
 
@@ -140,9 +177,11 @@ std::string confused_dims(const std::string& program_path, const std::string& ex
   pytorch::Import import(archive, program);
   std::map<int, std::pair<std::vector<Part>, std::string>> meaning;
   for (const pytorch::InputSpec& input : program.inputs) {
-    if (!expected.find("dims." + input.name)) continue;
-    const Array dims = expected.read("dims." + input.name);
+    const std::string whole = input.part_of.empty() ? input.name : input.part_of;
+    if (!expected.find("dims." + whole)) continue;
+    const Array dims = expected.read("dims." + whole);
     const pytorch::Value value = import.value(input.value);
+    if (dims.sizes[0] != std::ssize(value.axes)) continue;  // a part of blocks
     const int64_t columns = dims.elements() / std::ssize(value.axes);
     for (size_t a = 0; a < value.axes.size(); ++a) {
       int64_t behind = 1;

@@ -4,6 +4,7 @@
 Needs torch, transformers and safetensors; CI reads only what it wrote. Usage: make_fixtures.py [NAME...]"""
 
 import json
+import math
 import pathlib
 import sys
 import warnings
@@ -339,6 +340,51 @@ class Written(nn.Module):
         return x @ self.tokens.weight.T
 
 
+class Fused(nn.Module):
+    """Products that are read in parts, in the spellings that models have, and functions of one value that are written out."""
+
+    def __init__(self, d=16, heads=4):
+        super().__init__()
+        self.heads, self.first, self.norm = heads, nn.Linear(6, d), nn.LayerNorm(d)
+        self.out = nn.ModuleList(nn.Linear(d, d) for _ in range(5))
+        self.qkv = nn.ModuleList(nn.Linear(d, n * d // 2, bias=i % 2 == 0) for i, n in enumerate((6, 6, 6, 4)))
+        self.conv1d_weight, self.conv1d_bias = nn.Parameter(numbers(d, 3 * d) * 0.3), nn.Parameter(numbers(3 * d) * 0.1)
+        self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
+        self.gate_up, self.down, self.whole = nn.Linear(d, 2 * 24), nn.Linear(24, d), nn.Linear(d, 2 * d)
+
+    def heads_of(self, i, x):
+        b, n, d = x.shape
+        width = d // self.heads
+        if i == 0:  # one after the other
+            return (t.view(b, n, self.heads, width).transpose(1, 2) for t in self.qkv[0](x).chunk(3, -1))
+        if i == 1:
+            return self.qkv[1](x).reshape(b, n, 3, self.heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+        if i == 2:  # those of one head together
+            return self.qkv[2](x).view(b, n, self.heads, 3, width).transpose(1, 2).unbind(3)
+        if i == 3:  # half as many keys
+            q, k, v = self.qkv[3](x).split([d, d // 2, d // 2], -1)
+            k, v = (t.view(b, n, self.heads // 2, width).transpose(1, 2).repeat_interleave(2, 1) for t in (k, v))
+            return q.view(b, n, self.heads, width).transpose(1, 2), k, v
+        y = torch.addmm(self.conv1d_bias, x.view(-1, d), self.conv1d_weight).view(b, n, 3 * d)
+        return (t.view(b, n, self.heads, width).transpose(1, 2) for t in y.split(d, 2))
+
+    def forward(self, x):
+        x = self.norm(self.first(x))
+        b, n, d = x.shape
+        for i in range(5):
+            x = x + self.out[i](F.scaled_dot_product_attention(*self.heads_of(i, x)).transpose(1, 2).reshape(b, n, d))
+        x = x + self.attention(x, x, x, need_weights=False)[0]
+        gate, up = self.gate_up(x).chunk(2, -1)
+        y = self.whole(x)
+        return x + self.down(gate / (1 + torch.exp(-gate)) * up) + y[..., :d] * torch.tanh(y).sum(-1, keepdim=True), self.functions(x)
+
+    @staticmethod
+    def functions(x):
+        tanh = 0.5 * x * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))))
+        turned = x * 0.5 * (1 + torch.tanh(x * 0.7978845608 * (1 + 0.044715 * x * x)))
+        return tanh + turned + x * (1 + torch.erf(x / math.sqrt(2))) / 2 + x * torch.sigmoid(x) + torch.log1p(torch.exp(x)) + 1 / (1 + torch.exp(-x)) + x * torch.sigmoid(1.702 * x)
+
+
 class Recurrent(nn.Module):
     """Layers, directions, kinds and cells."""
 
@@ -482,6 +528,7 @@ CASES = {
     "complexes": lambda: many(complexes, a=(2, 3, 4), b=(2, 3, 4, 2), s=(4, 4)),
     "control": lambda: (Control(), (numbers(2, 3, 4), torch.tensor([[0, 4, 1], [2, 1, 3]])), {}),
     "written": lambda: (Written(), (tokens(2, 8),), {}),
+    "fused": lambda: (Fused(), (numbers(2, 8, 6),), {}),
     "recurrent": lambda: (Recurrent(), (numbers(2, 5, 4),), {}),
     "sampling": lambda: (Sampling(), (numbers(2, 4, 5, 6),), {}),
     "more_losses": lambda: (MoreLosses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),
