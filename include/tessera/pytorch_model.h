@@ -88,6 +88,9 @@ class PytorchModel {
   };
   const std::vector<Input>& inputs() const;
   const std::vector<std::string>& outputs() const;
+  /// Ops of layers that the program writes out in a form that was not recognized, so that they stay
+  /// plain ops: "aten.softmax.int in blocks.*.attn (model.py:41), which may be of attention".
+  const std::vector<std::string>& plain_ops() const;
   /// What the program needs as `labels` of its loss if that is a new input; "" otherwise.
   const std::string& labels() const;
   bool has_loss() const;

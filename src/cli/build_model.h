@@ -41,4 +41,7 @@ std::shared_ptr<const ModelSpec> program_model(const std::string& path);
 /// Its dims, a line each: name, size and the tensors that have it.
 std::string names_of_program(const Config& config, const std::string& path);
 
+/// What it writes out and stays plain ops, a note each.
+std::vector<std::string> plain_ops_of_program(const Config& config, const std::string& path);
+
 }  // namespace tessera::cli

@@ -303,6 +303,9 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
   Explanation e = explain_on(args, machine, t.graph, options, after);
   std::vector<std::string> notes;
   if (!e.machine.empty()) notes = price_microbatches(job, *machine, e);
+  if (job.program)
+    for (const std::string& note : plain_ops_of_program(job.config, args.model))
+      notes.push_back(note);
   TESSERA_REQUIRE(
       !args.kernels || !e.machine.empty(),
       "--kernels needs times; give a profile with --machine ({}), or measure this machine with "

@@ -208,4 +208,12 @@ std::string names_of_program(const Config& c, const std::string& path) {
   return text;
 }
 
+std::vector<std::string> plain_ops_of_program(const Config& c, const std::string& path) {
+  const auto model = Programs(path).of(c);
+  std::vector<std::string> notes;
+  for (const std::string& op : model->plain_ops())
+    notes.push_back("not recognized, computed by plain ops: " + op);
+  return notes;
+}
+
 }  // namespace tessera::cli

@@ -22,6 +22,14 @@ Value channels_first(Call& c, const Value& x) {
 
 namespace {
 
+/// The first of constant numbers n, n + 1, ... along one dim; nothing for others.
+std::optional<int64_t> first_of_consecutive(const Value& x) {
+  if (!x.array || x.array->dims.size() != 1 || x.array->at(0) < 0) return {};
+  for (int64_t i = 1; i < x.array->elements(); ++i)
+    if (x.array->at(i) != x.array->at(0) + static_cast<double>(i)) return {};
+  return static_cast<int64_t>(x.array->at(0));
+}
+
 std::vector<Value> embedding(Call& c) {
   const Value table = c.value("weight"), index = c.value("indices");
   const int64_t padding = c.whole("padding_idx", -1);
@@ -30,10 +38,16 @@ std::vector<Value> embedding(Call& c) {
   if (!index.is_constant) {
     c.role(table.axes[0], "vocab", 60);
     c.role(table.axes[1], "d_model", 60);
+  } else if (c.counts_up("indices")) {
+    c.role(table.axes[0], "positions", 60);
   }
   return {c.joined("ve,...->...e", {table, index}, [&](const Joined& j) {
     const Dim rows = merged(j.of('v'));
     const Tensor w = merge(Call::having(j.x[0], j.of('v')), j.of('v'), rows);
+    if (const std::optional<int64_t> first = first_of_consecutive(index); first && padding < 0) {
+      const Dim along = j.x[1].shape()[0];
+      return rename(slice(w, rows.name, *first, along.size), rows.name, along.name);
+    }
     const Tensor y = gather(w, j.x[1], rows.name);
     // The row of padding has no gradient.
     return padding < 0

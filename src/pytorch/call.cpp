@@ -290,6 +290,36 @@ void Call::projection(const Axis& in, const Axis& out) {
   if (!builds()) import_.projections_.emplace_back(in, out);
 }
 
+bool Call::counts_up(const std::string& arg) const {
+  const auto* t = std::get_if<TensorName>(node_.find(arg));
+  std::string name = t ? t->name : "";
+  const std::vector<Node>& nodes = import_.nodes_->nodes;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    if (std::find(node->outputs.begin(), node->outputs.end(), name) == node->outputs.end())
+      continue;
+    if (node->target.starts_with("aten.arange.")) return true;
+    bool passes = false;
+    for (const char* op : {"unsqueeze.", "view.", "expand.", "slice.", "to.", "_to_copy.", "add.",
+                           "alias.", "clone.", "lift_fresh_copy.", "detach_."})
+      passes = passes || node->target.starts_with(std::string("aten.") + op);
+    const Argument* self = node->find("self");
+    const auto* from = self ? std::get_if<TensorName>(self) : nullptr;
+    if (!passes || !from) return false;
+    name = from->name;
+  }
+  for (const InputSpec& input : import_.program_.inputs) {
+    const auto stored = import_.program_.stored.find(input.name);
+    if (input.value != name || stored == import_.program_.stored.end() ||
+        stored->second.entry.empty())
+      continue;
+    const Array array = read_array(import_.archive_, input.name, stored->second);
+    for (int64_t i = 0; i < array.elements(); ++i)
+      if (array.at(i) != static_cast<double>(i)) return false;
+    return array.elements() > 1;
+  }
+  return false;
+}
+
 int64_t Call::tiles(const std::string& arg, size_t axis, bool& strided) const {
   const auto* name = std::get_if<TensorName>(node_.find(arg));
   const auto found = import_.slices_.find({name->name, axis});

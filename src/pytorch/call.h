@@ -95,6 +95,9 @@ class Call {
   void unify(const Axis& a, const Axis& b);
   /// A name that the axis would have: of the part of a model that it plays.
   void role(const Axis& axis, const std::string& name, int weight);
+  /// Whether an argument is constant positions: 0, 1, 2, ... along its last axis, or a part of
+  /// them.
+  bool counts_up(const std::string& arg) const;
   /// A product over `in` that gives `out`: what a layer's width and its hidden width are known by.
   void projection(const Axis& in, const Axis& out);
   /// The number of equal parts that the slices of a value along an axis are, 0 if they are not:

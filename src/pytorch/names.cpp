@@ -23,18 +23,6 @@ struct Candidate {
   std::string place;  ///< of a claim
 };
 
-/// "b.*.up" of "b.0.up".
-std::string pattern_of(const std::string& module) {
-  std::string pattern;
-  bool digits = false;
-  for (const char x : module) {
-    const bool is_digit = x >= '0' && x <= '9';
-    if (!is_digit || !digits) pattern += is_digit ? '*' : x;
-    digits = is_digit;
-  }
-  return pattern;
-}
-
 std::string lower_name(const std::string& text) {
   std::string name;
   for (const char x : text)
@@ -296,6 +284,17 @@ class Namer {
 };
 
 }  // namespace
+
+std::string pattern_of(const std::string& module) {
+  std::string pattern;
+  bool digits = false;
+  for (const char x : module) {
+    const bool is_digit = x >= '0' && x <= '9';
+    if (!is_digit || !digits) pattern += is_digit ? '*' : x;
+    digits = is_digit;
+  }
+  return pattern;
+}
 
 void name_dims(Import& import, const std::string& claims) { Namer(import).run(claims); }
 

@@ -13,4 +13,7 @@ namespace tessera::pytorch {
 /// claims that the program contradicts.
 void name_dims(Import& import, const std::string& claims);
 
+/// "b.*.up" of "b.0.up".
+std::string pattern_of(const std::string& module);
+
 }  // namespace tessera::pytorch

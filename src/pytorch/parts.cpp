@@ -44,11 +44,103 @@ bool is_any_of(const std::string& target, std::initializer_list<const char*> ops
 /// Whether results lie where the operand does. A reshape of what lies densely copies nothing.
 bool only_moves(const Node& node, const TensorMeta& operand) {
   return (is_any_of(node.target, {"reshape", "flatten"}) && is_dense(span_of(operand))) ||
-         is_any_of(node.target,
-                   {"view", "_unsafe_view", "select", "slice", "unsqueeze", "squeeze", "transpose",
-                    "permute", "alias", "narrow", "unflatten", "movedim", "chunk", "split",
-                    "split_with_sizes", "unbind", "t", "swapaxes"});
+         is_any_of(node.target, {"view", "_unsafe_view", "select", "slice", "unsqueeze", "squeeze",
+                                 "transpose", "permute", "alias", "narrow", "unflatten", "movedim",
+                                 "chunk", "split", "split_with_sizes", "unbind", "t", "swapaxes"});
 }
+
+/// A bias of keys adds the same to all logits of a query, which the softmax cancels: its gradient
+/// is 0, and only rounding would train it. Finds such attention while keys are still views of whole
+/// products, and stops the gradient when they are products of their own.
+class KeyBiases {
+ public:
+  explicit KeyBiases(ExportedProgram& program) : graph_(program.graph) {}
+
+  void find() {
+    index();
+    for (const Node& node : graph_.nodes) {
+      if (node.target != "aten.scaled_dot_product_attention.default" || node.find("soft_cap"))
+        continue;
+      const std::string key = tensor(node, "key");
+      const Node* product = product_of(key, false);
+      if (!product) continue;
+      const TensorMeta& meta = graph_.tensors.at(key);
+      const TensorMeta& whole = graph_.tensors.at(product->outputs[0]);
+      const size_t rank = meta.sizes.size();
+      // Positions are rows of the product, not columns.
+      if (rank > 1 && is_dense(span_of(whole)) && meta.strides[rank - 2] >= whole.sizes.back())
+        keys_.insert(key);
+    }
+  }
+
+  void stop() {
+    index();
+    std::map<std::string, Node> stops;  // in front of the node with this result
+    for (const std::string& key : keys_) {
+      const Node* product = product_of(key, true);
+      if (!product) continue;
+      const std::string bias =
+          tensor(*product, product->target == "aten.linear.default" ? "bias" : "self");
+      if (bias.empty() || graph_.tensors.at(bias).sizes.size() != 1) continue;
+      Node stop = *product;
+      stop.target = "aten.detach.default";
+      stop.args = {{"self", TensorName{bias}}};
+      stop.outputs = {product->outputs[0] + "__bias"};
+      graph_.tensors[stop.outputs[0]] = graph_.tensors.at(bias);
+      stops[product->outputs[0]] = stop;
+    }
+    std::vector<Node> nodes;
+    for (Node& node : graph_.nodes) {
+      const auto stop = node.outputs.empty() ? stops.end() : stops.find(node.outputs[0]);
+      if (stop != stops.end()) {
+        const std::string bias = tensor(stop->second, "self");
+        for (auto& [name, arg] : node.args)
+          if (const auto* t = std::get_if<TensorName>(&arg); t && t->name == bias)
+            arg = TensorName{stop->second.outputs[0]};
+        nodes.push_back(stop->second);
+      }
+      nodes.push_back(node);
+    }
+    graph_.nodes = std::move(nodes);
+  }
+
+ private:
+  static std::string tensor(const Node& node, const char* arg) {
+    const Argument* a = node.find(arg);
+    const auto* t = a ? std::get_if<TensorName>(a) : nullptr;
+    return t ? t->name : "";
+  }
+
+  void index() {
+    maker_.clear(), readers_.clear();
+    for (const Node& node : graph_.nodes) {
+      for (const std::string& output : node.outputs) maker_[output] = &node;
+      for (const auto& [name, arg] : node.args) {
+        if (const auto* t = std::get_if<TensorName>(&arg)) ++readers_[t->name];
+        if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+          for (const TensorName& t : *all) ++readers_[t.name];
+      }
+    }
+  }
+
+  /// The product that a value is a view of, one that nothing else reads if `alone`.
+  const Node* product_of(std::string value, bool alone) const {
+    while (true) {
+      const auto made = maker_.find(value);
+      if (made == maker_.end() || (alone && readers_.at(value) != 1)) return nullptr;
+      const Node& node = *made->second;
+      if (node.target == "aten.linear.default" || node.target == "aten.addmm.default") return &node;
+      const std::string from = tensor(node, "self");
+      if (from.empty() || !only_moves(node, graph_.tensors.at(from))) return nullptr;
+      value = from;
+    }
+  }
+
+  Nodes& graph_;
+  std::map<std::string, const Node*> maker_;
+  std::map<std::string, int> readers_;
+  std::set<std::string> keys_;
+};
 
 class PartFinder {
  public:
@@ -90,8 +182,7 @@ class PartFinder {
     for (InputSpec& input : program_.inputs)
       if (input.value == value && input.kind == InputSpec::Kind::parameter &&
           input.tied_to.empty() && kept_.count(value) == 0 && readers_[value].size() == 1 &&
-          is_dense(span_of(graph_.tensors.at(value))) &&
-          program_.stored.count(input.name) != 0)
+          is_dense(span_of(graph_.tensors.at(value))) && program_.stored.count(input.name) != 0)
         return &input;
     return nullptr;
   }
@@ -138,8 +229,8 @@ class PartFinder {
     return std::accumulate(x.sizes.begin(), x.sizes.end(), int64_t{1}, std::multiplies<>());
   }
 
-  /// The views in which `value` is read, `place` being where its elements lie in the result. False if
-  /// something reads all columns.
+  /// The views in which `value` is read, `place` being where its elements lie in the result. False
+  /// if something reads all columns.
   bool follow(const std::string& value, const Span& place, int64_t rows, int64_t columns,
               std::vector<View>& views) {
     const std::optional<View> view = columns_of(value, place, rows, columns);
@@ -169,7 +260,8 @@ class PartFinder {
   }
 
   /// Where a view of a copy lies in what was copied: its axes are axes of the copy.
-  std::optional<Span> in_copied(const Span& view, const Span& source, const std::string& copy) const {
+  std::optional<Span> in_copied(const Span& view, const Span& source,
+                                const std::string& copy) const {
     const Span whole = span_of(graph_.tensors.at(copy));
     Span result{view.sizes, view.strides, source.offset};
     int64_t offset = view.offset;
@@ -332,10 +424,10 @@ class PartFinder {
   ExportedProgram& program_;
   Nodes& graph_;
   std::map<std::string, std::vector<size_t>> readers_;
-  std::set<std::string> kept_;                         // outputs and the like
+  std::set<std::string> kept_;                          // outputs and the like
   std::map<std::string, std::vector<InputSpec>> made_;  // parts, by the parameter's name
-  std::map<std::string, Span> copied_;                 // copies, and where in the result they lay
-  std::set<size_t> passed_, gone_;                     // views between a result and its parts
+  std::map<std::string, Span> copied_;                  // copies, and where in the result they lay
+  std::set<size_t> passed_, gone_;                      // views between a result and its parts
   std::vector<Node> added_;
 };
 
@@ -343,7 +435,10 @@ class PartFinder {
 
 void find_parts(ExportedProgram& program) {
   program.state = program.inputs;
+  KeyBiases biases(program);
+  biases.find();
   PartFinder(program).run();
+  biases.stop();
 }
 
 }  // namespace tessera::pytorch

@@ -1,6 +1,7 @@
-// Layers that one product makes at once: linear(x, w) whose result is only read in parts, as queries,
-// keys and values of one matrix are. The matrix becomes one parameter for each part, and the product
-// one for each: what is a layer of its own elsewhere is one here, and no slice is copied.
+// Layers that one product makes at once: linear(x, w) whose result is only read in parts, as
+// queries, keys and values of one matrix are. The matrix becomes one parameter for each part, and
+// the product one for each: what is a layer of its own elsewhere is one here, and no slice is
+// copied.
 #pragma once
 
 #include "pytorch/program.h"

@@ -229,9 +229,11 @@ class GraphReader {
       const size_t begin = line.find(front), end = line.find(middle);
       if (begin == std::string::npos || end == std::string::npos) continue;
       const std::string file = line.substr(begin + front.size(), end - begin - front.size());
-      if (file.find("/torch/") != std::string::npos || file.starts_with("torch/") ||
-          file.starts_with("<"))
-        continue;
+      bool is_own = file.starts_with("torch/") || file.starts_with("<");
+      for (const char* part :
+           {"-packages/torch/", "/torch/nn/", "/torch/_", "/torch/functional.py"})
+        is_own = is_own || file.find(part) != std::string::npos;
+      if (is_own) continue;
       node.file = file;
       node.line = std::atoi(line.c_str() + end + middle.size());
     }

@@ -112,9 +112,9 @@ struct ExportedProgram {
   std::vector<std::string>
       output_names;  ///< one for each: "logits", else "output", "output_1", ...
   std::string loss;  ///< the value that is marked as one, or ""
-  std::map<std::string, std::string> mutations;  ///< new values of buffers, by the buffer's name
-  std::map<std::string, StoredTensor> stored;    ///< by the state_dict's key
-  std::vector<InputSpec> state;                  ///< `inputs` with whole parameters
+  std::map<std::string, std::string> mutations;    ///< new values of buffers, by the buffer's name
+  std::map<std::string, StoredTensor> stored;      ///< by the state_dict's key
+  std::vector<InputSpec> state;                    ///< `inputs` with whole parameters
   std::map<std::string, std::vector<Part>> parts;  ///< by the state_dict's key
 };
 

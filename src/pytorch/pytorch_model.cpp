@@ -11,6 +11,7 @@
 #include "pytorch/import.h"
 #include "pytorch/loss.h"
 #include "pytorch/names.h"
+#include "pytorch/plain_ops.h"
 #include "tessera/checkpoint.h"
 #include "tessera/safetensors.h"
 
@@ -31,6 +32,7 @@ struct PytorchModel::State {
   std::string labels, hash;
   std::vector<FoundDim> dims;
   std::vector<Input> inputs;
+  std::vector<std::string> plain_ops;
   int64_t batch = 0;
   bool dynamic = false;
 };
@@ -41,6 +43,7 @@ PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& option
   s.hash = fmt::format("{:016x}", hash_of(s.archive.read("models/model.json")));
   Import import(s.archive, s.program, s.options.ops);
   name_dims(import, options.dims);
+  s.plain_ops = find_plain_ops(import);
   std::map<std::string, size_t> at;
   for (const InputSpec& input : s.program.inputs) {
     if (import.values().at(input.value).is_constant) continue;
@@ -74,6 +77,7 @@ const std::vector<PytorchModel::Input>& PytorchModel::inputs() const { return st
 const std::vector<std::string>& PytorchModel::outputs() const {
   return state_->program.output_names;
 }
+const std::vector<std::string>& PytorchModel::plain_ops() const { return state_->plain_ops; }
 const std::string& PytorchModel::labels() const { return state_->labels; }
 bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
 int64_t PytorchModel::exported_batch() const { return state_->batch; }
@@ -226,8 +230,7 @@ int64_t PytorchModel::export_weights(const std::string& checkpoint, const std::s
     TensorInfo info;
     info.name = input.name, info.dtype = exported_dtype(meta.type), info.sizes = meta.sizes;
     const auto value = import.values().find(input.value);
-    sources.emplace_back(&input,
-                         value == import.values().end() || !value->second.is_constant);
+    sources.emplace_back(&input, value == import.values().end() || !value->second.is_constant);
     infos.push_back(std::move(info));
   }
   const std::set<std::string> there = parameters_of(checkpoint);

@@ -57,6 +57,14 @@ TEST_CASE("commands that predict take a program of PyTorch", "[cli]") {
   // Its own layout is that of the names, and reasons name the lines of the module.
   CHECK(explained.out.find("because heads:model (sum over 'heads')") != std::string::npos);
   CHECK(explained.out.find("(pytorch_module.py:") != std::string::npos);
+  CHECK(explained.out.find("plain ops") == std::string::npos);
+  const CliResult plain =
+      run_cli_in(f, "explain " + kPrograms +
+                        "plain.pt2 --loss \"mean_squared_error(output, x)\" --json e.json");
+  expect_success(plain);
+  CHECK(plain.out.find("note: not recognized, computed by plain ops: aten.softmax.int in blocks.* "
+                       "(make_fixtures.py:") != std::string::npos);
+  CHECK(json_of(f, "e.json")["notes"].size() == 5);
   expect_success(run_cli_in(
       f, "verify " + kModule + kLoss +
              "--mesh \"pipe:2\" --layout layers:pipe --batch 4 --set scan=true microbatches=2"));

@@ -58,8 +58,7 @@ std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) 
 class Expected {
  public:
   Expected(const std::string& path, const std::string& program) : file_(path) {
-    for (const auto& [whole, parts] :
-         pytorch::read_program(pytorch::Archive(program)).parts)
+    for (const auto& [whole, parts] : pytorch::read_program(pytorch::Archive(program)).parts)
       for (const pytorch::Part& part : parts) parts_[part.name] = {whole, part.place};
   }
 

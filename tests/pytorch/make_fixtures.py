@@ -385,6 +385,29 @@ class Fused(nn.Module):
         return tanh + turned + x * (1 + torch.erf(x / math.sqrt(2))) / 2 + x * torch.sigmoid(x) + torch.log1p(torch.exp(x)) + 1 / (1 + torch.exp(-x)) + x * torch.sigmoid(1.702 * x)
 
 
+class Plain(nn.Module):
+    """Layers in forms that are not recognized: attention whose weights are used again, a norm that divides twice, an error function."""
+
+    class Block(nn.Module):
+        def __init__(self, d):
+            super().__init__()
+            self.q, self.k, self.v = (nn.Linear(d, d, bias=False) for _ in range(3))
+
+        def forward(self, x):
+            weights = torch.softmax(self.q(x) @ self.k(x).transpose(1, 2), -1)
+            y = weights @ self.v(x) + weights.amax(-1, keepdim=True)
+            return x + y * torch.rsqrt(y.pow(4).mean(-1, keepdim=True) + 1e-5)
+
+    def __init__(self, d=6):
+        super().__init__()
+        self.blocks = nn.ModuleList(Plain.Block(d) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return torch.erf(x), x @ torch.softmax(torch.arange(6.0), 0)
+
+
 class Recurrent(nn.Module):
     """Layers, directions, kinds and cells."""
 
@@ -529,6 +552,7 @@ CASES = {
     "control": lambda: (Control(), (numbers(2, 3, 4), torch.tensor([[0, 4, 1], [2, 1, 3]])), {}),
     "written": lambda: (Written(), (tokens(2, 8),), {}),
     "fused": lambda: (Fused(), (numbers(2, 8, 6),), {}),
+    "plain": lambda: (Plain(), (numbers(2, 8, 6),), {}),
     "recurrent": lambda: (Recurrent(), (numbers(2, 5, 4),), {}),
     "sampling": lambda: (Sampling(), (numbers(2, 4, 5, 6),), {}),
     "more_losses": lambda: (MoreLosses(), (numbers(2, 4, 6), torch.tensor([[0, 4, 1, 2], [2, 1, 3, 0]])), {}),

@@ -11,6 +11,7 @@
 #include "base/files.h"
 #include "pytorch/aten.h"
 #include "pytorch/comparison.h"
+#include "pytorch/weights.h"
 #include "support/catch.h"
 #include "support/expect_error.h"
 #include "support/io_folder.h"
@@ -78,14 +79,14 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
           "[pytorch_model]") {
   const std::map<std::string, std::string> expected = {
       {"gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 vocab=30"},
-      {"gpt2", "batch=2 d_head=4 d_model=16 ff=64 heads=4 length=8 vocab=30 wpe=16"},
+      {"gpt2", "batch=2 d_head=4 d_model=16 ff=64 heads=4 length=8 positions=16 vocab=30"},
       {"llama", "batch=2 d_head=4 d_model=16 ff=24 heads=2 heads_per_key=2 length=8 vocab=30"},
       {"fused",
        "batch=2 d_head=4 d_model=16 features=6 ff=24 heads=4 heads_2=2 heads_per_key=2 length=8 "
        "whole=32"},
       {"written", "batch=2 d_head=4 d_model=16 heads=4 length=8 vocab=30"},
       {"bert",
-       "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 position_embeddings=16 "
+       "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=16 "
        "token_type_embeddings=2 vocab=30"},
       {"t5",
        "batch=2 d_head=4 d_model=16 decoder_length=6 ff=24 heads=4 length=8 "
@@ -128,6 +129,24 @@ TEST_CASE("functions of one value that a program writes out are known by their v
   CHECK(count["aten.erf.default"] == 0);
 }
 
+TEST_CASE("ops of layers in forms that are not recognized are named with the user's line",
+          "[pytorch_model]") {
+  const std::vector<std::string> plain = PytorchModel(kFolder + "plain.pt2").plain_ops();
+  const auto names = [&](const std::string& op, const std::string& module, const std::string& end) {
+    return std::count_if(plain.begin(), plain.end(), [&](const std::string& line) {
+      return line.starts_with(op + module + " (make_fixtures.py:") && line.ends_with(end);
+    });
+  };
+  INFO(fmt::format("{}", fmt::join(plain, "\n")));
+  CHECK(names("aten.softmax.int", " in blocks.*", "), which may be of attention (2 times)") == 1);
+  CHECK(names("aten.matmul.default", " in blocks.*", "), which may be of attention (2 times)") ==
+        2);
+  CHECK(names("aten.rsqrt.default", " in blocks.*", "), which may be of a norm (2 times)") == 1);
+  CHECK(names("aten.erf.default", "", "), which may be of an activation") == 1);
+  CHECK(plain.size() == 5);  // and no softmax of constants
+  CHECK(PytorchModel(kFolder + "written.pt2").plain_ops() == std::vector<std::string>());
+}
+
 TEST_CASE("products that are read in parts are products of parts", "[pytorch_model]") {
   const PytorchModel model(kFolder + "fused.pt2");
   Graph graph;
@@ -144,14 +163,42 @@ TEST_CASE("products that are read in parts are products of parts", "[pytorch_mod
     CHECK(shapes.count(fmt::format("{}.part{}", whole, expected.size())) == 0);
   };
   const std::vector<std::string> heads(3, "[heads=4, d_head=4, d_model=16]");
-  for (const char* layer : {"qkv.0", "qkv.1", "qkv.2"})
-    has(layer + std::string(".weight"), heads);
+  for (const char* layer : {"qkv.0", "qkv.1", "qkv.2"}) has(layer + std::string(".weight"), heads);
   has("qkv.3.weight", {"[heads_2=2, heads_per_key=2, d_head=4, d_model=16]",
                        "[heads_2=2, d_head=4, d_model=16]", "[heads_2=2, d_head=4, d_model=16]"});
   has("conv1d_weight", std::vector<std::string>(3, "[d_model=16, heads=4, d_head=4]"));
   has("attention.in_proj_weight", heads);
   has("gate_up.weight", {"[ff=24, d_model=16]", "[ff=24, d_model=16]"});
   CHECK(shapes.count("whole.weight") == 1);
+}
+
+TEST_CASE("a session has the state_dict, of layers in a loop and of parts too", "[pytorch_model]") {
+  for (const char* name : {"gpt", "gpt2", "fused", "image"}) {
+    const PytorchModel model(kFolder + name + std::string(".pt2"));
+    Graph graph;
+    const Tensor x = model.build(graph, {.scan = true}).outputs.begin()->second;
+    Cluster cluster = Cluster::threads(2);
+    CompileOptions options;
+    options.mesh = Mesh::parse("a:2");
+    options.layout = Layout::parse("d_model?:a");
+    options.functions = {{"all", {sum_all(x)}, false}};
+    Session session(graph, cluster, options);
+    model.load(session);
+    const pytorch::Archive archive(model.path());
+    const pytorch::ExportedProgram program = pytorch::read_program(archive);
+    int fetched = 0;
+    for (const pytorch::InputSpec& input : program.state) {
+      const std::optional<Array> ours = model.fetch(session, input.name);
+      if (!ours) continue;
+      INFO(name << ' ' << input.name);
+      ++fetched;
+      CHECK(ours->bytes ==
+            pytorch::read_array(archive, input.name, program.stored.at(input.name)).bytes);
+    }
+    CHECK(fetched >= std::count_if(program.state.begin(), program.state.end(), [](const auto& i) {
+            return i.kind == pytorch::InputSpec::Kind::parameter;
+          }));
+  }
 }
 
 TEST_CASE("a module on the meta device has names and no values", "[pytorch_model]") {
