@@ -74,7 +74,6 @@ std::vector<Value> cross_entropy_rule(Call& c) {
 std::vector<Value> next_token_loss(Call& c) {
   const Value logits = c.value("self"), labels = c.value("target");
   const int64_t shifted = c.whole("shift", 0);
-  c.role(logits.axes.back(), "vocab", 46);
   return {c.joined("...c,...->", {logits, labels}, [&](const Joined& j) {
     const Dim classes = merged(j.of('c'));
     const Tensor x = merge(Call::having(j.x[0], j.of('c')), j.of('c'), classes);

@@ -72,6 +72,45 @@ TEST_CASE("commands that predict take a program of PyTorch", "[cli]") {
   expect_success(run_cli_in(f, "simulate " + kModule + kLoss + "--mesh data:4 --machine h100"));
 }
 
+/// Of a step, by kind and axes: the number of collectives, and the bytes that a rank sends.
+std::map<std::string, std::pair<int64_t, int64_t>> collectives_of(const Folder& f,
+                                                                  const std::string& command) {
+  expect_success(run_cli_in(f, "explain " + command + " --json e.json"));
+  std::map<std::string, std::pair<int64_t, int64_t>> all;
+  for (const auto& function : json_of(f, "e.json")["functions"])
+    for (const auto& c : function["collectives"]) {
+      auto& [times, bytes] = all[c["kind"].get<std::string>() + " over " + c["axes"].dump()];
+      times += c.value("times", 1), bytes += c["bytes"].get<int64_t>();
+    }
+  return all;
+}
+
+TEST_CASE("a program of PyTorch has the collectives of the native model", "[cli]") {
+  const Folder f;
+  for (const std::string name : {"gpt2", "llama", "qwen3", "bert", "t5", "vit"}) {
+    for (const std::string layout :
+         {"--mesh \"data:2;model:2\" --layout \"batch:data;heads,ff,vocab?:model\"",
+          "--mesh data:4 --layout batch:data", "--mesh model:3 --layout heads,ff,vocab?:model",
+          "--mesh data:4 --layout \"batch:data; @state d_model:data\"",
+          "--mesh data:4 --layout \"batch:data; @params d_model:data\""}) {
+      INFO(name << ' ' << layout);
+      auto ours =
+          collectives_of(f, kPrograms + "native/" + name + ".pt2 --batch 4 " + kLoss + layout);
+      auto native = collectives_of(f, TESSERA_SOURCE_DIR "/tests/models/" + name + " --batch 4 " +
+                                          layout + " --set scan=false dropout=0" +
+                                          (name == "vit" ? "" : " length=16"));
+      if (name == "bert") {
+        if (layout.find("d_model") != std::string::npos)
+          continue;                         // one of its widths is d_transform
+        for (auto& [kind, total] : native)  // it counts the masked tokens, 4 bytes
+          if (kind.find("data") != std::string::npos)
+            total.first -= 1, total.second -= layout.find(":4") != std::string::npos ? 6 : 4;
+      }
+      CHECK(ours == native);
+    }
+  }
+}
+
 TEST_CASE("what a program of PyTorch lacks is said in one line", "[cli]") {
   const Folder f;
   const auto fails = [&](const std::string& command, std::initializer_list<std::string> words) {

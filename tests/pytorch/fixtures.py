@@ -15,12 +15,15 @@ def leaves(value):
     return [x for x in torch.utils._pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
 
 
-def repack(path):
-    """Deflates the description, which is most of a tiny model's file, and leaves out what is pickled."""
+def repack(path, without=()):
+    """Deflates the description, which is most of a tiny model's file, and leaves out what is pickled, and the elements of these parameters."""
     old = path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(old)) as source:
+        config = next(n for n in source.namelist() if n.endswith("data/weights/model_weights_config.json"))
+        dropped = {config.replace("model_weights_config.json", w["path_name"]) for name, w in json.loads(source.read(config))["config"].items() if name in without}
     with zipfile.ZipFile(io.BytesIO(old)) as source, zipfile.ZipFile(path, "w") as to:
         for entry in source.infolist():
-            if entry.filename.endswith("sample_inputs/model.pt"):
+            if entry.filename.endswith("sample_inputs/model.pt") or entry.filename in dropped:
                 continue
             method = zipfile.ZIP_DEFLATED if entry.filename.endswith(".json") else zipfile.ZIP_STORED
             to.writestr(zipfile.ZipInfo(entry.filename), source.read(entry), method, 9)

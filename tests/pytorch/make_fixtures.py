@@ -635,11 +635,29 @@ def write_bad():
     damage("short_weight", replace={"data/weights/weight_0": b"1234"})
 
 
+def write_native():
+    """The models of tests/models that Tessera builds itself, exported, without their parameters: their collectives are compared, not their numbers."""
+    import transformers
+
+    for name, auto, given in (
+            ("gpt2", "GPT2LMHeadModel", dict(use_cache=False)), ("llama", "LlamaForCausalLM", dict(use_cache=False)), ("qwen3", "Qwen3ForCausalLM", dict(use_cache=False)),
+            ("bert", "BertForMaskedLM", {}), ("t5", "T5ForConditionalGeneration", dict(decoder_input_ids=tokens(4, 5), use_cache=False)), ("vit", "ViTForImageClassification", {})):
+        module = getattr(transformers, auto).from_pretrained(FOLDER.parents[1] / "models" / name, dtype=torch.float32).eval()
+        given["pixel_values" if name == "vit" else "input_ids"] = numbers(4, 3, 12, 12) if name == "vit" else tokens(4, 16)
+        path = FOLDER / "native" / f"{name}.pt2"
+        path.parent.mkdir(exist_ok=True)
+        torch.export.save(torch.export.export(module, (), kwargs=given, strict=False), path)
+        fixtures.repack(path, without={key for key, _ in module.named_parameters(remove_duplicate=False)})
+        print(path.name, path.stat().st_size)
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     if not sys.argv[1:] or "bad" in sys.argv[1:]:
         write_bad()
-    for name in [n for n in sys.argv[1:] if n != "bad"] or ([] if sys.argv[1:] else CASES):
+    if not sys.argv[1:] or "native" in sys.argv[1:]:
+        write_native()
+    for name in [n for n in sys.argv[1:] if n not in ("bad", "native")] or ([] if sys.argv[1:] else CASES):
         torch.manual_seed(0)
         module, args, kwargs = CASES[name]()
         fixtures.write(module, args, kwargs, FOLDER / name)
