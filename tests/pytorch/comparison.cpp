@@ -232,6 +232,15 @@ std::vector<MeshAndLayout> layouts_of(const PytorchModel& model) {
   std::string parallel;
   for (const char* name : {"heads", "ff", "vocab"})
     if (names.count(name) != 0) parallel += (parallel.empty() ? "" : ",") + std::string(name);
+  std::set<std::string> taken;  // parameters; where there is no attention, channels are split
+  for (const PytorchModel::FoundDim& d : model.dims()) {
+    const auto is_taken = [&](const std::string& p) { return taken.count(p) != 0; };
+    if (names.count("ff") != 0 || !d.name.starts_with("channels_") ||
+        std::any_of(d.parameters.begin(), d.parameters.end(), is_taken))
+      continue;
+    taken.insert(d.parameters.begin(), d.parameters.end());
+    parallel += (parallel.empty() ? "" : ",") + d.name;
+  }
   const bool has_batch = names.count("batch") != 0;
   if (!parallel.empty() && has_batch)
     all.push_back({"data:2;model:2", "batch:data;" + parallel + ":model"});

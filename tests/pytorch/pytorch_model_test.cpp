@@ -433,8 +433,10 @@ TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
       std::vector<test::MeshAndLayout> layouts =
           is_random ? test::random_layouts(model, std::hash<std::string>()(file))
                     : test::layouts_of(model);
-      if (most && layouts.size() > static_cast<size_t>(std::atoi(most)))
-        layouts.resize(static_cast<size_t>(std::atoi(most)));
+      const size_t kept = most ? static_cast<size_t>(std::atoi(most)) : layouts.size();
+      for (size_t i = 3; kept > 3 && kept < layouts.size() && i < kept; ++i)  // some of single dims
+        layouts[i] = layouts[3 + (i - 3) * (layouts.size() - 3) / (kept - 3)];
+      layouts.resize(std::min(kept, layouts.size()));
       test::Difference all;
       for (const test::MeshAndLayout& where : layouts) {
         const test::Difference d =
