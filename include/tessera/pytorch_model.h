@@ -101,6 +101,9 @@ class PytorchModel {
   struct Built {
     nn::Model model;                        ///< without loss if there is none
     std::map<std::string, Tensor> outputs;  ///< by name
+    /// What modules return, by path, in the order in which they end: of those that are called once
+    /// and make one tensor that is read outside.
+    std::vector<std::pair<std::string, Tensor>> modules;
   };
   /// Adds the program to a graph. Parameters have the names of the state_dict. Throws usage errors
   /// for a batch of another size than the exported one if that is not dynamic.

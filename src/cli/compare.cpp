@@ -1,5 +1,6 @@
 // compare: finds the first node whose value differs between two layouts of a model that run side by
-// side on the same examples, or between two dumps of `train --dump`, possibly of different builds.
+// side on the same examples, between a program of PyTorch and PyTorch, or between two dumps of
+// `train --dump`, possibly of different builds.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -8,12 +9,14 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "cli/build_model.h"
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/run_log.h"
 #include "cli/terminal.h"
 #include "cli/watchdog.h"
 #include "tessera/inspect.h"
+#include "tessera/pytorch_model.h"
 #include "tessera/safetensors.h"
 
 namespace tessera::cli {
@@ -26,16 +29,19 @@ struct CompareFlags : JobFlags, JsonFlag {
   int64_t steps = 1;
   double tolerance = -1;
   void declare(FlagTable& table) {
-    table.add(
-        {{"MODEL",
-          &model,
-          kAgree,
-          "Name of a model; or a file or folder that train --dump wrote; or a log of train "
-          "--hash-every.",
-          {},
-          true},
-         {"A", &a, kAgree, "A layout; or another such file, folder or log.", any_text(), true},
-         {"B", &b, kAgree, "The layout to compare it with, after a model.", any_text()}});
+    table.add({{"MODEL",
+                &model,
+                kAgree,
+                "Name of a model; or a file or folder that train --dump wrote; or a log of train "
+                "--hash-every.",
+                {},
+                true},
+               {"A", &a, kAgree,
+                "A layout; or another such file, folder or log; or, after FILE.pt2, what "
+                "examples/pytorch_probe.py wrote.",
+                any_text(), true},
+               {"B", &b, kAgree, "The layout to compare it with, after a model; that of FILE.pt2.",
+                any_text()}});
     JobFlags::declare(table);
     table.add({{"--steps", &steps, kAgree, "Number of training steps (1).", whole_number(1)},
                {"--tolerance", &tolerance, kAgree,
@@ -283,6 +289,94 @@ int compare_dumps(const CompareFlags& args) {
   return comparison.finish(args.json, true);
 }
 
+/// An array of the probe with the dims of a tensor.
+Array with_dims_of(const Shape& shape, Array array) {
+  array.dims = shape.names();
+  array.sizes.clear();
+  for (const Dim& d : shape) array.sizes.push_back(d.size);
+  return array;
+}
+
+/// A program of PyTorch beside what examples/pytorch_probe.py wrote of its module: values of
+/// modules in their order, then gradients of these from the last, then those of parameters.
+int compare_probe(const CompareFlags& args) {
+  const PytorchModel model(args.model);
+  const SafetensorsReader probe(args.a);
+  Graph graph;
+  const PytorchModel::Built built = model.build(graph);
+  FunctionSpec function{"compare", {}, false};
+  struct Compared {
+    std::string name, source;  ///< in the probe; the user's line
+    Tensor x;
+  };
+  std::vector<Compared> compared;
+  std::vector<std::pair<std::string, Array>> fed;
+  const auto add = [&](const std::string& name, const Tensor& x) {
+    if (!probe.find(name) || x.empty()) return;
+    int64_t elements = 1;
+    for (const int64_t size : probe.find(name)->sizes) elements *= size;
+    if (elements != x.shape().elements()) return;
+    compared.push_back(
+        {name, graph.producer(x.id()).at.to_string(), identity(x).uniquely_named("compared")});
+    function.outputs.push_back(compared.back().x);
+  };
+  for (const auto& [path, x] : built.modules) add("value." + path, x);
+  Tensor total;
+  for (const auto& [name, x] : built.outputs) {
+    add("out." + name, x);
+    const std::string cotangent = "cotangent." + name;
+    if (!probe.find(cotangent) || !is_floating(x.dtype())) continue;
+    fed.emplace_back(cotangent, with_dims_of(x.shape(), probe.read(cotangent)));
+    const Tensor part = sum_all(x * graph.input(cotangent, x.shape(), x.dtype()));
+    total = total.empty() ? part : total + part;
+  }
+  TESSERA_REQUIRE(!compared.empty(),
+                  "'{}' has no value of '{}'; write it by examples/pytorch_probe.py", args.a,
+                  args.model);
+  if (!total.empty()) {
+    std::vector<std::pair<std::string, Tensor>> of;
+    for (auto module = built.modules.rbegin(); module != built.modules.rend(); ++module)
+      of.emplace_back("grad of " + module->first, module->second);
+    for (const Tensor& parameter : graph.parameters())
+      of.emplace_back("grad." + parameter.name(), parameter);
+    std::erase_if(of, [&](const auto& x) { return !probe.find(x.first); });
+    std::vector<Tensor> tensors;
+    for (const auto& [name, x] : of) tensors.push_back(x);
+    const std::vector<Tensor> all = gradients(total, tensors);
+    for (size_t i = 0; i < of.size(); ++i) add(of[i].first, all[i]);
+  }
+  CompileOptions options;
+  options.mesh = Mesh::parse(args.mesh.empty() ? "data:1" : args.mesh);
+  options.layout = Layout::parse(args.b.value_or(""));
+  options.functions = {function};
+  Cluster cluster = Cluster::threads(static_cast<int>(options.mesh.size()));
+  Session session(graph, cluster, options);
+  model.load(session);
+  for (const PytorchModel::Input& input : model.inputs()) {
+    const std::string name = "in." + input.name;
+    TESSERA_REQUIRE(probe.find(name) != nullptr, "'{}' has no input '{}' of '{}'", args.a, name,
+                    args.model);
+    session.feed(input.name, with_dims_of(graph.find(input.name).shape(), probe.read(name)));
+  }
+  for (const auto& [name, values] : fed) session.feed(name, values);
+  session.run("compare");
+  Comparison comparison(args.tolerance);
+  const auto rest =
+      std::count_if(probe.tensors().begin(), probe.tensors().end(), [&](const auto& t) {
+        return !t.name.starts_with("in.") && !t.name.starts_with("cotangent.") &&
+               std::none_of(compared.begin(), compared.end(),
+                            [&](const Compared& c) { return c.name == t.name; });
+      });
+  if (rest > 0) say("{} values of the probe are of layers that became others\n", rest);
+  for (const auto& [name, source, x] : compared) {
+    const Array ours = session.fetch(x.name());
+    Array theirs = with_dims_of(x.shape(), probe.read(name));
+    theirs.sizes = ours.sizes;
+    if (!comparison.see({name, source, "A is Tessera, B is PyTorch", ours, theirs})) break;
+  }
+  return comparison.finish(args.json, true);
+}
+
 /// The hashes of a log by step, and the configuration of its job.
 struct Hashes {
   std::map<std::string, std::string> config;
@@ -379,6 +473,7 @@ bool is_log(const std::string& path) { return is_file(path) && std::ifstream(pat
 
 int run_compare(const CompareFlags& args, const std::vector<ModelSpec>& models) {
   require_writable(args.json);
+  if (is_program_model(args.model) && is_file(args.a)) return compare_probe(args);
   if (args.b) return compare_layouts(args, models);
   return is_log(args.model) && is_log(args.a) ? compare_logs(args) : compare_dumps(args);
 }
@@ -387,11 +482,15 @@ int run_compare(const CompareFlags& args, const std::vector<ModelSpec>& models) 
 
 Command compare_command() {
   return command(
-      "compare", "Finds the first difference of two layouts, two dumps or two logs with hashes.",
+      "compare",
+      "Finds the first difference of two layouts, two dumps or two logs with hashes, or of a "
+      "program "
+      "from PyTorch itself.",
       "tessera compare gpt \"batch:rows\" \"batch:rows;heads,ff:cols\" --mesh \"rows:2;cols:2\"\n"
       "  tessera compare gpt \"\" \"batch:rows\" --mesh rows:4     # \"\": nothing is split\n"
       "  tessera compare dumps-of-one-build dumps-of-another\n"
-      "  tessera compare run-on-4.jsonl run-on-8.jsonl",
+      "  tessera compare run-on-4.jsonl run-on-8.jsonl\n"
+      "  tessera compare m.pt2 probe.safetensors",
       Processes::all, run_compare);
 }
 

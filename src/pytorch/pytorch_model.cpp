@@ -83,6 +83,43 @@ bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
 int64_t PytorchModel::exported_batch() const { return state_->batch; }
 bool PytorchModel::has_dynamic_batch() const { return state_->dynamic; }
 
+namespace {
+
+/// The values that modules return, by path, in the order of their nodes.
+std::vector<std::pair<std::string, std::string>> results_of_modules(
+    const ExportedProgram& program) {
+  const auto is_in = [](const pytorch::Node& node, const std::string& path) {
+    return std::any_of(node.modules.begin(), node.modules.end(),
+                       [&](const auto& m) { return m.first == path; });
+  };
+  std::map<std::string, const pytorch::Node*> maker;
+  for (const pytorch::Node& node : program.graph.nodes)
+    for (const std::string& output : node.outputs) maker[output] = &node;
+  std::map<std::string, std::set<std::string>> leaving;  // values that a module's outside reads
+  const auto read = [&](const std::string& value, const pytorch::Node* by) {
+    const auto made = maker.find(value);
+    if (made == maker.end() || made->second->outputs.size() != 1) return;
+    for (const auto& [path, type] : made->second->modules)
+      if (!by || !is_in(*by, path)) leaving[path].insert(value);
+  };
+  for (const pytorch::Node& node : program.graph.nodes)
+    for (const auto& [name, arg] : node.args) {
+      if (const auto* t = std::get_if<TensorName>(&arg)) read(t->name, &node);
+      if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
+        for (const TensorName& t : *all) read(t.name, &node);
+    }
+  for (const std::string& output : program.outputs) read(output, nullptr);
+  std::vector<std::pair<std::string, std::string>> results;
+  for (const pytorch::Node& node : program.graph.nodes)
+    for (const auto& [path, values] : leaving)
+      if (values.size() == 1 && !node.outputs.empty() && *values.begin() == node.outputs[0] &&
+          !path.empty() && path.find('@') == std::string::npos && leaving.count(path + "@1") == 0)
+        results.emplace_back(path, node.outputs[0]);
+  return results;
+}
+
+}  // namespace
+
 PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& options) const {
   const State& s = *state_;
   TESSERA_REQUIRE(
@@ -105,6 +142,10 @@ PytorchModel::Built PytorchModel::build(Graph& graph, const PytorchBuild& option
   for (size_t i = 0; i < s.program.outputs.size(); ++i)
     if (!s.program.outputs[i].empty())
       built.outputs[s.program.output_names[i]] = import.whole(s.program.outputs[i]);
+  for (const auto& [path, value] : results_of_modules(s.program))
+    if (const auto found = import.values().find(value);
+        !options.scan && found != import.values().end() && !found->second.is_constant)
+      built.modules.emplace_back(path, import.whole(value));
   if (!s.program.loss.empty()) {
     built.model.loss = import.value(s.program.loss).tensor;
     if (built.model.loss.dtype() != DType::float32 && built.model.loss.dtype() != DType::float64)

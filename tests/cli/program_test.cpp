@@ -1,6 +1,9 @@
 // A program of PyTorch as MODEL of the command line, and its state_dict back out of it.
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <map>
+
 #include "cli/cli_run.h"
 #include "tessera/safetensors.h"
 
@@ -109,6 +112,41 @@ TEST_CASE("a program of PyTorch has the collectives of the native model", "[cli]
       CHECK(ours == native);
     }
   }
+}
+
+TEST_CASE("compare names the first module that differs from PyTorch", "[cli]") {
+  const Folder f;
+  const std::string program = kPrograms + "fused.pt2 ",
+                    right = kPrograms + "probe/fused.safetensors";
+  for (const char* layout : {"", " heads,ff:a --mesh a:2", " \"\" --mesh a:1"}) {
+    const CliResult result =
+        run_cli_in(f, "compare " + program + right + layout + " --json c.json");
+    expect_success(result);
+    CHECK(json_of(f, "c.json")["agreed"] == 40);
+    CHECK(result.out.find("22 values of the probe") != std::string::npos);
+  }
+  const SafetensorsReader file(right);
+  const auto changed = [&](const std::string& name, const std::vector<std::string>& words) {
+    std::filesystem::remove(f("wrong.safetensors"));
+    std::vector<TensorInfo> infos = file.tensors();
+    SafetensorsWriter writer(f("wrong.safetensors"), infos, {});
+    for (const TensorInfo& t : infos) {
+      Array a = file.read(t.name);
+      if (t.name == name) a.data<float>()[3] += 0.5F;
+      writer.write(t.name, a.bytes.data(), std::ssize(a.bytes));
+    }
+    writer.finish();
+    const CliResult result = run_cli_in(f, "compare " + program + "wrong.safetensors");
+    CHECK(result.code == 1);
+    for (const std::string& word : words) {
+      INFO(result.out);
+      CHECK(result.out.find(word) != std::string::npos);
+    }
+  };
+  changed("value.out.2", {"first difference: value.out.2 (make_fixtures.py:", "A is Tessera"});
+  changed("grad of norm", {"first difference: grad of norm"});
+  changed("grad.down.weight", {"first difference: grad.down.weight"});
+  expect_failure(run_cli_in(f, "compare " + kModule + " " + right), 1, {"has no value of"});
 }
 
 TEST_CASE("what a program of PyTorch lacks is said in one line", "[cli]") {

@@ -661,6 +661,12 @@ def main():
         torch.manual_seed(0)
         module, args, kwargs = CASES[name]()
         fixtures.write(module, args, kwargs, FOLDER / name)
+        if name == "fused":
+            sys.path.insert(0, str(FOLDER.parents[2] / "examples"))
+            import pytorch_probe
+
+            (FOLDER / "probe").mkdir(exist_ok=True)
+            pytorch_probe.probe(module, args, kwargs, FOLDER / "probe" / f"{name}.safetensors")
         print(name, (FOLDER / f"{name}.pt2").stat().st_size, (FOLDER / f"{name}.safetensors").stat().st_size)
 
 
