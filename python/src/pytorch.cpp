@@ -52,14 +52,25 @@ void bind_pytorch(nb::module_& m) {
       .def(
           "build",
           [](const PytorchModel& self, Graph& g, const std::map<std::string, Tensor>& inputs,
-             int64_t batch, bool evaluates, nb::handle dtype) {
+             int64_t batch, bool evaluates, bool scan, nb::handle dtype) {
             PytorchBuild options;
             options.inputs = inputs, options.batch = batch, options.evaluates = evaluates;
-            options.dtype = dtype_of(dtype);
+            options.scan = scan, options.dtype = dtype_of(dtype);
             return self.build(g, options).outputs;
           },
           At(), nb::arg("graph"), nb::arg("inputs"), nb::arg("batch"), nb::arg("evaluates"),
-          nb::arg("dtype"))
+          nb::arg("scan"), nb::arg("dtype"))
+      .def(
+          "fetch",
+          [](const PytorchModel& self, Session& s, const std::string& key) -> nb::object {
+            std::optional<Array> array;
+            {
+              const ReleaseGil released;
+              array = self.fetch(s, key);
+            }
+            return array ? nb::object(numpy_of(std::move(*array))) : nb::none();
+          },
+          At(), nb::arg("session"), nb::arg("key"))
       .def("load", &PytorchModel::load, Releasing(), nb::arg("session"));
 }
 

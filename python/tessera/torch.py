@@ -30,13 +30,14 @@ def op(name: str, axes: str = "") -> Callable[[Callable[..., Any]], Callable[...
     return keep
 
 
-def from_torch(module: Any, example_args: Sequence[Any] = (), dims: Mapping[str, str] | str = "", example_kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None) -> Module:
+def from_torch(module: Any, example_args: Sequence[Any] = (), dims: Mapping[str, str] | str = "", example_kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None, scan: bool = False) -> Module:
     """A torch.nn.Module, what torch.export.export() made of one, or the path of a .pt2, to call in a function under @ts.program.
 
     dims: names of axes where the ones that are found do not please: {"tokens": "batch length", "*.up.weight": "ff d_model"}.
     dynamic_shapes: as of torch.export.export(); without it sizes are those of the example.
+    scan: layers that are alike and follow one another are a loop over the dim "layers", of which one is compiled.
     """
-    return Module(module, tuple(example_args), dims, example_kwargs, dynamic_shapes)
+    return Module(module, tuple(example_args), dims, example_kwargs, dynamic_shapes, scan)
 
 
 class Module:
@@ -45,7 +46,8 @@ class Module:
     Its parameters have the names of the state_dict, and each run begins with the module's weights. Call it once in a program.
     """
 
-    def __init__(self, module: Any, example_args: Sequence[Any], dims: Mapping[str, str] | str, example_kwargs: Mapping[str, Any] | None, dynamic_shapes: Any):
+    def __init__(self, module: Any, example_args: Sequence[Any], dims: Mapping[str, str] | str, example_kwargs: Mapping[str, Any] | None, dynamic_shapes: Any, scan: bool):
+        self._scan = scan
         text = dims if isinstance(dims, str) else "; ".join(f"{tensor}: {names}" for tensor, names in dims.items())
         self._first: dict[str, Any] | None = None
         if not isinstance(module, (str, os.PathLike)):
@@ -79,7 +81,7 @@ class Module:
         for given, tensor in zip(inputs, tensors):
             if given.dims and given.dims[0].name == "batch":
                 batch = tensor.dims[0].size
-        outputs = self._model.build(current_graph(), {x.name: t for x, t in zip(inputs, tensors)}, batch, evaluates, dtype)
+        outputs = self._model.build(current_graph(), {x.name: t for x, t in zip(inputs, tensors)}, batch, evaluates, self._scan, dtype)
         note_start(self)
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
@@ -93,11 +95,9 @@ class Module:
             raise TypeError(_tessera.with_line("a module of a file has no state_dict() here: `tessera export` writes that of a checkpoint"))
         import torch
 
-        stored, result = set(run.parameters), {}
-        tied: dict[Any, str] = {}
+        result = {}
         for name, first in self._first.items():
-            key = tied.setdefault((first.data_ptr(), first.shape), name)
-            at = name if name in stored else key
+            array = self._model.fetch(run._open(), name)
             # What is not stored is a buffer that nothing changes.
-            result[name] = torch.from_numpy(run.fetch(at)).reshape(first.shape).to(first.dtype) if at in stored else first
+            result[name] = first if array is None else torch.from_numpy(array).reshape(first.shape).to(first.dtype)
         return result

@@ -79,7 +79,8 @@ def test_a_custom_op_is_mapped_by_its_name():
         ts.torch._ops.clear()
 
 
-def test_losses_are_those_of_pytorch_and_the_weights_come_back():
+@pytest.mark.parametrize("scan", [False, True])
+def test_losses_are_those_of_pytorch_and_the_weights_come_back(scan):
     torch = pytest.importorskip("torch")
     import sys
 
@@ -88,7 +89,7 @@ def test_losses_are_those_of_pytorch_and_the_weights_come_back():
 
     torch.manual_seed(0)
     module, steps = Gpt(), 200
-    net = ts.from_torch(module, (torch.zeros(4, 8, dtype=torch.int64),))
+    net = ts.from_torch(module, (torch.zeros(4, 8, dtype=torch.int64),), scan=scan)
     batch, length = ts.dims(batch=4, length=8)
 
     @ts.program

@@ -131,7 +131,9 @@ class KeyBiases {
       const Node& node = *made->second;
       if (node.target == "aten.linear.default" || node.target == "aten.addmm.default") return &node;
       const std::string from = tensor(node, "self");
-      if (from.empty() || !only_moves(node, graph_.tensors.at(from))) return nullptr;
+      if (from.empty() || !only_moves(node, graph_.tensors.at(from)) ||
+          (alone && node.outputs.size() != 1))
+        return nullptr;
       value = from;
     }
   }

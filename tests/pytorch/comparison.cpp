@@ -91,11 +91,12 @@ class Expected {
 }  // namespace
 
 Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected_path,
-                                const std::string& mesh, const std::string& layout, bool scan) {
+                                const std::string& mesh, const std::string& layout, bool scan,
+                                DType dtype) {
   const SafetensorsReader expected(expected_path);
   const Expected theirs(expected_path, model.path());
   Graph graph;
-  const PytorchModel::Built built = model.build(graph, {.scan = scan});
+  const PytorchModel::Built built = model.build(graph, {.dtype = dtype, .scan = scan});
   CompileOptions options;
   options.mesh = Mesh::parse(mesh);
   options.layout = Layout::parse(layout);
@@ -112,11 +113,12 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
     const std::string cotangent = fmt::format("cotangent.{}", i);
     if (!expected.find(cotangent)) continue;
     Array values = expected.read(cotangent);
+    if (dtype == DType::float64) values = pytorch::converted(values, dtype);
     values.dims = out.shape().names();
     values.sizes.clear();
     for (const Dim& d : out.shape()) values.sizes.push_back(d.size);
     const Tensor weighted =
-        cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), DType::float32);
+        cast(sum_all(out * graph.input(cotangent, out.shape(), out.dtype())), dtype);
     total = total.empty() ? weighted : total + weighted;
     fed.emplace_back(cotangent, std::move(values));
   }

@@ -19,7 +19,7 @@ struct Difference {
 /// values are in `expected` (make_fixtures.py), on a mesh in a layout.
 Difference compare_with_pytorch(const PytorchModel& model, const std::string& expected,
                                 const std::string& mesh, const std::string& layout,
-                                bool scan = false);
+                                bool scan = false, DType dtype = DType::float32);
 
 /// Dims of different identities that the import takes for one: `expected` has the identities of the
 /// dims of each axis (random_modules.py). Empty if none.

@@ -346,7 +346,8 @@ class Fused(nn.Module):
     def __init__(self, d=16, heads=4):
         super().__init__()
         self.heads, self.first, self.norm = heads, nn.Linear(6, d), nn.LayerNorm(d)
-        self.out = nn.ModuleList(nn.Linear(d, d) for _ in range(5))
+        self.out = nn.ModuleList(nn.Linear(d, d) for _ in range(6))
+        self.joint, self.q_bias, self.v_bias = nn.Linear(d, 3 * d, bias=False), nn.Parameter(numbers(d)), nn.Parameter(numbers(d) * 0.5)
         self.qkv = nn.ModuleList(nn.Linear(d, n * d // 2, bias=i % 2 == 0) for i, n in enumerate((6, 6, 6, 4)))
         self.conv1d_weight, self.conv1d_bias = nn.Parameter(numbers(d, 3 * d) * 0.3), nn.Parameter(numbers(3 * d) * 0.1)
         self.attention = nn.MultiheadAttention(d, heads, batch_first=True)
@@ -365,13 +366,16 @@ class Fused(nn.Module):
             q, k, v = self.qkv[3](x).split([d, d // 2, d // 2], -1)
             k, v = (t.view(b, n, self.heads // 2, width).transpose(1, 2).repeat_interleave(2, 1) for t in (k, v))
             return q.view(b, n, self.heads, width).transpose(1, 2), k, v
+        if i == 4:  # a bias that is no parameter
+            y = F.linear(x, self.joint.weight, torch.cat((self.q_bias, torch.zeros(d), self.v_bias)))
+            return y.reshape(b, n, 3, self.heads, width).permute(2, 0, 3, 1, 4).unbind(0)
         y = torch.addmm(self.conv1d_bias, x.view(-1, d), self.conv1d_weight).view(b, n, 3 * d)
         return (t.view(b, n, self.heads, width).transpose(1, 2) for t in y.split(d, 2))
 
     def forward(self, x):
         x = self.norm(self.first(x))
         b, n, d = x.shape
-        for i in range(5):
+        for i in range(6):
             x = x + self.out[i](F.scaled_dot_product_attention(*self.heads_of(i, x)).transpose(1, 2).reshape(b, n, d))
         x = x + self.attention(x, x, x, need_weights=False)[0]
         gate, up = self.gate_up(x).chunk(2, -1)
