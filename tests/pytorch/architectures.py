@@ -198,8 +198,8 @@ NEAR_TIES = """ In {} of them a maximum or a ReLU has near ties, and PyTorch in 
 float64; there equal means within twice that distance."""
 
 
-IN_FLOAT64 = """ In {} of them rounding decides which of two nearly equal elements is a maximum, or whether one is above zero: Tessera in float64
-is equal to PyTorch in float64 within 1e-5 there."""
+IN_FLOAT64 = """ In {} more rounding decides which of two nearly equal
+elements is a maximum, or whether one is above zero; in float64 both are equal."""
 
 
 def table(results, folder):
