@@ -37,6 +37,9 @@ struct IterationResults {
   std::vector<Tensor> stacked = {};  ///< loop: of all iterations, with the loop's dim in front
   /// Loop: over all iterations. Sums that are partial over mesh axes are reduced once, after it.
   std::vector<Tensor> sums = {};
+  /// over_microbatches(): what is summed has been divided by the number of microbatches. Under
+  /// strict numerics bits then depend on a number that is no power of two.
+  bool divided = false;
 };
 using IterationBody = std::function<IterationResults(const Iteration&)>;
 

@@ -18,6 +18,14 @@ bool is_open(const Graph& graph, int loop) {
   return false;
 }
 
+bool reads_index_of(const Attrs& attrs, int loop) {
+  if (attrs.has("repeat_loops")) {
+    const auto& drawn = attrs.get<std::vector<int64_t>>("repeat_loops");
+    if (std::ranges::count(drawn, loop) > 0) return true;
+  }
+  return attrs.has("loop") && attrs.get<int64_t>("loop") == loop;
+}
+
 void rename_loops(Attrs& attrs, const std::unordered_map<int, int>& copies) {
   auto renamed = [&](int64_t loop) {
     const auto it = copies.find(static_cast<int>(loop));

@@ -34,6 +34,7 @@ struct Loop {
   std::vector<Result> results = {};  ///< of `node`
   /// What is to be built behind the loop when it has ended.
   std::vector<std::function<void()>> behind = {};
+  bool divided = false;  ///< IterationResults::divided
 };
 
 /// All loops; a loop's number is its position.
@@ -44,6 +45,9 @@ int loop_of(const Node& node);
 int open_loop(const Graph& graph);
 /// Whether what is being built may read the values of `loop`. -1 stands for no loop: always.
 bool is_open(const Graph& graph, int loop);
+/// Whether what a node with these attributes makes depends on the index of `loop` by itself: it is
+/// that index, or bits that are drawn for each.
+bool reads_index_of(const Attrs& attrs, int loop);
 /// Changes the loops in the attributes of a copied node: old number -> new one.
 void rename_loops(Attrs& attrs, const std::unordered_map<int, int>& copies);
 

@@ -26,6 +26,8 @@ class LoopBuilder {
   Tensor slice(Tensor whole, Loc at);
   /// An iteration runs only if `flag` is true: a bool scalar made of carries and slices.
   void condition(Tensor flag);
+  /// What is summed has been divided by the number of iterations.
+  void note_divided() { loop().divided = true; }
   /// Ends the loop with what each iteration makes. Returns the results: those of the carries, of
   /// `stacked`, of `sums`. Throws a usage error for a carry that changes shape or dtype.
   std::vector<Tensor> finish(const std::vector<Tensor>& carries, const std::vector<Tensor>& stacked,

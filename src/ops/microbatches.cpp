@@ -87,6 +87,7 @@ class Microbatches {
       made = built();
       require_divided(op_, g_, first, dim_, at_);
     }
+    if (made.divided) loop.note_divided();
     return results_of(loop.finish({}, made.stacked, made.sums, at_), 0, made.stacked.size());
   }
 

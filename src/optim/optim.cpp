@@ -375,6 +375,12 @@ Tensor over_weight(Tensor sum, Tensor weight) {
   return weight.empty() ? sum : optim::wide(sum) * inverse_weight(weight, sum);
 }
 
+/// True if it or one of its metrics has no weight, so that it is a mean.
+bool is_divided(const Loss& loss) {
+  return loss.weight.empty() ||
+         std::ranges::any_of(loss.metrics, [](const Metric& m) { return m.weight.empty(); });
+}
+
 /// What one of `parts` microbatches adds to a mean: its share, or its sum and weight.
 void add_terms(Tensor value, Tensor weight, int64_t parts, std::vector<Tensor>& terms) {
   terms.push_back(weight.empty() ? value * (1.0 / static_cast<double>(parts)) : value);
@@ -447,7 +453,7 @@ Minimized minimize_in_microbatches(Graph& g, const std::string& dim, int64_t par
                     parameters, made.size(), where(at));
     parameters = made.size();
     made.insert(made.end(), terms.begin(), terms.end());
-    return IterationResults{{}, last->outputs, made};
+    return IterationResults{{}, last->outputs, made, is_divided(*last)};
   };
   IterationResults all = over_microbatches(g, dim, parts, one_part, options.loop, at);
   std::vector<Tensor>& sums = all.sums;

@@ -22,13 +22,14 @@ struct Trained {
 };
 
 Trained train(const BuildLoss& build, int64_t microbatches, const std::string& mesh,
-              const std::string& layout, int64_t chunks = 16, bool contiguous = true) {
+              const std::string& layout, int64_t chunks = 16, bool contiguous = true,
+              int64_t batch = kBatch) {
   Graph g;
   MinimizeOptions options;
   options.clip = 0.5;
   options.loop.contiguous = contiguous;
   const Minimized step = minimize_in_microbatches(
-      g, "batch", microbatches, [&] { return build(g, kBatch / microbatches); }, constant(g, 0.01),
+      g, "batch", microbatches, [&] { return build(g, batch / microbatches); }, constant(g, 0.01),
       adam(), options);
   Cluster cluster = Cluster::threads(Mesh::parse(mesh).size());
   std::vector<Tensor> fetched{step.loss};
@@ -125,6 +126,38 @@ TEST_CASE("strict: stages add up microbatches as one rank does", "[strict]") {
   const std::string whole = train(build, 1, "data:1", "").state;
   for (const int64_t microbatches : {2, 8})
     CHECK(train(build, microbatches, "pipe:2;data:2", "layers:pipe;batch:data").state == whole);
+}
+
+/// A mean by its definition: the number of terms is counted in each microbatch.
+Loss counted_loss(Graph& g, int64_t batch) {
+  const Dim b("batch", batch), length("length", 7);
+  const Tensor x = cast(g.input("tokens", {b, length}, DType::int32), DType::float32);
+  const Tensor y = sin(x * g.parameter("w", {length}, nn::normal(0.5))),
+               ones = broadcast(constant(g, 1), y.shape());
+  return Loss(sum_all(square(y)) / sum_all(ones));
+}
+
+/// The number of terms is no power of two.
+Loss mean_loss(Graph& g, int64_t batch) {
+  const Dim b("batch", batch), length("length", 7);
+  const Tensor x = cast(g.input("tokens", {b, length}, DType::int32), DType::float32);
+  return Loss(mean_all(sin(x * g.parameter("w", {length}, nn::normal(0.5)))));
+}
+
+TEST_CASE("strict: bits are those of one microbatch, or depend on their number", "[strict]") {
+  std::map<std::string, BuildLoss> all = models();
+  all.insert({{"counted", counted_loss}, {"mean", mean_loss}, {"normalized", normalized_loss}});
+  for (const auto& [name, build] : all) {
+    const Trained whole = train(build, 1, "data:1", "", 16, true, 12);
+    int equal = 0;
+    for (const int64_t microbatches : {2, 3, 4, 6, 12}) {
+      INFO(name << ", " << microbatches << " microbatches");
+      const Trained one = train(build, microbatches, "data:1", "", 16, true, 12);
+      CHECK((one.depends || one.state == whole.state));
+      equal += one.state == whole.state;
+    }
+    if (name == "a weighted loss") CHECK(equal >= 3);
+  }
 }
 
 TEST_CASE("strict: bits that depend on microbatches are told", "[strict]") {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "ir/source_ops.h"
+#include "ir/loop.h"
 #include "lower/flow/pipeline_microbatches.h"
 #include "lower/layout/choose.h"
 
@@ -132,10 +132,11 @@ bool HoistSums::is_invariant(int value) {
   const auto is_value = [&](const auto& of_iteration) { return of_iteration.value == value; };
   const FlowNode* maker = maker_of(value);
   const bool result =
-      maker == nullptr ? std::ranges::none_of(loop_.slices, is_value) &&
-                             std::ranges::none_of(loop_.carries, is_value)
-                       : !maker->loop && maker->out.size() == 1 && maker->op != &kLoopIndex &&
-                             std::ranges::all_of(maker->in, [&](int v) { return is_invariant(v); });
+      maker == nullptr
+          ? std::ranges::none_of(loop_.slices, is_value) &&
+                std::ranges::none_of(loop_.carries, is_value)
+          : !maker->loop && maker->out.size() == 1 && !reads_index_of(maker->attrs, loop_.number) &&
+                std::ranges::all_of(maker->in, [&](int v) { return is_invariant(v); });
   return is_invariant_[value] = result;
 }
 

@@ -6,6 +6,7 @@
 #include "lower/partition/loop_walker.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/fail.h"
@@ -31,7 +32,9 @@ void LoopWalker::add_loop(Frame& frame, const Node& node) {
   const std::vector<TensorLayout> layouts = end_iteration(frame, node, *loop);
   loop->body = emit_.end_iteration();
   loop->sums_in_tree = layouts_.is_strict() && record.contiguous;
-  if (layouts_.is_strict() && record.divides && !record.contiguous)
+  const bool is_exact =
+      !record.divided || std::has_single_bit(static_cast<uint64_t>(record.over.size));
+  if (layouts_.is_strict() && record.divides && !(record.contiguous && is_exact))
     emit_.function().by_microbatches = true;
   if (loop->stage_axis >= 0) {
     loop->per_stage = rule_layouts_.padded(record.over) /
