@@ -24,15 +24,6 @@ namespace TESSERA_FILE {
 
 constexpr int64_t kChunks = 4;
 
-bool same_bits(const Array& a, const Array& b) {
-  for (int64_t i = 0; i < a.elements(); ++i) {
-    const bool are_nan = std::isnan(a.at(i)) && std::isnan(b.at(i));
-    if (!are_nan && std::bit_cast<uint64_t>(a.at(i)) != std::bit_cast<uint64_t>(b.at(i)))
-      return false;
-  }
-  return a.elements() == b.elements();
-}
-
 /// A row of op_cases, compiled for the GPU under a layout.
 struct StrictRow {
   std::unique_ptr<BuiltCase> built;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <random>
@@ -90,5 +92,15 @@ std::vector<MeshLayout> layouts_of(const std::vector<std::string>& dims, const s
 std::vector<std::string> dims_in(const Graph& graph, const std::vector<std::string>& names);
 /// TESSERA_SEED, or `fallback`.
 uint64_t seed_of_run(uint64_t fallback);
+
+/// NaN equals NaN; zeros of two signs differ.
+inline bool same_bits(const Array& a, const Array& b) {
+  for (int64_t i = 0; i < a.elements(); ++i) {
+    const bool are_nan = std::isnan(a.at(i)) && std::isnan(b.at(i));
+    if (!are_nan && std::bit_cast<uint64_t>(a.at(i)) != std::bit_cast<uint64_t>(b.at(i)))
+      return false;
+  }
+  return a.elements() == b.elements();
+}
 
 }  // namespace tessera::test

@@ -34,15 +34,6 @@ std::array<std::vector<Array>, 2> run(const BuiltCase& built, Cluster& cluster, 
   return values;
 }
 
-bool same_bits(const Array& a, const Array& b) {
-  for (int64_t i = 0; i < a.elements(); ++i) {
-    const bool are_nan = std::isnan(a.at(i)) && std::isnan(b.at(i));
-    if (!are_nan && std::bit_cast<uint64_t>(a.at(i)) != std::bit_cast<uint64_t>(b.at(i)))
-      return false;
-  }
-  return a.elements() == b.elements();
-}
-
 /// The order of sums changes the last bits alone.
 bool are_close(const Array& a, const Array& b) {
   double most = 1;

@@ -186,7 +186,9 @@ TABLE = """# PyTorch architectures, exported
 two U-Nets and a transformer of diffusers, networks of torch_geometric, and ten models in plain PyTorch that
 were written for this (`tests/pytorch/architectures.py`, `tests/pytorch/research_models.py`). Each was imported, and its outputs
 and the gradients of all parameters compared with PyTorch's, on one rank and in up to {layouts} layouts: tensor parallel, uneven over three
-ranks, and one dim at a time. Equal means within 1e-5 of the size of a tensor. **{equal} of {count} are equal**, without a name
+ranks, and one dim at a time.
+
+Equal means within 1e-5 of the size of a tensor. **{equal} of {count} are equal**, without a name
 given by hand.{near_ties}
 
 | architecture | result | largest difference of an output | of a gradient | dims that were found |
