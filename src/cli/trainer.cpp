@@ -109,8 +109,10 @@ void build_accumulated(const Job& job, Trainer& t, int64_t microbatches, const O
       minimize_in_microbatches(t.graph, "batch", microbatches, build, t.lr, optimizer, options);
   t.model.inputs.clear();
   for (const Node& node : t.graph.nodes()) {
-    if (node.op->name == "input" && node.out[0] != t.lr.id())
-      t.model.inputs.emplace_back(&t.graph, node.out[0]);
+    const Value& value = t.graph.value(node.out[0]);
+    const bool is_fed = node.op->name == "input" && node.out[0] != t.lr.id() &&
+                        !t.graph.constants().contains(value.name);
+    if (is_fed) t.model.inputs.emplace_back(&t.graph, node.out[0]);
   }
 }
 double first_loss_scale(const Config& c) {
