@@ -38,6 +38,15 @@ std::vector<ValueType> infer_conv(const OpCall& call) {
   return {{shape_of(call.attrs), call.in[0].dtype}};
 }
 
+/// The relation that a factor is in, or -1.
+int relation_of(const IndexSpace& space, int factor) {
+  for (size_t s = 0; s < space.relations.size(); ++s) {
+    const Relation& r = space.relations[s];
+    if (factor == r.in || factor == r.out || factor == r.window) return static_cast<int>(s);
+  }
+  return -1;
+}
+
 class Space {
  public:
   explicit Space(const OpCall& call)
@@ -47,6 +56,7 @@ class Space {
         filters_(call.attrs.get<Names>("filters")) {}
 
   IndexSpace build() {
+    add_images();
     for (size_t s = 0; s < spatial_.size(); ++s) {
       auto get = [&](const char* name) { return call_.attrs.get<Numbers>(name)[s]; };
       const int in = add({spatial_[s], get("in_sizes")}),
@@ -69,6 +79,21 @@ class Space {
     return static_cast<int>(space_.factors.size()) - 1;
   }
 
+  /// The dims that x and the result share stand in front: the batch is the outermost dim of a sum
+  /// over images, so that a microbatch is a subtree of it (program/sum_order.h).
+  void add_images() {
+    const Shape* of_side[3] = {};
+    for (size_t i = 0; i < 3; ++i)
+      of_side[static_cast<size_t>(side_of(result_, i))] =
+          i < 2 ? &call_.in[i].shape : &call_.out[0].shape;
+    for (const Dim& d : *of_side[static_cast<size_t>(Side::x)]) {
+      const bool is_image = of_side[static_cast<size_t>(Side::y)]->has(d.name) &&
+                            !of_side[static_cast<size_t>(Side::filter)]->has(d.name) &&
+                            std::find(spatial_.begin(), spatial_.end(), d.name) == spatial_.end();
+      if (is_image) add(d);
+    }
+  }
+
   std::vector<std::vector<int>> dims(const Shape& shape, Side side) {
     std::vector<std::vector<int>> result;
     for (const Dim& d : shape) {
@@ -78,8 +103,9 @@ class Space {
         if (side == Side::filter ? d.name == filters_[s] : d.name == spatial_[s])
           f = side == Side::x ? r.in : side == Side::y ? r.out : r.window;
       }
-      for (size_t g = 3 * spatial_.size(); f < 0 && g < space_.factors.size(); ++g) {
-        if (space_.factors[g].name == d.name) f = static_cast<int>(g);
+      for (size_t g = 0; f < 0 && g < space_.factors.size(); ++g) {
+        const bool is_plain = relation_of(space_, static_cast<int>(g)) < 0;
+        if (is_plain && space_.factors[g].name == d.name) f = static_cast<int>(g);
       }
       result.push_back({f < 0 ? add(d) : f});
     }
@@ -138,8 +164,8 @@ void emit_conv(EmitCall& call) {
                 numbers("strides"),
                 numbers("dilations"),
                 numbers("los")};
-  for (int f = static_cast<int>(3 * call.space.relations.size());
-       f < static_cast<int>(call.space.factors.size()); ++f) {
+  for (int f = 0; f < std::ssize(call.space.factors); ++f) {
+    if (relation_of(call.space, f) >= 0) continue;
     const bool x = has(Side::x, f), filter = has(Side::filter, f), y = has(Side::y, f);
     plain.push_back(f);
     spec.kinds.push_back(x && filter && y ? kGroup
@@ -160,9 +186,11 @@ void emit_conv(EmitCall& call) {
   for (const Relation& r : call.space.relations) {
     for (int f : {r.in, r.out, r.window}) step.exprs.push_back(call.offset[f]);
   }
-  const int64_t in_relations = 3 * std::ssize(call.space.relations);
-  for (SumOrder::Along& a : step.order.along)
-    a.dim = a.dim < in_relations ? std::ssize(plain) + a.dim / 3 : a.dim - in_relations;
+  for (SumOrder::Along& a : step.order.along) {
+    const int relation = relation_of(call.space, static_cast<int>(a.dim));
+    a.dim = relation < 0 ? std::ranges::find(plain, a.dim) - plain.begin()
+                         : std::ssize(plain) + relation;
+  }
 }
 
 Tensor conv_node(int64_t result, Tensor a, Tensor b, const Shape& out, Attrs attrs, Loc at) {

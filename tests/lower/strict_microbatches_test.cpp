@@ -78,6 +78,24 @@ Loss normalized_loss(Graph& g, int64_t batch) {
   return Loss(mean_all(square(y - reduce_mean(y, {"batch"}))));
 }
 
+/// Images in two convolutions, one of them strided, with a bias and a pooling.
+Loss convolved_loss(Graph& g, int64_t batch) {
+  const Dim b("batch", batch), rows("rows", 6), cols("cols", 9);
+  const Tensor tokens = g.input("tokens", {b, {"length", 54}}, DType::int32);
+  Tensor x = reshape(cast(tokens, DType::float32) * 0.1, {b, rows, cols});
+  const auto filter = [&](const std::string& name, const Shape& shape) {
+    return g.parameter(name, shape, nn::normal(0.3));
+  };
+  Conv2dOptions conv{.height = "rows", .width = "cols"};
+  x = conv2d(x, filter("w", {{"filter_height", 3}, {"filter_width", 3}, {"channels", 4}}), conv);
+  conv.stride = 2;
+  x = conv2d(
+      tanh(x),
+      filter("v", {{"filter_height", 2}, {"filter_width", 3}, {"channels", 4}, {"outputs", 5}}),
+      conv);
+  return Loss(mean_all(square(x)));
+}
+
 const std::map<std::string, BuildLoss>& models() {
   static const std::map<std::string, BuildLoss> models = {
       {"float32", gpt_with([](nn::GptOptions&) {})},
@@ -90,7 +108,8 @@ const std::map<std::string, BuildLoss>& models() {
          o.dtype = DType::bfloat16;
          o.scan = true;
        })},
-      {"a weighted loss", weighted_loss}};
+      {"a weighted loss", weighted_loss},
+      {"convolutions", convolved_loss}};
   return models;
 }
 
@@ -98,8 +117,8 @@ TEST_CASE("strict: a step has one state for any number of microbatches", "[stric
   const std::pair<const char*, const char*> kLayouts[] = {
       {"data:2", "batch:data"},
       {"data:3", "batch:data"},
-      {"data:2;model:2", "batch:data;heads?,ff?,vocab:model;@params d_model?:data"},
-      {"model:3", "length:model"}};
+      {"data:2;model:2", "batch:data;heads?,ff?,vocab?,rows?:model;@params d_model?:data"},
+      {"model:3", "length?,rows?:model"}};
   for (const auto& [name, build] : models()) {
     const Trained whole = train(build, 1, "data:1", "");
     CHECK_FALSE(whole.depends);
