@@ -143,6 +143,23 @@ TEST_CASE("cli: verify --bits gives one hash, or the layout with another one", "
         std::string::npos);
 }
 
+/// Folders hold constants, such as frequencies and the mean of images: no example replaces them.
+TEST_CASE("cli: verify --bits has one hash for any number of microbatches", "[cli][strict]") {
+  const Folder f;
+  for (const std::string name : {"llama", "vit", "t5"}) {
+    std::set<std::string> hashes;
+    for (const char* microbatches : {"1", "2", "4"}) {
+      const std::string settings = std::string(" --set batch=8 microbatches=") + microbatches;
+      expect_success(run_cli_in(f, "verify " TESSERA_SOURCE_DIR "/tests/models/" + name + settings +
+                                       " --init random --bits --steps 2 --mesh a:2"
+                                       " --layout batch:a --json bits.json"));
+      hashes.insert(json_of(f, "bits.json")["state_hash"].get<std::string>());
+    }
+    INFO(name);
+    CHECK(hashes.size() == 1);
+  }
+}
+
 TEST_CASE("cli: generate --check compares with the training forward", "[cli][strict]") {
   const Folder f;
   const std::string generate = "generate " TESSERA_SOURCE_DIR
