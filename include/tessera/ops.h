@@ -158,6 +158,15 @@ Tensor nth_smallest(Tensor x, const std::string& dim, int64_t n, Loc at = Loc::c
 Tensor cumsum(Tensor x, const std::string& dim, bool exclusive = false, bool reverse = false,
               Loc at = Loc::current());
 
+/// The linear recurrence y[t] = decay[t] y[t - 1] + x[t] along `dim`, with nothing before the first
+/// element; reverse: y[t + 1] instead, from the end. x, decay: of one floating dtype; the result
+/// has the dims of both. A decay of 0 begins anew, as packed documents do. States are kept in
+/// float64. Where `dim` is split, ranks exchange one state and one decay for each slice. Diagonal
+/// state spaces (Gu & Dao 2023, eq. 2a) and linear recurrent units (Orvieto et al. 2023) are of
+/// this form.
+Tensor linear_scan(Tensor x, Tensor decay, const std::string& dim, bool reverse = false,
+                   Loc at = Loc::current());
+
 struct Complex {
   Tensor re, im;
 };

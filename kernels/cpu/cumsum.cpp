@@ -1,6 +1,7 @@
 // Prefix sums along one dim, in order. float32 and 16-bit sums are kept in float64 and rounded when
 // stored, because a prefix cannot use pairwise summation. If another dim is dense, a strip of it is
-// summed side by side.
+// summed side by side. With a second operand the sum so far is multiplied by it before an element
+// is added.
 #include <algorithm>
 
 #include "kernels/common/along_dim.h"
@@ -20,11 +21,15 @@ class CumSum final : public Kernel {
   explicit CumSum(const KernelArgs& args)
       : in_(args.in.at(0)),
         out_(args.out.at(0)),
+        decay_(args.in.size() > 1 ? args.in[1] : args.in[0]),
+        has_decay_(args.in.size() > 1),
         exclusive_(args.step->as<ScanSpec>().exclusive),
         reverse_(args.step->as<ScanSpec>().reverse),
-        along_(along_dim({&in_, &out_}, args.step->as<ScanSpec>().dim)) {
+        along_(along_dim({&in_, &out_, &decay_}, args.step->as<ScanSpec>().dim)) {
     TESSERA_CHECK(in_.dtype == out_.dtype && in_.sizes == out_.sizes,
                   "cumsum needs views of one dtype and size");
+    TESSERA_CHECK(decay_.dtype == in_.dtype && decay_.sizes == in_.sizes,
+                  "the decay of a scan needs x's dtype and size");
   }
 
   void run() override {
@@ -40,16 +45,23 @@ class CumSum final : public Kernel {
     const int64_t ni = rank > 0 ? along_.others.strides[0].back() : 0;
     const int64_t no = rank > 0 ? along_.others.strides[1].back() : 0;
     const int64_t first = reverse_ ? along_.size - 1 : 0, step = reverse_ ? -1 : 1;
-    for_each<2>(along_.others, std::max(0, rank - 1), [&](const auto& at) {
+    const int64_t nd = rank > 0 ? along_.others.strides[2].back() : 0;
+    for_each<3>(along_.others, std::max(0, rank - 1), [&](const auto& at) {
       for (int64_t j = 0; j < n; j += kScanStrip) {
         const int64_t m = std::min(kScanStrip, n - j);
         const T* in = static_cast<const T*>(in_.data) + at[0] + j * ni;
         T* out = static_cast<T*>(out_.data) + at[1] + j * no;
+        const T* decays = static_cast<const T*>(decay_.data) + at[2] + j * nd;
         W sums[kScanStrip];
         std::fill(sums, sums + m, W(0));
         for (int64_t i = 0, p = first; i < along_.size; ++i, p += step) {
           const T* x = in + p * along_.stride[0];
           T* y = out + p * along_.stride[1];
+          const T* a = decays + p * along_.stride[2];
+          if (has_decay_) {
+            for (int64_t l = 0; l < m; ++l)
+              sums[l] = wrapping_mul(sums[l], static_cast<W>(load_as(a[l * nd])));
+          }
           for (int64_t l = 0; l < m; ++l) {
             const W before = sums[l];
             sums[l] = wrapping_add(before, static_cast<W>(load_as(x[l * ni])));
@@ -60,8 +72,8 @@ class CumSum final : public Kernel {
     });
   }
 
-  TensorArg in_, out_;
-  bool exclusive_, reverse_;
+  TensorArg in_, out_, decay_;
+  bool has_decay_, exclusive_, reverse_;
   AlongDim along_;
 };
 

@@ -188,6 +188,24 @@ __device__ __forceinline__ T scan_threads(T x, T* shared) {
   return shared[t];
 }
 
+/// y[t] = decays[t] y[t - 1] + parts[t] over the kThreads threads of a block (a power of two),
+/// which must all call it, with nothing before the first: `parts` holds y afterwards, and `decays`
+/// the product of the decays up to there.
+template <int kThreads>
+__device__ __forceinline__ void scan_threads_with_decay(double* parts, double* decays) {
+  const int t = static_cast<int>(threadIdx.x);
+  __syncthreads();
+  for (int lanes = 1; lanes < kThreads; lanes *= 2) {
+    const bool has_before = t >= lanes;
+    const double part = has_before ? parts[t - lanes] : 0.0;
+    const double decay = has_before ? decays[t - lanes] : 1.0;
+    __syncthreads();
+    parts[t] += decays[t] * part;
+    decays[t] *= decay;
+    __syncthreads();
+  }
+}
+
 constexpr long long kElsewhere = -1, kNowhere = -2;
 /// The local row of index i of a gather or scatter; kElsewhere if another rank has it. Of n rows
 /// this rank has [first, first + size). Out of range: kRule 0 reports it, 1 drops it (kNowhere), 2

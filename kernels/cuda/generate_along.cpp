@@ -16,6 +16,7 @@ struct Lines {
   Lines(const KernelArgs& args, int64_t dim) {
     std::vector<const TensorArg*> tensors = {&args.in.at(0)};
     for (const TensorArg& out : args.out) tensors.push_back(&out);
+    for (size_t i = 1; i < args.in.size(); ++i) tensors.push_back(&args.in[i]);
     along = kernels::along_dim(tensors, dim);
   }
   int64_t count() const { return along.others.elements(); }
@@ -128,20 +129,37 @@ Source generate_cumsum(const KernelArgs& args) {
   const std::string at = reverse ? fmt::format("{} - i", size - 1) : "i";
   const std::string x = fmt::format("widen({})", lines.element(0, in, at));
   const std::string y = lines.element(1, out, at);
+  const bool has_decay = args.in.size() > 1;
+  const std::string decay =
+      has_decay ? fmt::format("widen({})", lines.element(2, arguments.in(1), at)) : std::string();
   const bool dense = std::abs(lines.along.stride[0]) == 1;
   if (!dense && count >= 32) {  // neighbouring lines, one thread per line
     constexpr int kThreads = 128;
     std::string body = fmt::format(
         "  const long long line = static_cast<long long>(blockIdx.x) * {} + threadIdx.x;\n"
         "  if (line >= {}) return;\n{}  {} sum = 0;\n  for (int i = 0; i < {}; ++i) {{\n"
-        "    const {} before = sum;\n    sum = Sum::apply(sum, static_cast<{}>({}));\n"
+        "    const {} before = sum;\n    sum = Sum::apply(sum{}, static_cast<{}>({}));\n"
         "    narrow(static_cast<{}>({}), {});\n  }}\n",
-        kThreads, count, lines.offsets("line"), type, size, type, type, x, back,
+        kThreads, count, lines.offsets("line"), type, size, type,
+        has_decay ? " * static_cast<double>(" + decay + ")" : "", type, x, back,
         exclusive ? "before" : "sum", y);
     return finish(arguments, body, (count + kThreads - 1) / kThreads, kThreads);
   }
   const int threads = threads_for(size);
   std::string body = fmt::format("  const long long line = blockIdx.x;\n{}", lines.offsets("line"));
+  if (has_decay) {
+    body += fmt::format(
+        "  __shared__ double parts[{0}], decays[{0}];\n  double carry = 0;\n"
+        "  for (int first = 0; first < {1}; first += {0}) {{\n"
+        "    const int i = first + static_cast<int>(threadIdx.x), t = threadIdx.x;\n"
+        "    parts[t] = i < {1} ? static_cast<double>({2}) : 0.0;\n"
+        "    decays[t] = i < {1} ? static_cast<double>({3}) : 1.0;\n"
+        "    scan_threads_with_decay<{0}>(parts, decays);\n"
+        "    if (i < {1}) narrow(static_cast<{4}>(parts[t] + decays[t] * carry), {5});\n"
+        "    carry = parts[{0} - 1] + decays[{0} - 1] * carry;\n    __syncthreads();\n  }}\n",
+        threads, size, x, decay, back, y);
+    return finish(arguments, body, count, threads);
+  }
   body += fmt::format(
       "  __shared__ {0} parts[{1}];\n  {0} carry = 0;\n"
       "  for (int first = 0; first < {2}; first += {1}) {{\n"

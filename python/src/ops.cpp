@@ -204,6 +204,13 @@ void bind_reductions(nb::module_& m) {
       At(), doc_of("cumsum"), nb::arg("x"), nb::arg("dim"), nb::arg("exclusive") = false,
       nb::arg("reverse") = false);
   m.def(
+      "linear_scan",
+      [](const Tensor& x, const Tensor& decay, nb::handle dim, bool reverse) {
+        return linear_scan(x, decay, name_of(dim, x), reverse);
+      },
+      At(), doc_of("linear_scan"), nb::arg("x"), nb::arg("decay"), nb::arg("dim"),
+      nb::arg("reverse") = false);
+  m.def(
       "cross_entropy",
       [](const Tensor& logits, const Tensor& labels, nb::handle classes, double z_loss) {
         return cross_entropy(logits, labels, name_of(classes, logits), z_loss);

@@ -116,6 +116,7 @@ OTHER_SIZES = {
     "dynamic_slice": lambda x: ts.dynamic_slice(x, ts.constant(1, dtype=ts.i32), WRONG, 2),
     "dynamic_update": lambda x: ts.dynamic_update(x, x, ts.constant(0, dtype=ts.i32), WRONG),
     "gather": lambda x: ts.gather(x, ts.constant(0, [C], ts.i32), WRONG),
+    "linear_scan": lambda x: ts.linear_scan(x, x, WRONG),
     "log_softmax": lambda x: ts.log_softmax(x, WRONG),
     "reduce_logsumexp": lambda x: ts.reduce_logsumexp(x, WRONG),
     "pad": lambda x: ts.pad(x, WRONG, 1),

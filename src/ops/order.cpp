@@ -1,5 +1,5 @@
-// argmax, top_k, cumsum: ops that need a dim whole. If it is split, each slice is processed alone;
-// then only the candidates or the total of each slice are combined.
+// argmax, top_k, cumsum, linear_scan: ops that need a dim whole. If it is split, each slice is
+// processed alone; then only the candidates or the total of each slice are combined.
 #include <algorithm>
 
 #include "base/identity.h"
@@ -9,6 +9,7 @@
 #include "ops/infer.h"
 #include "ops/precision.h"
 #include "ops/sliced.h"
+#include "ops/sum_to.h"
 #include "tessera/ops.h"
 
 namespace tessera {
@@ -96,6 +97,18 @@ std::vector<Tensor> top_k_gradient(const GradCall& c) {
                       may_exceed ? OutOfRange::zero : OutOfRange::error)};
 }
 
+/// x [..., slices, inner] with the dim that was divided, as it was.
+Tensor merged_slices(Tensor x, const Sliced& sliced, const Dim& whole) {
+  std::vector<Dim> room;
+  for (const Dim& d : x.shape()) {
+    if (d.name == whole.name) room.emplace_back(whole.name, d.size * sliced.inner.size);
+    if (d.name != whole.name && d.name != sliced.inner.name) room.push_back(d);
+  }
+  Tensor result = reshape(x, Shape(room));
+  if (result.dim(whole.name).size != whole.size) result = slice(result, whole.name, 0, whole.size);
+  return whole.is_bounded ? with_bound(result, whole, Loc::current()) : result;
+}
+
 Types infer_cumsum(const OpCall& call) {
   require_number(call.in[0].dtype);
   require_dims(call.in[0].shape, {dim_of(call.attrs)}, "summed");
@@ -105,13 +118,58 @@ Types infer_cumsum(const OpCall& call) {
 void emit_cumsum(EmitCall& call) {
   emit_aligned(call);
   const Attrs& attrs = call.call.attrs;
-  call.step.spec = ScanSpec{call.factor(dim_of(attrs)), attrs.get<int64_t>("exclusive") != 0,
+  call.step.spec = ScanSpec{call.factor(dim_of(attrs)), attrs.get<int64_t>("exclusive", 0) != 0,
                             attrs.get<int64_t>("reverse") != 0};
 }
 
 std::vector<Tensor> cumsum_gradient(const GradCall& c) {
   return {cumsum(c.grads[0], dim_of(c.attrs), c.attrs.get<int64_t>("exclusive") != 0,
                  c.attrs.get<int64_t>("reverse") == 0)};
+}
+
+IndexSpace scanned_space(const OpCall& call) { return whole_space(call, Combiner::sum); }
+
+Types infer_linear_scan(const OpCall& call) {
+  TESSERA_REQUIRE(is_floating(call.in[0].dtype) && call.in[1].dtype == call.in[0].dtype,
+                  "x is {} and decay {}; both are of one floating type, use cast()",
+                  to_string(call.in[0].dtype), to_string(call.in[1].dtype));
+  require_dims(call.in[0].shape, {dim_of(call.attrs)}, "scanned");
+  return {call.in[0]};
+}
+
+Tensor next_of(Tensor x, const std::string& dim, bool reverse) {
+  return x.shape().has(dim) ? shift(x, dim, reverse ? 1 : -1) : x;
+}
+
+/// The recurrence runs the other way, with the decay of the element that follows.
+Tensors linear_scan_gradient(const GradCall& c) {
+  const std::string dim = dim_of(c.attrs);
+  const bool reverse = c.attrs.get<int64_t>("reverse") != 0;
+  const Tensor dx = linear_scan(c.grads[0], next_of(c.in[1], dim, reverse), dim, !reverse);
+  return {dx, sum_to(dx * next_of(c.out[0], dim, !reverse), c.in[1].shape())};
+}
+
+/// A slice begins with nothing. What the slices before it leave, the recurrence of their totals,
+/// arrives at each element multiplied by the decays up to there.
+Tensors linear_scan_sharded(const OpCall& call, const Tensors& in, const std::string& dim,
+                            const std::string&, int64_t slices) {
+  const bool reverse = call.attrs.get<int64_t>("reverse") != 0;
+  const Sliced x(wide(in[0]), dim, slices, 0),
+      decay(broadcast(wide(in[1]), in[0].shape()), dim, slices, 1);
+  const std::string inner = x.inner.name, all = dim + "/slices";  // a name that no rule splits
+  const Tensor own = linear_scan(x.x, decay.x, inner, reverse);
+  const int64_t first = reverse ? x.inner.size - 1 : 0, last = x.inner.size - 1 - first;
+  const Tensor begin = equal(iota(x.x.graph(), x.inner), static_cast<double>(first));
+  const Tensor decays =
+      linear_scan(where(broadcast(begin, decay.x.shape()), decay.x, zeros_like(decay.x)), decay.x,
+                  inner, reverse);
+  const auto total = [&](Tensor t) {
+    return rename(reduce_sum(slice(t, inner, last, 1), inner), dim, all);
+  };
+  const Tensor states = linear_scan(total(own), total(decays), all, reverse);
+  const Tensor before = rename(next_of(states, all, !reverse), all, dim);
+  return {
+      merged_slices(narrow(own + decays * before, in[0].dtype()), x, call.in[0].shape.dim(dim))};
 }
 
 /// The `k` extreme elements of each slice, in order, and their global indices: [..., candidates].
@@ -178,13 +236,7 @@ std::vector<Tensor> cumsum_sharded(const OpCall& call, const Tensors& in, const 
   const Tensor before = rename(cumsum(totals, all, true, reverse), all, dim);
   const Tensor sums =
       narrow(add(cumsum(s.x, s.inner.name, exclusive, reverse), before), in[0].dtype());
-  std::vector<Dim> room;
-  for (const Dim& d : call.in[0].shape)
-    room.push_back(d.name == dim ? Dim(dim, slices * s.inner.size) : d);
-  Tensor result = reshape(sums, Shape(room));
-  const Dim& own = call.in[0].shape.dim(dim);
-  if (result.dim(dim).size != own.size) result = slice(result, dim, 0, own.size);
-  return {own.is_bounded ? with_bound(result, own, Loc::current()) : result};
+  return {merged_slices(sums, s, call.in[0].shape.dim(dim))};
 }
 
 }  // namespace
@@ -207,15 +259,22 @@ extern const Op kTopK = {.name = "top_k",
                          .kernel = KernelKind::top_k,
                          .emit = emit_top_k,
                          .sharded_body = top_k_sharded};
-extern const Op kCumsum = {
-    .name = "cumsum",
-    .infer = infer_cumsum,
-    .factors = [](const OpCall& call) { return whole_space(call, Combiner::sum); },
-    .linear = {1u},
-    .gradient = cumsum_gradient,
-    .kernel = KernelKind::cumsum,
-    .emit = emit_cumsum,
-    .sharded_body = cumsum_sharded};
+extern const Op kCumsum = {.name = "cumsum",
+                           .infer = infer_cumsum,
+                           .factors = scanned_space,
+                           .linear = {1u},
+                           .gradient = cumsum_gradient,
+                           .kernel = KernelKind::cumsum,
+                           .emit = emit_cumsum,
+                           .sharded_body = cumsum_sharded};
+extern const Op kLinearScan = {.name = "linear_scan",
+                               .infer = infer_linear_scan,
+                               .factors = scanned_space,
+                               .linear = {1u},
+                               .gradient = linear_scan_gradient,
+                               .kernel = KernelKind::cumsum,
+                               .emit = emit_cumsum,
+                               .sharded_body = linear_scan_sharded};
 
 Tensor argmax(Tensor x, const std::string& dim, Loc at) {
   return on_behalf_of("argmax", at, [&] {
@@ -288,6 +347,13 @@ Tensor cumsum(Tensor x, const std::string& dim, bool exclusive, bool reverse, Lo
     return one(kCumsum, {x},
                {{"dim", dim}, {"exclusive", int64_t{exclusive}}, {"reverse", int64_t{reverse}}},
                at);
+  });
+}
+
+Tensor linear_scan(Tensor x, Tensor decay, const std::string& dim, bool reverse, Loc at) {
+  return on_behalf_of("linear_scan", at, [&] {
+    const Tensor whole = broadcast(x, x.shape().united(decay.shape()), at);
+    return one(kLinearScan, {whole, decay}, {{"dim", dim}, {"reverse", int64_t{reverse}}}, at);
   });
 }
 

@@ -130,15 +130,12 @@ struct TreeSumSpec {
   bool operator==(const TreeSumSpec&) const = default;
 };
 
-/// cumsum, and other kernels that go along a dim.
+/// cumsum. With a second operand, the decay, it is a linear_scan.
 struct ScanSpec {
   int64_t dim = 0;  ///< of the views
   bool exclusive = false, reverse = false;
-  double decay =
-      1;  ///< by which the sum so far is multiplied before an element is added; cumsum: 1
 
   static void fields(auto& s, auto&& f) {
-    f("decay", s.decay, 1);
     f("dim", s.dim);
     f("exclusive", s.exclusive);
     f("reverse", s.reverse);

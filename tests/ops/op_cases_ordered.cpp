@@ -129,6 +129,18 @@ void add_order(std::vector<OpCase>& rows) {
     return {cumsum(exp(t[0]), "n"), cumsum(t[0], "n", true), cumsum(t[0], "a", false, true),
             cumsum(exp(t[0]), "c", true, true)};
   }));
+  rows.push_back(row("linear_scan", {x, real("d", {a, n, c}, -1, 1), real("h", {n})}, splits,
+                     [](const Tensors& t) -> Tensors {
+                       return {linear_scan(t[0], t[1], "n"),
+                               linear_scan(exp(t[0]), t[2], "n", true),
+                               linear_scan(t[0], t[2], "a"), linear_scan(t[1], t[2], "c", true)};
+                     }));
+  rows.push_back(row("linear_scan_of_sum",
+                     {real("x", {a, n}), real("y", {n, b}), real("h", {b}, -1, 1)}, {"a", "b", "n"},
+                     [](const Tensors& t) -> Tensors {
+                       const Tensor sum = einsum({t[0], t[1]}, {a, b});
+                       return {linear_scan(sum, t[2], "b"), linear_scan(sum, sin(sum), "a")};
+                     }));
   rows.push_back(row("cumsum_of_sum", {real("x", {a, n}), real("y", {n, b})}, {"a", "b", "n"},
                      [](const Tensors& t) -> Tensors {
                        return {cumsum(einsum({t[0], t[1]}, {a, b}), "b"),

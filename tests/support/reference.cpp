@@ -268,6 +268,8 @@ void Reference::evaluate(const Node& node) {
     conv(node, in[0], in[1], result = empty(out.shape));
   } else if (name == "cumsum") {
     cumsum(node, in[0], result = empty(out.shape));
+  } else if (name == "linear_scan") {
+    linear_scan(node, in[0], in[1], result = empty(out.shape));
   } else if (name == "argmax" || name == "top_k") {
     Whole& indices = known_[node.out[1]] = empty(graph_.value(node.out[1]).shape);
     largest(node, in[0], node.attrs.get<int64_t>("k", 1), result = empty(out.shape), indices);

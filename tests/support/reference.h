@@ -94,6 +94,7 @@ class Reference {
   void window(const Node& node, const Whole& x, Whole& result) const;
   void conv(const Node& node, const Whole& a, const Whole& b, Whole& result) const;
   void cumsum(const Node& node, const Whole& x, Whole& result) const;
+  void linear_scan(const Node& node, const Whole& x, const Whole& decay, Whole& result) const;
   void largest(const Node& node, const Whole& x, int64_t k, Whole& values, Whole& indices);
   /// Whether rounding could decide which of the two is larger. Equal ones are exact, unless
   /// numbers of 16 bits are among what made them.

@@ -129,6 +129,23 @@ void Reference::cumsum(const Node& node, const Whole& x, Whole& result) const {
   });
 }
 
+void Reference::linear_scan(const Node& node, const Whole& x, const Whole& decay,
+                            Whole& result) const {
+  const auto at_decay = decay.strides_over(x.dims);
+  std::vector<int64_t> of_decay;  // by element of x
+  each_index(x.sizes,
+             [&](const std::vector<int64_t>& index) { of_decay.push_back(dot(index, at_decay)); });
+  each_line(x, node.attrs.get<std::string>("dim"), [&](std::vector<int64_t> line) {
+    if (node.attrs.get<int64_t>("reverse")) std::reverse(line.begin(), line.end());
+    double state = 0;
+    for (int64_t i : line) {
+      const auto d = static_cast<size_t>(of_decay[static_cast<size_t>(i)]);
+      result.data[static_cast<size_t>(i)] = state =
+          state * decay.data[d] + x.data[static_cast<size_t>(i)];
+    }
+  });
+}
+
 void Reference::largest(const Node& node, const Whole& x, int64_t k, Whole& values,
                         Whole& indices) {
   const auto& dim = node.attrs.get<std::string>("dim");
