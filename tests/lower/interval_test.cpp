@@ -110,6 +110,16 @@ TEST_CASE("a running sum along a split dim sends one element a slice", "[interva
   CHECK(moved[0].rule == "height:p");
 }
 
+TEST_CASE("a recurrence along a split dim sends a state and a decay for each slice", "[interval]") {
+  int64_t bytes = 0;
+  for (const CollectiveReport& c :
+       moves("p:4", "height:p", [](Tensor x) { return linear_scan(x, sigmoid(x), "height"); })) {
+    CHECK(c.kind == "all_gather");
+    bytes += c.bytes;
+  }
+  CHECK(bytes == 2 * 3 * kRow);
+}
+
 TEST_CASE("a running sum of what is still partial is taken of the whole", "[interval]") {
   // The sum over width is partial; height, of 16 elements in three slices, is padded.
   const auto moved = moves("p:2;q:3", "width:p;height:q",
