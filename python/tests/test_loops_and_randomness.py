@@ -466,3 +466,36 @@ def test_the_rule_of_weight_decay_holds_however_a_parameter_begins():
         assert table[name][-2:] == ["yes", "0.5" if decays else "0"], table[name]
     assert table["frozen"][-2:] == ["no", "0"]
     assert p.summary().splitlines()[-1] == "214 elements, 194 trained, 100 with weight decay"
+
+
+def test_a_selective_state_space_is_a_linear_scan():
+    """Its states and gradients are those of a loop over time, with documents that begin anew, under split lengths."""
+    channels, states = ts.dims(channels=3, states=2)
+    rng = np.random.default_rng(0)
+    given = {"u": rng.standard_normal((4, 5, 3)), "b": rng.standard_normal((4, 5, 2)), "first": (np.arange(5) == 3) * np.ones((4, 1))}
+    given = {name: value.astype(np.float32) for name, value in given.items()}
+
+    def space(scan):
+        @ts.program
+        def p(u: ts.f32[A, T, channels], b: ts.f32[A, T, states], first: ts.f32[A, T]):
+            decay = ts.where(first > 0, 0.0, ts.exp(-ts.softplus(u * ts.param("step", [channels], ts.init.ones()))))
+            state = scan((1 - decay) * u * b, decay)
+            grad = ts.gradients(ts.sum(ts.tanh(state)), [u])[0]
+            return {"state": ts.transpose(state, [A, T, channels, states]), "grad": ts.transpose(grad, [A, T, channels])}
+
+        return p
+
+    def by_steps(x, decay):
+        begin = ts.constant(0.0, [A, channels, states])
+        return ts.scan(T, lambda c, s, i: ([c[0] * s[1] + s[0]], [c[0] * s[1] + s[0]]), [begin], [x, decay])[1][0]
+
+    def values_of(scan, **compiled):
+        with space(scan).compile(**compiled) as run:
+            result = run(**given)
+            return result.state, result.grad
+
+    want = values_of(by_steps)
+    for mesh, layout in [("m:1", ""), ("m:2", "t:m"), ("m:2", "channels:m"), ("m:2;n:2", "t:m;a:n")]:
+        got = values_of(lambda x, decay: ts.linear_scan(x, decay, T), mesh=mesh, layout=layout)
+        for a, b in zip(got, want):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
