@@ -200,6 +200,31 @@ std::vector<Value> fourier(Call& c) {
   return {x};
 }
 
+/// The same in core ATen: the normalization is 0, or that of `ortho` (1) or of all (2).
+std::vector<Value> core_fourier(Call& c) {
+  Value x = c.value("self");
+  const bool to_real = c.is_given("last_dim_size"), of_real = c.is_given("onesided");
+  const bool inverse = to_real || (!of_real && !c.flag("forward", true));
+  const int64_t scaling = c.whole("normalization");
+  const char* const norm = scaling == 1                    ? "ortho"
+                           : (scaling == 0) == !inverse ? "backward"
+                                                           : "forward";
+  const std::vector<int64_t> dims = c.list("dim");
+  for (size_t k = 0; k < dims.size(); ++k) {
+    const int64_t i = dims[of_real ? dims.size() - 1 - k : k];
+    const auto d = static_cast<size_t>(i < 0 ? i + std::ssize(x.axes) : i);
+    if (d >= x.axes.size()) c.refuse("transforms an axis that there is not");
+    const bool halves_it = i == dims.back() && (to_real || (of_real && c.flag("onesided", true)));
+    x = transformed(c, x, d, halves_it && to_real ? c.whole("last_dim_size") : c.size(x.axes[d]),
+                    inverse,
+                    !halves_it ? Half::neither
+                    : to_real  ? Half::of_operand
+                               : Half::of_result,
+                    norm);
+  }
+  return {x};
+}
+
 const Row kComplex[] = {
     {"complex.default", of_parts},
     {"polar.default", of_angle},
@@ -216,6 +241,7 @@ const Row kComplex[] = {
      "fft_ifft2.default fft_rfft2.default fft_irfft2.default fft_fftn.default fft_ifftn.default "
      "fft_rfftn.default fft_irfftn.default",
      fourier},
+    {"_fft_r2c.default _fft_c2r.default _fft_c2c.default", core_fourier},
 };
 
 }  // namespace

@@ -99,11 +99,14 @@ std::vector<Value> rms_norm_rule(Call& c) {
 
 std::vector<Value> batch_norm_rule(Call& c) {
   const std::optional<Value> mean = c.find("running_mean"), variance = c.find("running_var");
+  // One that core ATen has returns moments instead of writing them.
+  const bool is_functional = c.node().target.find("_functional.") != std::string::npos;
   const bool trains = (c.flag("training", false) && c.trains()) || !mean || !variance;
   const double momentum = c.number("momentum", 0.1), eps = c.number("eps", 1e-5);
   const Value x = channels_last(c, c.value("input"));
   c.role(x.axes.back(), "channels", 10);
-  std::optional<Value> new_mean, new_variance;
+  std::optional<Value> new_mean = mean, new_variance = variance;
+  Tensor of_batch, root;
   const Value y =
       c.joined("...c,c,c,c,c->...c", {x, c.find("weight"), c.find("bias"), mean, variance},
                [&](const Joined& j) {
@@ -122,21 +125,29 @@ std::vector<Value> batch_norm_rule(Call& c) {
                  }
                  const BatchNormed n = batch_normed(Call::having(j.x[0], j.out), scale, bias,
                                                     Axes(names_of(over)), eps);
+                 of_batch = n.mean, root = rsqrt(n.variance + eps);
                  if (mean && variance) {
-                   new_mean = mean, new_variance = variance;
                    new_mean->tensor = j.x[3] * (1 - momentum) + n.mean * momentum;
                    new_variance->tensor =
                        j.x[4] * (1 - momentum) + n.variance * (momentum * count / (count - 1));
                  }
                  return n.y;
                });
-  if (new_mean) c.overwrite("running_mean", *new_mean), c.overwrite("running_var", *new_variance);
-  return {channels_first(c, y)};
+  std::vector<Value> results = {channels_first(c, y)};
+  if (is_functional && mean && variance) {
+    if (c.builds() && of_batch.empty()) of_batch = mean->tensor, root = rsqrt(variance->tensor + eps);
+    const AxisList channels = {y.axes.back()};
+    for (const Tensor& t : {of_batch, root}) results.push_back(c.result(channels, t));
+    results.push_back(*new_mean), results.push_back(*new_variance);
+  } else if (trains && mean && variance) {
+    c.overwrite("running_mean", *new_mean), c.overwrite("running_var", *new_variance);
+  }
+  return results;
 }
 
 std::vector<Value> group_norm_rule(Call& c) {
   const Value x = channels_last(c, c.value(c.is_given("input") ? "input" : "self"));
-  const int64_t groups = std::max<int64_t>(1, c.whole("num_groups"));
+  const int64_t groups = std::max<int64_t>(1, c.whole(c.is_given("group") ? "group" : "num_groups"));
   if (!c.cut(x.axes.back(), c.size(x.axes.back()) / groups))
     c.refuse("has groups of channels that the program views in other parts");
   c.role(x.axes.back(), "channels", 10);
@@ -414,6 +425,21 @@ std::vector<Value> convolution(Call& c) {
   return {named};
 }
 
+/// Of any number of axes, as core ATen has it.
+std::vector<Value> any_convolution(Call& c) {
+  const bool transposed = c.flag("transposed", false);
+  switch (c.value("weight").axes.size()) {
+    case 3:
+      return transposed ? convolution<1, true>(c) : convolution<1, false>(c);
+    case 4:
+      return transposed ? convolution<2, true>(c) : convolution<2, false>(c);
+    case 5:
+      return transposed ? convolution<3, true>(c) : convolution<3, false>(c);
+    default:
+      c.refuse("has a filter of other than 1 to 3 axes");
+  }
+}
+
 template <int spatial, bool takes_maximum>
 std::vector<Value> pooled(Call& c) {
   constexpr auto count = static_cast<size_t>(spatial);
@@ -664,12 +690,15 @@ std::vector<Value> weight_norm(Call& c) {
 
 const Row kLayers[] = {
     {"embedding.default", embedding},
-    {"layer_norm.default", layer_norm_rule},
+    {"layer_norm.default native_layer_norm.default", layer_norm_rule},
     {"rms_norm.default", rms_norm_rule},
-    {"batch_norm.default", batch_norm_rule},
-    {"group_norm.default", group_norm_rule},
+    {"batch_norm.default _native_batch_norm_legit_functional.default "
+     "_native_batch_norm_legit_no_training.default",
+     batch_norm_rule},
+    {"group_norm.default native_group_norm.default", group_norm_rule},
     {"dropout.default", dropout_rule},
     {"scaled_dot_product_attention.default", attention_rule},
+    {"convolution.default", any_convolution},
     {"conv1d.default conv1d.padding", convolution<1, false>},
     {"conv2d.default conv2d.padding", convolution<2, false>},
     {"conv3d.default conv3d.padding", convolution<3, false>},
@@ -680,7 +709,7 @@ const Row kLayers[] = {
     {"max_pool2d.default max_pool2d_with_indices.default", pooled<2, true>},
     {"avg_pool1d.default", pooled<1, false>},
     {"avg_pool2d.default", pooled<2, false>},
-    {"max_pool3d.default", pooled<3, true>},
+    {"max_pool3d.default max_pool3d_with_indices.default", pooled<3, true>},
     {"avg_pool3d.default", pooled<3, false>},
     {"adaptive_avg_pool1d.default", adaptive_pool<1, false>},
     {"adaptive_avg_pool2d.default _adaptive_avg_pool2d.default", adaptive_pool<2, false>},

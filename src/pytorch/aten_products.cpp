@@ -1,7 +1,9 @@
 // Products: einsums over names.
 #include <algorithm>
+#include <sstream>
 
 #include "pytorch/aten.h"
+#include "tessera/experts.h"
 
 namespace tessera::pytorch {
 
@@ -147,10 +149,46 @@ std::vector<Value> bilinear_rule(Call& c) {
   })};
 }
 
+/// The sum of a b c over some axes, where each may lack axes: core ATen's form of `bilinear`.
+std::vector<Value> trilinear(Call& c) {
+  std::vector<std::optional<Value>> xs;
+  std::string spec;
+  const std::vector<int64_t> gone = c.list("sumdim");
+  const char* const names[] = {"i1", "i2", "i3"};
+  const char* const missing[] = {"expand1", "expand2", "expand3"};
+  std::string letters;
+  for (size_t k = 0; k < 3; ++k) {
+    Value x = c.value(names[k]);
+    AxisList axes = x.axes;
+    for (const int64_t d : c.list(missing[k])) axes.insert(axes.begin() + d, Axis());
+    letters = std::string("abcdefghijklmnop").substr(0, axes.size());
+    spec += (k == 0 ? "" : ",") + letters;
+    xs.emplace_back(c.moved(x, axes));
+  }
+  std::string kept;
+  for (size_t d = 0; d < letters.size(); ++d)
+    if (std::find(gone.begin(), gone.end(), static_cast<int64_t>(d)) == gone.end())
+      kept += letters[d];
+  return {c.joined(spec + "->" + kept, xs, [&](const Joined& j) {
+    std::vector<Dim> over;
+    for (const int64_t d : gone)
+      for (const Dim& dim : j.of(letters[static_cast<size_t>(d)])) over.push_back(dim);
+    const Shape both = j.x[0].shape().united(j.x[1].shape()).united(j.x[2].shape());
+    const Tensor y = einsum({j.x[0], j.x[1], j.x[2]}, both.without(names_of(over)));
+    double count = 1;  // all three lack a dim
+    for (const Dim& d : over)
+      if (!both.has(d.name)) count *= static_cast<double>(d.size);
+    return count == 1 ? y : y * count;
+  })};
+}
+
 /// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of
 /// its own.
 std::vector<Value> grouped_product(Call& c) {
-  const Value x = c.value("input"), w = c.value("weight"), ends = c.value("offs");
+  const bool is_atens = c.is_given("self");
+  const Value x = c.value(is_atens ? "self" : "input"), w = c.value(is_atens ? "mat2" : "weight"),
+              ends = c.value("offs");
+  if (c.is_given("bias")) c.refuse("has a bias, which Tessera does not know");
   c.role(w.axes[0], "experts", 60);
   c.projection(w.axes[1], w.axes[2]);
   return {c.joined("rk,ekf,e->rf", {x, w, ends}, [&](const Joined& j) {
@@ -165,6 +203,51 @@ std::vector<Value> grouped_product(Call& c) {
   })};
 }
 
+/// Rows of chosen experts, weighted and summed (experts.h): the routed layer of tessera/experts.h.
+std::vector<Value> chosen_experts(Call& c) {
+  const Value x = c.value("x"), indices = c.value("indices"), gates = c.value("gates"),
+              down = c.value("down");
+  const bool turned = c.flag("up_turned", false), down_turned = c.flag("down_turned", false);
+  const std::vector<int64_t> parts = c.list("parts"), part = c.list("part");
+  std::string spec = std::string("...d,...k,...k,") + (down_turned ? "efd" : "edf");
+  std::vector<std::optional<Value>> operands = {x, indices, gates, down};
+  for (Value w : c.values("up")) {
+    const size_t i = operands.size() - 4;
+    if (parts[i] > 1) w = part_of(c, w, turned ? 2 : 1, parts[i], c.flag("strided", false), part[i]);
+    operands.emplace_back(w);
+    spec += turned ? ",edf" : ",efd";
+  }
+  c.role(down.axes[0], "experts", 60);
+  c.role(indices.axes.back(), "choices", 60);
+  c.projection(x.axes.back(), down.axes[down_turned ? 1 : 2]);
+  c.projection(down.axes[down_turned ? 1 : 2], x.axes.back());
+  return {c.joined(spec + "->...d", operands, [&](const Joined& j) {
+    const auto [d, e, f, k] = std::tuple{j.of('d'), j.of('e'), j.of('f'), j.of('k')};
+    const auto matrix = [&](const Tensor& w) {
+      std::vector<Dim> all = e;
+      for (const auto* more : {&d, &f}) all.insert(all.end(), more->begin(), more->end());
+      return merge(merge(merge(tessera::cast(Call::having(w, all), j.x[0].dtype()), e, merged(e)), d,
+                         merged(d)),
+                   f, merged(f));
+    };
+    const auto chosen = [&](const Tensor& of) { return merge(Call::having(of, k), k, merged(k)); };
+    Experts weights;
+    for (size_t i = 4; i < j.x.size(); ++i) weights.up.push_back(matrix(j.x[i]));
+    std::stringstream names(c.text("activations", ""));
+    weights.activations.clear();
+    for (std::string name; names >> name;) weights.activations.push_back(name);
+    weights.down = matrix(j.x[3]);
+    weights.dim = merged(e).name, weights.choices = merged(k).name;
+    std::vector<Dim> tokens;
+    for (const Dim& dim : j.out)
+      if (!shape_of(d).has(dim.name)) tokens.push_back(dim);
+    const Tensor index = chosen(Call::having(j.x[1], tokens));
+    const Tensor gate = chosen(Call::having(j.x[2], tokens));
+    const Tensor rows = merge(Call::having(j.x[0], j.out), d, merged(d));
+    return unmerge(experts(rows, index, gate, weights), merged(d), d);
+  })};
+}
+
 constexpr char kMat1[] = "mat1", kMat2[] = "mat2", kBatch1[] = "batch1", kBatch2[] = "batch2";
 
 const Row kProducts[] = {
@@ -175,7 +258,9 @@ const Row kProducts[] = {
     {"baddbmm.default", added_product<kBatch1, kBatch2>},
     {"einsum.default", einsum_rule},
     {"bilinear.default", bilinear_rule},
+    {"_trilinear.default", trilinear},
     {"transformers.grouped_mm_fallback.default _grouped_mm.default", grouped_product},
+    {"tessera.experts", chosen_experts},
 };
 
 }  // namespace

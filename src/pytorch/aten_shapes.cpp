@@ -213,7 +213,8 @@ namespace {
 std::vector<Value> sliced(Call& c) {
   const Value x = c.value("self");
   const size_t d = c.axis("dim", x.axes.size(), 0);
-  const int64_t n = c.size(x.axes[d]), size = c.meta().sizes[d], step = c.whole("step", 1);
+  const int64_t n = c.size(x.axes[d]), step = c.whole("step", 1);
+  const int64_t size = c.is_given("src") ? c.size(c.value("src").axes[d]) : c.meta().sizes[d];
   int64_t begin = c.whole("start", 0);
   begin = std::clamp<int64_t>(begin < 0 ? begin + n : begin, 0, n);
   if (size == n && step == 1) return {c.moved(x, x.axes)};
@@ -372,8 +373,8 @@ std::vector<Value> stack_rule(Call& c) {
 
 }  // namespace
 
-Tensor written_view(Call& c, const Value& base, const Value& value) {
-  const Rule rule = find_rule(c.node().target.substr(5));
+Tensor written_view(Call& c, const Value& base, const Value& value, const std::string& of) {
+  const Rule rule = find_rule(of);
   const Value view = rule(c)[0];  // its axes are those of the base
   for (size_t i = 0; i < view.axes.size(); ++i) c.unify(view.axes[i], value.axes[i]);
   if (!c.builds()) return {};
@@ -384,8 +385,7 @@ Tensor written_view(Call& c, const Value& base, const Value& value) {
       names.emplace_back(c.dim(from[k]).name, c.dim(to[k]).name);
   }
   const Tensor y = renamed(value.tensor, names);
-  const bool selects = c.node().target == "aten.select.int",
-             slices = c.node().target == "aten.slice.Tensor";
+  const bool selects = of == "select.int", slices = of == "slice.Tensor";
   if (!selects && (!slices || c.sizes(view) == c.sizes(base))) return y;
   const size_t d = c.axis("dim", base.axes.size(), 0);
   const int64_t n = c.size(base.axes[d]);
@@ -412,6 +412,15 @@ Tensor written_view(Call& c, const Value& base, const Value& value) {
 }
 
 namespace {
+
+/// A copy of `self` in which a view of it is `src`: core ATen's form of a write.
+template <const char* view>
+std::vector<Value> scattered_view(Call& c) {
+  const Value self = c.value("self");
+  const Tensor t = written_view(c, self, c.value("src"), view);
+  return {c.result(self.axes, t)};
+}
+constexpr char kSlice[] = "slice.Tensor", kSelect[] = "select.int";
 
 // ----------------------------------------------------------------------------------------- sources
 
@@ -510,6 +519,8 @@ const Row kShapes[] = {
     {"repeat.default tile.default", tiled},
     {"repeat_interleave.self_int", repeated},
     {"slice.Tensor", sliced},
+    {"slice_scatter.default", scattered_view<kSlice>},
+    {"select_scatter.default", scattered_view<kSelect>},
     {"narrow.default", narrowed_to},
     {"select.int", selected_index},
     {"chunk.default split.Tensor split.sizes split_with_sizes.default tensor_split.sections",
@@ -517,7 +528,7 @@ const Row kShapes[] = {
     {"unbind.int", unbound},
     {"cat.default concat.default concatenate.default", concatenation},
     {"stack.default", stack_rule},
-    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default "
+    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default empty_permuted.default "
      "new_empty.default zero.default",
      filled_with<0>},
     {"ones.default ones_like.default new_ones.default", filled_with<1>},

@@ -158,8 +158,9 @@ struct Row {
 /// The rule of "add.Tensor" or, for one that writes its operand, of "add_.Tensor". Null if none.
 Rule find_rule(const std::string& overload);
 
-/// The tensor of `base` in which the view that `call` takes of it is `value`. Empty the first time.
-Tensor written_view(Call& call, const Value& base, const Value& value);
+/// The tensor of `base` in which the view that `call` takes of it, as the op `of` does, is `value`.
+/// Empty the first time.
+Tensor written_view(Call& call, const Value& base, const Value& value, const std::string& of);
 /// The index along the product of dims, int32.
 Tensor positions(Graph& graph, const std::vector<Dim>& dims);
 /// Dims `from` of x, in this order, as one.

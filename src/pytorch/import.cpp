@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "base/fail.h"
+#include "pytorch/aten.h"
+#include "pytorch/reading.h"
 #include "tessera/caller.h"
 #include "tessera/cluster.h"
 #include "tessera/loops.h"
@@ -27,12 +30,6 @@ std::string op_name(const std::string& target) {
   const size_t first = target.find('.'), last = target.rfind('.');
   if (first == std::string::npos || first == last) return target;
   return target.substr(0, first) + "::" + target.substr(first + 1, last - first - 1);
-}
-
-/// Whether an op writes its operand: "add_.Tensor", but not "__and__.Tensor".
-bool writes_operand(const std::string& target) {
-  const std::string name = target.substr(0, target.rfind('.'));
-  return name.size() > 2 && name.ends_with('_') && !name.ends_with("__");
 }
 
 bool is_random(const std::string& target) {
@@ -286,6 +283,12 @@ void Import::run(const Node& node) {
     for (const int64_t size : meta->second.sizes)
       if (size == kSizeOfData) call.refuse("has a result whose size depends on the data");
   }
+  std::optional<PreferScope> prefer;
+  for (const std::string& operand : operands_of(node)) {
+    const auto found = graph_ == main_ ? values_.find(operand) : values_.end();
+    if (graph_ && found != values_.end() && !prefer && routes(found->second.tensor))
+      prefer.emplace(*graph_, found->second.tensor);
+  }
   std::vector<Value> results;
   if (overload.starts_with("higher_order.") || overload.starts_with("wrap_with")) {
     results = run_graphs(call);
@@ -311,6 +314,12 @@ void Import::run(const Node& node) {
                               fmt::join(call.sizes(result), ", "), fmt::join(meta.sizes, ", ")));
     result.is_complex = meta.type == ScalarType::complex64;
     if (graph_) result.tensor = call.cast(result, result.dtype);
+    if (graph_ == main_ && !prefer && routes(result.tensor)) {
+      Shape tokens = result.tensor.shape();
+      for (const Dim& d : result.tensor.shape())
+        if (d.name.starts_with("experts")) tokens = tokens.without({d.name});
+      result.tensor = result.tensor.prefer(tokens.names());
+    }
     if (graph_ && result.is_complex && result.imaginary.empty())
       result.imaginary = zeros_like(result.tensor);
     values_[node.outputs[i]] = result;
@@ -321,6 +330,16 @@ void Import::run(const Node& node) {
       views_[node.outputs[i]] = {&node, name->name};
     if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+bool Import::routes(const Tensor& x) const {
+  bool experts = false, tokens = false;
+  if (x.empty()) return false;
+  for (const Dim& d : x.shape()) {
+    experts = experts || d.name.starts_with("experts");
+    tokens = tokens || fed_dims_.count(d.name) != 0;
+  }
+  return experts && tokens;
 }
 
 std::vector<Value> Import::run_own(Call& call, const PytorchOp& op) {
@@ -435,7 +454,7 @@ void Import::write(const std::string& name, const Value& value) {
     Call call(*this, *node);
     if (call.results() > 1)
       call.refuse("makes parts of which one is written, which Tessera does not know");
-    whole.tensor = written_view(call, whole, value);
+    whole.tensor = written_view(call, whole, value, overload_of(node->target));
     whole.is_constant = whole.is_constant && value.is_constant;
     whole.array = nullptr;
     write(base, whole);
@@ -532,6 +551,8 @@ void Import::make_inputs() {
       }
     }
     value.dtype = dtype(meta.type);
+    if (input.kind == InputSpec::Kind::user)
+      for (const Dim& d : dims) fed_dims_.insert(d.name);
     const auto given = options_.inputs.find(input.name);
     if (input.kind == InputSpec::Kind::user && given != options_.inputs.end()) {
       value.tensor = given_input(input, value.axes, given->second);

@@ -67,6 +67,9 @@ class Import {
   /// A tensor of the user's with the dims of an input.
   Tensor given_input(const InputSpec& input, const AxisList& axes, Tensor tensor) const;
   void run(const Node& node);
+  /// Whether x says something of experts for each token: then tokens decide its layout, as where the
+  /// model's own layers route.
+  bool routes(const Tensor& x) const;
   /// An op with graphs as arguments: a branch, a loop, or one that is walked where it stands.
   std::vector<Value> run_graphs(Call& call);
   std::vector<Value> walk_inner(const Nodes& graph, const std::vector<Value>& operands);
@@ -109,6 +112,7 @@ class Import {
   std::map<int, std::string> names_;
   std::map<int, Dim> resized_;
   std::vector<Tensor> fed_;
+  std::set<std::string> fed_dims_;
   std::vector<Stack> stacks_;
   std::map<std::string, const Stack*> stacked_;  // parameters that loops make, by value
   const Stack* loop_ = nullptr;                  // whose layer is built

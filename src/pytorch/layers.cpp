@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "pytorch/reading.h"
 
 namespace tessera::pytorch {
 
@@ -177,11 +178,7 @@ bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs,
   };
   for (const Node& node : program.graph.nodes) {
     if (node.outputs.empty()) continue;  // an assert
-    for (const auto& [arg, value] : node.args) {
-      if (const auto* t = std::get_if<TensorName>(&value)) use(t->name, &node);
-      if (const auto* all = std::get_if<std::vector<TensorName>>(&value))
-        for (const TensorName& t : *all) use(t.name, &node);
-    }
+    for (const std::string& operand : operands_of(node)) use(operand, &node);
   }
   for (const std::string& output : program.outputs) use(output, nullptr);
   use(program.loss, nullptr);

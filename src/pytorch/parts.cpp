@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "pytorch/reading.h"
 
 namespace tessera::pytorch {
 
@@ -52,16 +53,16 @@ bool only_moves(const Node& node, const TensorMeta& operand) {
 /// A bias of keys adds the same to all logits of a query, which the softmax cancels: its gradient
 /// is 0, and only rounding would train it. Finds such attention while keys are still views of whole
 /// products, and stops the gradient when they are products of their own.
-class KeyBiases {
+class KeyBiases : private Reading {
  public:
-  explicit KeyBiases(ExportedProgram& program) : graph_(program.graph) {}
+  explicit KeyBiases(ExportedProgram& program) : Reading(program) {}
 
   void find() {
     index();
     for (const Node& node : graph_.nodes) {
       if (node.target != "aten.scaled_dot_product_attention.default" || node.find("soft_cap"))
         continue;
-      const std::string key = tensor(node, "key");
+      const std::string key = tensor_of(node, "key");
       const Node* product = product_of(key, false);
       if (!product) continue;
       const TensorMeta& meta = graph_.tensors.at(key);
@@ -80,7 +81,7 @@ class KeyBiases {
       const Node* product = product_of(key, true);
       if (!product) continue;
       const std::string bias =
-          tensor(*product, product->target == "aten.linear.default" ? "bias" : "self");
+          tensor_of(*product, product->target == "aten.linear.default" ? "bias" : "self");
       if (bias.empty() || graph_.tensors.at(bias).sizes.size() != 1) continue;
       Node stop = *product;
       stop.target = "aten.detach.default";
@@ -93,7 +94,7 @@ class KeyBiases {
     for (Node& node : graph_.nodes) {
       const auto stop = node.outputs.empty() ? stops.end() : stops.find(node.outputs[0]);
       if (stop != stops.end()) {
-        const std::string bias = tensor(stop->second, "self");
+        const std::string bias = tensor_of(stop->second, "self");
         for (auto& [name, arg] : node.args)
           if (const auto* t = std::get_if<TensorName>(&arg); t && t->name == bias)
             arg = TensorName{stop->second.outputs[0]};
@@ -105,32 +106,14 @@ class KeyBiases {
   }
 
  private:
-  static std::string tensor(const Node& node, const char* arg) {
-    const Argument* a = node.find(arg);
-    const auto* t = a ? std::get_if<TensorName>(a) : nullptr;
-    return t ? t->name : "";
-  }
-
-  void index() {
-    maker_.clear(), readers_.clear();
-    for (const Node& node : graph_.nodes) {
-      for (const std::string& output : node.outputs) maker_[output] = &node;
-      for (const auto& [name, arg] : node.args) {
-        if (const auto* t = std::get_if<TensorName>(&arg)) ++readers_[t->name];
-        if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-          for (const TensorName& t : *all) ++readers_[t.name];
-      }
-    }
-  }
-
   /// The product that a value is a view of, one that nothing else reads if `alone`.
   const Node* product_of(std::string value, bool alone) const {
     while (true) {
       const auto made = maker_.find(value);
       if (made == maker_.end() || (alone && readers_.at(value) != 1)) return nullptr;
-      const Node& node = *made->second;
+      const Node& node = graph_.nodes[made->second];
       if (node.target == "aten.linear.default" || node.target == "aten.addmm.default") return &node;
-      const std::string from = tensor(node, "self");
+      const std::string from = tensor_of(node, "self");
       if (from.empty() || !only_moves(node, graph_.tensors.at(from)) ||
           (alone && node.outputs.size() != 1))
         return nullptr;
@@ -138,9 +121,6 @@ class KeyBiases {
     }
   }
 
-  Nodes& graph_;
-  std::map<std::string, const Node*> maker_;
-  std::map<std::string, int> readers_;
   std::set<std::string> keys_;
 };
 
@@ -150,11 +130,9 @@ class PartFinder {
 
   void run() {
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      for (const auto& [name, arg] : graph_.nodes[i].args) {
-        if (const auto* t = std::get_if<TensorName>(&arg)) readers_[t->name].push_back(i);
-        if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-          for (const TensorName& t : *all) readers_[t.name].push_back(i);
-      }
+      for (const std::string& operand : operands_of(graph_.nodes[i]))
+        if (std::vector<size_t>& all = readers_[operand]; all.empty() || all.back() != i)
+          all.push_back(i);
     kept_.insert(program_.outputs.begin(), program_.outputs.end());
     for (const auto& [buffer, value] : program_.mutations) kept_.insert(value);
     kept_.insert(program_.loss);
@@ -163,7 +141,8 @@ class PartFinder {
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       if (gone_.count(i) != 0) continue;
       added_.clear();
-      if (!divide(graph_.nodes[i])) nodes.push_back(graph_.nodes[i]);
+      if (!divide(graph_.nodes[i]) && !divide_experts(graph_.nodes[i]))
+        nodes.push_back(graph_.nodes[i]);
       nodes.insert(nodes.end(), added_.begin(), added_.end());
     }
     graph_.nodes = std::move(nodes);
@@ -187,12 +166,6 @@ class PartFinder {
           is_dense(span_of(graph_.tensors.at(value))) && program_.stored.count(input.name) != 0)
         return &input;
     return nullptr;
-  }
-
-  static std::string tensor(const Node& node, const char* arg) {
-    const Argument* a = node.find(arg);
-    const auto* t = a ? std::get_if<TensorName>(a) : nullptr;
-    return t ? t->name : "";
   }
 
   /// The columns of [rows, columns] that a view has, in `order`; nothing if it lacks rows.
@@ -290,8 +263,8 @@ class PartFinder {
       return false;
     for (const char* factor : {"alpha", "beta"})
       if (node.find(factor)) return false;
-    InputSpec* const w = parameter(tensor(node, is_linear ? "weight" : "mat2"));
-    const std::string added = tensor(node, is_linear ? "bias" : "self");
+    InputSpec* const w = parameter(tensor_of(node, is_linear ? "weight" : "mat2"));
+    const std::string added = tensor_of(node, is_linear ? "bias" : "self");
     InputSpec* const b = added.empty() ? nullptr : parameter(added);
     const std::string& y = node.outputs[0];
     const Span all = span_of(graph_.tensors.at(y));
@@ -333,8 +306,8 @@ class PartFinder {
       for (auto& [name, arg] : product.args) {
         const auto* t = std::get_if<TensorName>(&arg);
         const bool is_weight = t && t->name == w->value, is_bias = t && b && t->name == b->value;
-        if (is_weight) arg = TensorName{part_of(*w, parts[p], p, is_linear, node)};
-        if (is_bias) arg = TensorName{part_of(*b, parts[p], p, true, node)};
+        if (is_weight) arg = TensorName{part_of(*w, parts[p], p, is_linear ? 0 : 1, node)};
+        if (is_bias) arg = TensorName{part_of(*b, parts[p], p, 0, node)};
       }
       added_.push_back(product);
       for (const View& view : views)
@@ -352,13 +325,44 @@ class PartFinder {
     for (size_t d = meta.sizes.size(); d-- > 0; inner *= meta.sizes[d]) meta.strides[d] = inner;
   }
 
-  /// The parameter for some columns of one, which lie along its first axis or its last. Returns the
-  /// value that has them along one axis.
-  std::string part_of(const InputSpec& whole, const Span& columns, size_t number, bool first,
+  /// Matrices of experts that one parameter is parts of.
+  bool divide_experts(const Node& node) {
+    if (node.target != "tessera.experts") return false;
+    const auto up = std::get<std::vector<TensorName>>(*node.find("up"));
+    const auto parts = std::get<std::vector<int64_t>>(*node.find("parts")),
+               part = std::get<std::vector<int64_t>>(*node.find("part"));
+    const size_t axis = std::get<bool>(*node.find("up_turned")) ? 2 : 1;
+    InputSpec* const w = parameter(up[0].name);
+    std::vector<int64_t> order = part;
+    std::sort(order.begin(), order.end());
+    if (!w || std::ssize(up) != parts[0] || up.size() < 2) return false;
+    for (size_t i = 0; i < up.size(); ++i)
+      if (up[i].name != up[0].name || order[i] != static_cast<int64_t>(i)) return false;
+    const int64_t size = graph_.tensors.at(w->value).sizes[axis] / parts[0];
+    const bool strided = std::get<bool>(*node.find("strided"));
+    const InputSpec whole = *w;
+    std::vector<TensorName> of_part;
+    for (int64_t p = 0; p < parts[0]; ++p)
+      of_part.push_back({part_of(whole, {{size}, {strided ? parts[0] : 1}, strided ? p : p * size},
+                                 static_cast<size_t>(p), axis, node)});
+    Node divided = node;
+    std::vector<TensorName> in_order;
+    for (const int64_t p : part) in_order.push_back(of_part[static_cast<size_t>(p)]);
+    for (auto& [name, arg] : divided.args) {
+      if (name == "up") arg = in_order;
+      if (name == "parts") arg = std::vector<int64_t>(up.size(), 1);
+      if (name == "part") arg = std::vector<int64_t>(up.size(), 0);
+    }
+    added_.push_back(divided);
+    return true;
+  }
+
+  /// The parameter for some columns of one, which lie along one of its axes. Returns the value that
+  /// has them along one axis.
+  std::string part_of(const InputSpec& whole, const Span& columns, size_t number, size_t axis,
                       const Node& node) {
     const TensorMeta meta = graph_.tensors.at(whole.value);
     const StoredTensor stored = program_.stored.at(whole.name);
-    const size_t axis = first ? 0 : meta.sizes.size() - 1;
     InputSpec part = whole;
     part.name = fmt::format("{}.part{}", whole.name, number);
     part.value = fmt::format("{}__part{}", whole.value, number);

@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "pytorch/names.h"
+#include "pytorch/reading.h"
 
 namespace tessera::pytorch {
 
@@ -33,13 +34,7 @@ std::vector<std::string> find_plain_ops(const Import& import) {
   std::vector<std::string> lines;
   for (const Node& node : import.program().graph.nodes) {
     int operands = 0;
-    for (const auto& [name, arg] : node.args) {
-      const auto* t = std::get_if<TensorName>(&arg);
-      const auto* all = std::get_if<std::vector<TensorName>>(&arg);
-      operands += t && varying.count(t->name) != 0;
-      if (all)
-        for (const TensorName& each : *all) operands += varying.count(each.name) != 0;
-    }
+    for (const std::string& operand : operands_of(node)) operands += varying.count(operand) != 0;
     if (operands > 0) varying.insert(node.outputs.begin(), node.outputs.end());
     for (const Piece& piece : kPieces) {
       if (!node.target.starts_with("aten.") ||

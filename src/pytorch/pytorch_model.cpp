@@ -12,6 +12,7 @@
 #include "pytorch/loss.h"
 #include "pytorch/names.h"
 #include "pytorch/plain_ops.h"
+#include "pytorch/reading.h"
 #include "tessera/checkpoint.h"
 #include "tessera/safetensors.h"
 
@@ -103,11 +104,7 @@ std::vector<std::pair<std::string, std::string>> results_of_modules(
       if (!by || !is_in(*by, path)) leaving[path].insert(value);
   };
   for (const pytorch::Node& node : program.graph.nodes)
-    for (const auto& [name, arg] : node.args) {
-      if (const auto* t = std::get_if<TensorName>(&arg)) read(t->name, &node);
-      if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-        for (const TensorName& t : *all) read(t.name, &node);
-    }
+    for (const std::string& operand : operands_of(node)) read(operand, &node);
   for (const std::string& output : program.outputs) read(output, nullptr);
   std::vector<std::pair<std::string, std::string>> results;
   for (const pytorch::Node& node : program.graph.nodes)

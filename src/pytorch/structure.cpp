@@ -6,7 +6,10 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
+
+#include "pytorch/experts.h"
+#include "pytorch/reading.h"
+#include "pytorch/writes.h"
 
 namespace tessera::pytorch {
 
@@ -14,111 +17,19 @@ namespace {
 
 constexpr double kHiddenLogit = -1e30;
 
-class LayerFinder {
+class LayerFinder : private Reading {
  public:
-  explicit LayerFinder(ExportedProgram& program) : program_(program), graph_(program.graph) {}
+  explicit LayerFinder(ExportedProgram& program) : Reading(program) {}
 
   void run() {
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (is_write(graph_.nodes[i])) return;  // a write would be seen by views
     index();
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       if (!find_norm(i) && !find_weighted_norm(i) && !find_turned_halves(i) && !find_activation(i))
         find_attention(i);
-    rebuild();
+    rebuild(added_);
   }
 
  private:
-  // ------------------------------------------------------------------------------- the program
-  /// Whether a node writes its operand.
-  static bool is_write(const Node& node) {
-    const std::string name = node.target.substr(0, node.target.rfind('.'));
-    return name.size() > 2 && name.ends_with('_') && !name.ends_with("__");
-  }
-
-  void index() {
-    maker_.clear(), readers_.clear();
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      for (const std::string& output : graph_.nodes[i].outputs) maker_[output] = i;
-      for (const auto& [name, arg] : graph_.nodes[i].args)
-        if (!graph_.nodes[i].outputs.empty()) read(arg);
-    }
-    for (const std::string& output : program_.outputs) ++readers_[output];
-    for (const auto& [buffer, value] : program_.mutations) ++readers_[value];
-    if (!program_.loss.empty()) ++readers_[program_.loss];
-  }
-
-  void read(const Argument& arg) {
-    if (const auto* t = std::get_if<TensorName>(&arg)) ++readers_[t->name];
-    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-      for (const TensorName& t : *all) ++readers_[t.name];
-  }
-
-  const TensorMeta& meta(const std::string& value) const { return graph_.tensors.at(value); }
-
-  /// The node that makes a value, if it is one of these ops: "mul.Tensor mul.Scalar".
-  const Node* made_by(const std::string& value, const std::string& ops) const {
-    const auto at = maker_.find(value);
-    if (at == maker_.end()) return nullptr;
-    const Node& node = graph_.nodes[at->second];
-    if (!node.target.starts_with("aten.") || node.outputs.size() != 1) return nullptr;
-    return (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos ? &node
-                                                                                          : nullptr;
-  }
-
-  static std::string tensor(const Node& node, const char* arg) {
-    const Argument* a = node.find(arg);
-    const auto* t = a ? std::get_if<TensorName>(a) : nullptr;
-    return t ? t->name : "";
-  }
-
-  static std::optional<double> number(const Node& node, const char* arg) {
-    const Argument* a = node.find(arg);
-    if (!a) return {};
-    if (const auto* d = std::get_if<double>(a)) return *d;
-    if (const auto* i = std::get_if<int64_t>(a)) return static_cast<double>(*i);
-    return {};
-  }
-
-  /// Whole numbers, one or several.
-  static std::vector<int64_t> numbers(const Node& node, const char* arg) {
-    const Argument* a = node.find(arg);
-    if (!a) return {};
-    if (const auto* all = std::get_if<std::vector<int64_t>>(a)) return *all;
-    if (const auto* i = std::get_if<int64_t>(a)) return {*i};
-    return {};
-  }
-
-  bool is_read_once(const std::string& value) const {
-    const auto found = readers_.find(value);
-    return found != readers_.end() && found->second == 1;
-  }
-
-  /// The value in front of casts, which float32 models do not have and others round by. Nothing of
-  /// them is read elsewhere.
-  std::string before_casts(std::string value) const {
-    while (const Node* node = made_by(value, "to.dtype _to_copy.default float.default")) {
-      if (!is_read_once(value)) break;
-      value = tensor(*node, "self");
-    }
-    return value;
-  }
-
-  size_t rank(const std::string& value) const { return meta(value).sizes.size(); }
-
-  bool is_last_axis(const Node& node, const char* arg, const std::string& of) const {
-    const std::vector<int64_t> dims = numbers(node, arg);
-    return dims.size() == 1 && (dims[0] == -1 || dims[0] == static_cast<int64_t>(rank(of)) - 1);
-  }
-
-  Node replaced(size_t at, std::string target,
-                std::vector<std::pair<std::string, Argument>> args) const {
-    Node node = graph_.nodes[at];
-    node.target = std::move(target);
-    node.args = std::move(args);
-    return node;
-  }
-
   // ----------------------------------------------------------------------------------- patterns
   /// x rsqrt(mean(x^2) + eps) over the last axis, and its product with a weight of one axis.
   bool find_norm(size_t at) {
@@ -423,44 +334,16 @@ class LayerFinder {
     return made_by(value, product) != nullptr;
   }
 
-  /// With the nodes that were added, and without those whose results nobody reads.
-  void rebuild() {
-    std::set<std::string> live(program_.outputs.begin(), program_.outputs.end());
-    for (const auto& [buffer, value] : program_.mutations) live.insert(value);
-    live.insert(program_.loss);
-    std::vector<Node> kept;  // from the last
-    const auto keep = [&](const Node& node) {
-      const bool computes =
-          !node.outputs.empty() && !node.outputs[0].empty() &&
-          (node.target.starts_with("aten.") || node.target.starts_with("tessera."));
-      if (computes && std::none_of(node.outputs.begin(), node.outputs.end(),
-                                   [&](const std::string& o) { return live.count(o) != 0; }))
-        return;
-      kept.push_back(node);
-      if (node.outputs.empty()) return;  // an assert
-      for (const auto& [name, arg] : node.args) {
-        if (const auto* t = std::get_if<TensorName>(&arg)) live.insert(t->name);
-        if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-          for (const TensorName& t : *all) live.insert(t.name);
-      }
-    };
-    for (size_t i = graph_.nodes.size(); i-- > 0;) {
-      keep(graph_.nodes[i]);
-      const auto added = added_.find(i);
-      if (added != added_.end()) std::for_each(added->second.rbegin(), added->second.rend(), keep);
-    }
-    graph_.nodes.assign(kept.rbegin(), kept.rend());
-  }
-
-  ExportedProgram& program_;
-  Nodes& graph_;
-  std::map<std::string, size_t> maker_;
-  std::map<std::string, int> readers_;
   std::map<size_t, std::vector<Node>> added_;  // in front of a node
 };
 
 }  // namespace
 
-void find_structure(ExportedProgram& program) { LayerFinder(program).run(); }
+void find_structure(ExportedProgram& program) {
+  // A write that is left would be seen by views.
+  if (!replace_writes(program)) return;
+  LayerFinder(program).run();
+  find_experts(program);
+}
 
 }  // namespace tessera::pytorch
