@@ -218,6 +218,11 @@ std::vector<Value> chosen_experts(Call& c) {
     spec += turned ? ",edf" : ",efd";
   }
   c.role(down.axes[0], "experts", 60);
+  if (const std::optional<Value> scores = c.find("scores")) {
+    if (c.size(scores->axes.back()) != c.size(down.axes[0]))
+      c.refuse("chooses among another number of experts than there are");
+    c.unify(scores->axes.back(), down.axes[0]);
+  }
   c.role(indices.axes.back(), "choices", 60);
   c.projection(x.axes.back(), down.axes[down_turned ? 1 : 2]);
   c.projection(down.axes[down_turned ? 1 : 2], x.axes.back());

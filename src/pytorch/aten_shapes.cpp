@@ -444,7 +444,7 @@ std::vector<Value> filled_with(Call& c) {
 }
 
 std::vector<Value> full_of(Call& c) {
-  const Value fill = c.value("fill_value");
+  const Value fill = c.value(c.is_given("s") ? "s" : "fill_value");
   if (fill.number) return {filled(c, *fill.number, is_like(c))};
   Value y = filled(c, 0, is_like(c));
   if (c.builds()) y.tensor = cast(fill.tensor, c.dtype());

@@ -38,13 +38,14 @@ struct Rows {
 
 class ExpertFinder : private Reading {
  public:
-  explicit ExpertFinder(ExportedProgram& program) : Reading(program) {}
+  ExpertFinder(ExportedProgram& program, const std::set<std::string>& changed)
+      : Reading(program, changed) {}
 
   void run() {
     index();
     bool found = false;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
-      if (graph_.nodes[i].outputs.empty()) continue;
+      if (graph_.nodes[i].outputs.empty() || is_changed(graph_.nodes[i])) continue;
       read(graph_.nodes[i]);
       found = find_sum(i) || found;
     }
@@ -320,6 +321,19 @@ class ExpertFinder : private Reading {
     know(y, next);
   }
 
+  /// What topk chose of; "" if that is not known.
+  std::string scores_of(std::string choices) const {
+    while (const Node* step = made_by(choices, "to.dtype view.default reshape.default"))
+      choices = tensor(*step, "self");
+    const auto made = maker_.find(choices);
+    if (made == maker_.end()) return "";
+    const Node& node = graph_.nodes[made->second];
+    const bool chooses = is(node, "topk.default") && node.outputs[1] == choices;
+    const std::string scores = chooses ? tensor(node, "self") : "";
+    const bool last = !scores.empty() && (!node.find("dim") || is_last_axis(node, "dim", scores));
+    return last ? scores : "";
+  }
+
   /// The sum over the choices of a token.
   bool find_sum(size_t at) {
     const Node& node = graph_.nodes[at];
@@ -355,8 +369,10 @@ class ExpertFinder : private Reading {
       activations += (activations.empty() ? "" : " ") + f.activation;
       parts.push_back(f.matrix.parts), part.push_back(f.matrix.part);
     }
+    const std::string scores = scores_of(r->choices);
     graph_.nodes[at] = replaced(at, "tessera.experts",
                                 {{"x", TensorName{r->x}},
+                                 {"scores", scores.empty() ? Argument() : TensorName{scores}},
                                  {"indices", TensorName{r->choices}},
                                  {"gates", TensorName{r->gates}},
                                  {"up", up},
@@ -379,6 +395,8 @@ class ExpertFinder : private Reading {
 
 }  // namespace
 
-void find_experts(ExportedProgram& program) { ExpertFinder(program).run(); }
+void find_experts(ExportedProgram& program, const std::set<std::string>& changed) {
+  ExpertFinder(program, changed).run();
+}
 
 }  // namespace tessera::pytorch

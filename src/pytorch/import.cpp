@@ -417,7 +417,7 @@ std::vector<Value> Import::run_complex(const Node& node, const std::string& over
                                               "repeat.",       "index.",
                                               "index_select.", "cumsum.",
                                               "zeros",         "new_zeros.",
-                                              "movedim."}) ||
+                                              "movedim.",      "_to_copy."}) ||
                          [&] {
                            const TensorMeta any{ScalarType::complex64, {}, {}, {}, 0};
                            return is_view(overload, any, any);

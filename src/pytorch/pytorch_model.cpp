@@ -1,6 +1,8 @@
 #include "tessera/pytorch_model.h"
 
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
 #include <optional>
 #include <set>
 
@@ -186,10 +188,18 @@ std::optional<StoredPlace> place_of(const std::string& name, const std::set<std:
         part.find_first_not_of("0123456789") != std::string::npos)
       continue;
     const int64_t number = std::atoll(part.c_str());
-    for (int64_t first = 0; first <= number; ++first) {
-      const std::string of_all =
-          name.substr(0, at) + (first == 0 ? "" : fmt::format(".from{}", first)) + name.substr(dot);
-      if (stored.count(of_all) != 0) return StoredPlace{of_all, number - first};
+    const std::string front = name.substr(0, at), rest = name.substr(dot);
+    if (stored.count(front + rest) != 0) return StoredPlace{front + rest, number};
+    // "blocks.from1by2.up" holds layers 1, 3, ... of "blocks".
+    const std::string from = front + ".from";
+    for (auto all = stored.lower_bound(from); all != stored.end() && all->starts_with(from); ++all) {
+      int64_t first = 0, shift = 1;
+      const size_t end = std::min(all->find('.', from.size()), all->size());
+      const std::string which = all->substr(from.size(), end - from.size());
+      const int found = std::sscanf(which.c_str(), "%" SCNd64 "by%" SCNd64, &first, &shift);
+      if (found > 0 && all->substr(end) == rest && number >= first && shift > 0 &&
+          (number - first) % shift == 0)
+        return StoredPlace{*all, (number - first) / shift};
     }
     break;
   }

@@ -42,9 +42,17 @@ const Node* Reading::made_by(const std::string& value, const std::string& ops) c
   const auto at = maker_.find(value);
   if (at == maker_.end()) return nullptr;
   const Node& node = graph_.nodes[at->second];
-  if (!node.target.starts_with("aten.") || node.outputs.size() != 1) return nullptr;
+  if (!node.target.starts_with("aten.") || node.outputs.size() != 1 || is_changed(node))
+    return nullptr;
   return (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos ? &node
                                                                                         : nullptr;
+}
+
+bool Reading::is_changed(const Node& node) const {
+  const auto is = [&](const std::string& value) { return changed_.count(value) != 0; };
+  const std::vector<std::string> operands = operands_of(node);
+  return !changed_.empty() && (std::any_of(operands.begin(), operands.end(), is) ||
+                               std::any_of(node.outputs.begin(), node.outputs.end(), is));
 }
 
 std::optional<double> Reading::number(const Node& node, const char* arg) {
@@ -98,7 +106,7 @@ void Reading::rebuild(const std::map<size_t, std::vector<Node>>& added) {
   std::vector<Node> kept;  // from the last
   const auto keep = [&](const Node& node) {
     const bool computes =
-        !node.outputs.empty() && !node.outputs[0].empty() &&
+        !node.outputs.empty() && !node.outputs[0].empty() && !writes_operand(node.target) &&
         (node.target.starts_with("aten.") || node.target.starts_with("tessera.") ||
          node.target.starts_with("transformers."));
     if (computes && std::none_of(node.outputs.begin(), node.outputs.end(),

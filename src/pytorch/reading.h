@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ bool writes_operand(const std::string& target);
 
 class Reading {
  public:
-  explicit Reading(ExportedProgram& program) : program_(program), graph_(program.graph) {}
+  /// `changed`: values that writes change. Nodes with them are none that made_by() finds.
+  explicit Reading(ExportedProgram& program, std::set<std::string> changed = {})
+      : program_(program), graph_(program.graph), changed_(std::move(changed)) {}
 
  protected:
   /// Finds makers and readers. Values that the program returns are read once more.
@@ -40,6 +43,7 @@ class Reading {
   bool is_last_axis(const Node& node, const char* arg, const std::string& of) const {
     return is_axis(node, arg, of, rank(of) - 1);
   }
+  bool is_changed(const Node& node) const;
   Node replaced(size_t at, std::string target,
                 std::vector<std::pair<std::string, Argument>> args) const;
   /// With the nodes that are added in front of others, and without those whose results nobody reads.
@@ -49,6 +53,7 @@ class Reading {
   Nodes& graph_;
   std::map<std::string, size_t> maker_;
   std::map<std::string, int> readers_;
+  std::set<std::string> changed_;
 };
 
 }  // namespace tessera::pytorch

@@ -19,18 +19,113 @@ constexpr double kHiddenLogit = -1e30;
 
 class LayerFinder : private Reading {
  public:
-  explicit LayerFinder(ExportedProgram& program) : Reading(program) {}
+  LayerFinder(ExportedProgram& program, const std::set<std::string>& changed)
+      : Reading(program, changed) {}
 
   void run() {
     index();
-    for (size_t i = 0; i < graph_.nodes.size(); ++i)
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) {
+      if (is_changed(graph_.nodes[i]) || find_linear(i)) continue;
+      find_matmul(i);
       if (!find_norm(i) && !find_weighted_norm(i) && !find_turned_halves(i) && !find_activation(i))
         find_attention(i);
+    }
     rebuild(added_);
   }
 
  private:
   // ----------------------------------------------------------------------------------- patterns
+  /// The value whose leading axes a view makes one, if it is that.
+  std::string before_flat(const std::string& flat, size_t kept) const {
+    const Node* view = made_by(flat, kViews);
+    const std::string x = view ? tensor(*view, "self") : "";
+    if (x.empty() || rank(flat) != kept + 1 || rank(x) < kept + 1) return "";
+    const std::vector<int64_t> &from = meta(x).sizes, &to = meta(flat).sizes;
+    return std::equal(to.begin() + 1, to.end(), from.end() - static_cast<long>(kept)) ? x : "";
+  }
+
+  /// Whether `to` are the leading sizes of `from`, and these last ones.
+  static bool has_sizes(const std::vector<int64_t>& to, const std::vector<int64_t>& from,
+                        size_t leading, const std::vector<int64_t>& last) {
+    return to.size() == leading + last.size() && from.size() >= leading &&
+           std::equal(from.begin(), from.begin() + static_cast<long>(leading), to.begin()) &&
+           std::equal(last.begin(), last.end(), to.begin() + static_cast<long>(leading));
+  }
+
+  /// linear(x, w) as core ATen has it: the product of flat rows by w transposed, and a view back.
+  bool find_linear(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.outputs.size() != 1) return false;
+    const std::string& y = node.outputs[0];
+    const Node* view = made_by(y, kViews);
+    const std::string flat = view ? tensor(*view, "self") : y;
+    const Node* product = made_by(flat, "addmm.default mm.default");
+    if (!product || (view && !is_read_once(flat)) || product->find("alpha") ||
+        product->find("beta"))
+      return false;
+    const bool adds = product->target == "aten.addmm.default";
+    const std::string rows = tensor(*product, adds ? "mat1" : "self");
+    const Node* turned = made_by(tensor(*product, "mat2"), "permute.default t.default");
+    if (!turned || rows.empty()) return false;
+    const std::string w = tensor(*turned, "self"), bias = adds ? tensor(*product, "self") : "";
+    if (turned->find("dims") && numbers(*turned, "dims") != std::vector<int64_t>{1, 0}) return false;
+    if (rank(w) != 2 || (adds && (bias.empty() || rank(bias) != 1))) return false;
+    std::string x = view ? before_flat(rows, 1) : rows;
+    if (x.empty() || !has_sizes(meta(y).sizes, meta(x).sizes, rank(x) - 1, {meta(w).sizes[0]}))
+      return false;
+    std::vector<std::pair<std::string, Argument>> args = {{"input", TensorName{x}},
+                                                          {"weight", TensorName{w}}};
+    if (adds) args.emplace_back("bias", TensorName{bias});
+    graph_.nodes[at] = replaced(at, "aten.linear.default", args);
+    return true;
+  }
+
+  /// matmul(a, b) of more than three axes as core ATen has it.
+  void find_matmul(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.outputs.size() != 1) return;
+    const std::string& y = node.outputs[0];
+    const Node* view = made_by(y, kViews);
+    const Node* product = view ? made_by(tensor(*view, "self"), "bmm.default") : nullptr;
+    if (!product || !is_read_once(tensor(*view, "self"))) return;
+    std::vector<std::string> operands;
+    for (const char* arg : {"self", "mat2"}) {
+      std::string x = before_flat(tensor(*product, arg), 2);
+      while (const Node* same = x.empty() ? nullptr : made_by(x, "clone.default expand.default")) {
+        if (meta(tensor(*same, "self")).sizes != meta(x).sizes) break;
+        x = tensor(*same, "self");
+      }
+      if (x.empty() || rank(x) != rank(y)) return;
+      operands.push_back(x);
+    }
+    const std::vector<int64_t> &a = meta(operands[0]).sizes, &b = meta(operands[1]).sizes;
+    const size_t leading = rank(y) - 2;
+    if (!has_sizes(meta(y).sizes, a, leading, {a[leading], b[leading + 1]}) ||
+        !std::equal(a.begin(), a.begin() + static_cast<long>(leading), b.begin()))
+      return;
+    graph_.nodes[at] = replaced(
+        at, "aten.matmul.default",
+        {{"self", TensorName{operands[0]}}, {"other", TensorName{operands[1]}}});
+  }
+
+  static constexpr const char* kViews = "view.default _unsafe_view.default reshape.default";
+
+  /// The softmax that a program guards against rows where all is hidden: where(all hidden, 0, it).
+  std::string guarded_softmax(const std::string& value) const {
+    const Node* choice = made_by(value, "where.self");
+    const Node* zero = choice ? made_by(tensor(*choice, "self"), "full_like.default") : nullptr;
+    const Node* none = choice ? made_by(tensor(*choice, "condition"), "logical_not.default") : nullptr;
+    const Node* any = none ? made_by(tensor(*none, "self"), "any.dim") : nullptr;
+    const Node* seen = any ? made_by(tensor(*any, "self"), "logical_not.default") : nullptr;
+    const Node* hidden = seen ? made_by(tensor(*seen, "self"), "eq.Scalar") : nullptr;
+    const Node* softmax =
+        hidden ? made_by(tensor(*choice, "other"), "_softmax.default softmax.int") : nullptr;
+    return softmax && tensor(*softmax, "self") == tensor(*hidden, "self") &&
+                   number(*zero, "fill_value") == 0.0 && number(*hidden, "other") == -INFINITY
+               ? tensor(*choice, "other")
+               : "";
+  }
+
   /// x rsqrt(mean(x^2) + eps) over the last axis, and its product with a weight of one axis.
   bool find_norm(size_t at) {
     const Node& node = graph_.nodes[at];
@@ -245,14 +340,18 @@ class LayerFinder : private Reading {
       }
       weights = from;
     }
+    const std::string guarded = guarded_softmax(weights);
+    if (!guarded.empty()) weights = guarded;
     const Node* softmax = made_by(weights, "softmax.int _softmax.default");
     if (!softmax || !is_last_axis(*softmax, "dim", weights)) return false;
     std::string logits = before_casts(tensor(*softmax, "self"));
     std::string mask, hidden;  // an addend or what is seen; what is hidden
     double scale = 1, cap = 0;
     const Node* dot = nullptr;
+    int readers = guarded.empty() ? 1 : 2;
     while (!dot) {
-      if (!is_read_once(logits)) return false;
+      if (readers_.at(logits) != readers) return false;
+      readers = 1;
       if ((dot = made_by(logits, product))) break;
       if (const Node* step = made_by(logits, "mul.Tensor mul.Scalar div.Tensor div.Scalar")) {
         const std::optional<double> by = number(*step, "other");
@@ -289,7 +388,8 @@ class LayerFinder : private Reading {
       }
       logits = before_casts(logits);
     }
-    const std::string query = tensor(*dot, "self"), turned = right(*dot);
+    const std::string query = before_scaling(tensor(*dot, "self"), scale),
+                      turned = before_scaling(right(*dot), scale);
     const size_t axes = rank(query);
     const std::string& masks = hidden.empty() ? mask : hidden;
     if (!masks.empty() && rank(masks) < 2) return false;
@@ -324,6 +424,15 @@ class LayerFinder : private Reading {
     return true;
   }
 
+  /// The value that a number scales, and the number in `scale` times it.
+  std::string before_scaling(const std::string& value, double& scale) const {
+    const Node* step = made_by(value, "mul.Scalar mul.Tensor");
+    const std::optional<double> by = step ? number(*step, "other") : std::nullopt;
+    if (!by || !is_read_once(value)) return value;
+    scale *= *by;
+    return tensor(*step, "self");
+  }
+
   /// Whether a value is a product times numbers, or the cap of one.
   bool leads_to_product(std::string value, const std::string& product) const {
     while (const Node* step = made_by(
@@ -340,10 +449,9 @@ class LayerFinder : private Reading {
 }  // namespace
 
 void find_structure(ExportedProgram& program) {
-  // A write that is left would be seen by views.
-  if (!replace_writes(program)) return;
-  LayerFinder(program).run();
-  find_experts(program);
+  const std::set<std::string> changed = replace_writes(program);
+  LayerFinder(program, changed).run();
+  find_experts(program, changed);
 }
 
 }  // namespace tessera::pytorch

@@ -22,13 +22,13 @@ class Writes {
  public:
   explicit Writes(ExportedProgram& program) : program_(program), graph_(program.graph) {}
 
-  bool replace() {
+  std::set<std::string> replace() {
     const auto writes = [](const Node& node) {
       return node.target.starts_with("aten.") && writes_operand(node.target);
     };
-    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), writes)) return true;
+    if (std::none_of(graph_.nodes.begin(), graph_.nodes.end(), writes)) return {};
     index();
-    bool all = true;
+    std::set<std::string> memories, changed;
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       Node& node = graph_.nodes[i];
       for (auto& [name, arg] : node.args) {
@@ -39,7 +39,7 @@ class Writes {
       if (!writes(node)) continue;
       const std::string self = tensor_of(node, "self");
       if (self.empty() || node.outputs.size() != 1 || !is_harmless(i, self)) {
-        all = false;
+        if (!self.empty()) memories.insert(root(self));
         continue;
       }
       const size_t dot = node.target.rfind("_.");
@@ -49,7 +49,9 @@ class Writes {
     for (std::string& output : program_.outputs) output = now(output);
     for (auto& [buffer, value] : program_.mutations) value = now(value);
     if (!program_.loss.empty()) program_.loss = now(program_.loss);
-    return all;
+    for (const auto& [value, made] : made_)
+      if (memories.count(root(value)) != 0) changed.insert(value);
+    return changed;
   }
 
  private:
@@ -129,6 +131,8 @@ bool may_be_view(const std::string& target) {
   return kViews.count(target.substr(5, target.find('.', 5) - 5)) != 0;
 }
 
-bool replace_writes(ExportedProgram& program) { return Writes(program).replace(); }
+std::set<std::string> replace_writes(ExportedProgram& program) {
+  return Writes(program).replace();
+}
 
 }  // namespace tessera::pytorch

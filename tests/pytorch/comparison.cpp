@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <memory>
 #include <random>
@@ -38,19 +40,18 @@ std::vector<std::pair<int64_t, std::string>> layers_of(const Tensor& parameter) 
   const std::string& name = parameter.name();
   if (!parameter.shape().has("layers")) return {{-1, name}};
   std::vector<std::pair<int64_t, std::string>> all;
+  int64_t first = 0, shift = 1;
   const size_t from = name.find(".from");
-  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
-    for (int64_t layer = 0; layer < parameter.dim("layers").size; ++layer) {
-      if (from == std::string::npos)
-        all.emplace_back(layer,
-                         fmt::format("{}.{}{}", name.substr(0, dot), layer, name.substr(dot)));
-      if (dot == from) {
-        const size_t end = name.find('.', dot + 1);
-        all.emplace_back(layer,
-                         fmt::format("{}.{}{}", name.substr(0, dot),
-                                     std::stoll(name.substr(dot + 5)) + layer, name.substr(end)));
-      }
-    }
+  std::string plain = name;
+  if (from != std::string::npos) {
+    CHECK(std::sscanf(name.c_str() + from, ".from%" SCNd64 "by%" SCNd64, &first, &shift) > 0);
+    plain.erase(from, name.find('.', from + 1) - from);
+  }
+  for (size_t dot = plain.find('.'); dot != std::string::npos; dot = plain.find('.', dot + 1))
+    for (int64_t layer = 0; layer < parameter.dim("layers").size; ++layer)
+      if (from == std::string::npos || dot == from)
+        all.emplace_back(layer, fmt::format("{}.{}{}", plain.substr(0, dot), first + shift * layer,
+                                            plain.substr(dot)));
   return all;
 }
 
