@@ -234,7 +234,7 @@ const Row kComplex[] = {
     {"angle.default", angle},
     {"conj.default _conj.default conj_physical.default", conjugate},
     {"exp.default", exponential},
-    {"div.Tensor true_divide.Tensor", complex_quotient},
+    {"div.Tensor", complex_quotient},
     {"view_as_real.default", viewed_as_real},
     {"view_as_complex.default", viewed_as_complex},
     {"fft_fft.default fft_ifft.default fft_rfft.default fft_irfft.default fft_fft2.default "

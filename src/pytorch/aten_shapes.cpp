@@ -362,7 +362,7 @@ namespace {
 std::vector<Value> concatenation(Call& c) {
   const std::vector<Value> xs = c.values("tensors");
   if (xs.empty()) c.refuse("joins no tensors");
-  return {concatenated(c, xs, c.axis("dim", xs[0].axes.size(), 0), c.dtype())};
+  return {concatenated(c, xs, c.axis("dim", c.meta().sizes.size(), 0), c.dtype())};
 }
 
 std::vector<Value> stack_rule(Call& c) {
@@ -505,7 +505,7 @@ std::vector<Value> triangle(Call& c) {
 
 const Row kShapes[] = {
     {"view.default reshape.default _unsafe_view.default flatten.using_ints unflatten.int "
-     "view_copy.default view_as.default",
+     "view_copy.default view_as.default reshape_as.default",
      viewed},
     {"permute.default", permuted},
     {"transpose.int", swapped<'d', 'd'>},
@@ -526,7 +526,7 @@ const Row kShapes[] = {
     {"chunk.default split.Tensor split.sizes split_with_sizes.default tensor_split.sections",
      split_up},
     {"unbind.int", unbound},
-    {"cat.default concat.default concatenate.default", concatenation},
+    {"cat.default", concatenation},
     {"stack.default", stack_rule},
     {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default empty_permuted.default "
      "new_empty.default zero.default",

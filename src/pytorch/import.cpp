@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "pytorch/aten.h"
 #include "pytorch/reading.h"
+#include "pytorch/weights.h"
 #include "tessera/caller.h"
 #include "tessera/cluster.h"
 #include "tessera/loops.h"
@@ -217,9 +218,9 @@ void Import::read_inputs() {
            program_.path, input.name);
     for (const int64_t size : meta.sizes) value.axes.push_back(atoms_.add(size));
     value.dtype = dtype(meta.type);
-    value.is_constant =
-        (input.kind == InputSpec::Kind::buffer || input.kind == InputSpec::Kind::constant) &&
-        mutated_.count(input.value) == 0;
+    const bool is_stored = input.kind == InputSpec::Kind::buffer ||
+                           input.kind == InputSpec::Kind::constant || elements_of(meta) == 0;
+    value.is_constant = is_stored && mutated_.count(input.value) == 0;
     values_[input.value] = std::move(value);
   }
 }
@@ -283,6 +284,15 @@ void Import::run(const Node& node) {
     for (const int64_t size : meta->second.sizes)
       if (size == kSizeOfData) call.refuse("has a result whose size depends on the data");
   }
+  if (is_empty(node)) {  // no rule is asked; joining leaves it out
+    for (size_t k = 0; k < node.outputs.size(); ++k) {
+      Value none;
+      for (const int64_t size : call.meta(k).sizes) none.axes.push_back(call.fresh(size, none.axes));
+      none.is_constant = true, none.dtype = dtype(call.meta(k).type);
+      values_[node.outputs[k]] = none;
+    }
+    return;
+  }
   std::optional<PreferScope> prefer;
   for (const std::string& operand : operands_of(node)) {
     const auto found = graph_ == main_ ? values_.find(operand) : values_.end();
@@ -330,6 +340,18 @@ void Import::run(const Node& node) {
       views_[node.outputs[i]] = {&node, name->name};
     if (name && i == 0 && writes_operand(overload)) write(name->name, result);
   }
+}
+
+bool Import::has_elements(const AxisList& axes) const {
+  return std::all_of(axes.begin(), axes.end(),
+                     [&](const Axis& axis) { return atoms_.size(axis) > 0; });
+}
+
+bool Import::is_empty(const Node& node) const {
+  return std::all_of(node.outputs.begin(), node.outputs.end(), [&](const std::string& output) {
+    const auto meta = nodes_->tensors.find(output);
+    return meta != nodes_->tensors.end() && elements_of(meta->second) == 0;
+  });
 }
 
 bool Import::routes(const Tensor& x) const {
@@ -502,7 +524,7 @@ Value Import::value(const std::string& name) {
     value.tensor = value.array->dims.empty()
                        ? constant(*graph_, value.array->at(0), value.array->dtype)
                        : constant(*graph_, *value.array);
-  if (graph_ && value.tensor.empty())
+  if (graph_ && value.tensor.empty() && has_elements(value.axes))
     fail(ErrorKind::internal, "[pytorch] '{}': the value '{}' has no tensor", program_.path, name);
   return value;
 }
@@ -686,7 +708,7 @@ void Import::evaluate_constants() {
   graph_ = &graph;
   for (const InputSpec& input : program_.inputs) {
     Value& value = values_.at(input.value);
-    if (!value.is_constant) continue;
+    if (!value.is_constant || elements_of(program_.graph.tensors.at(input.value)) == 0) continue;
     const auto stored = program_.stored.find(input.name);
     // Without elements a program is planned and not run: PytorchModel::has_constants().
     const bool has_elements = stored != program_.stored.end() && !stored->second.entry.empty();

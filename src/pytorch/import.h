@@ -67,6 +67,9 @@ class Import {
   /// A tensor of the user's with the dims of an input.
   Tensor given_input(const InputSpec& input, const AxisList& axes, Tensor tensor) const;
   void run(const Node& node);
+  /// Whether all results have no elements, as those of a parameter of size 0 have.
+  bool is_empty(const Node& node) const;
+  bool has_elements(const AxisList& axes) const;
   /// Whether x says something of experts for each token: then tokens decide its layout, as where the
   /// model's own layers route.
   bool routes(const Tensor& x) const;
