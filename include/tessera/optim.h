@@ -139,8 +139,9 @@ struct MinimizeOptions {
   GradientOptions gradient = {};  ///< what backward recomputes
   LoopOptions loop = {};          ///< of the microbatches
   LossScale loss_scale = {};
-  /// Globs of the parameters that are trained; empty: all. The others are constants: no gradient
-  /// is computed for them or kept, and they have no optimizer state.
+  /// Globs of the parameters that are trained; empty: all. "*.qkv.weight" also names the parts
+  /// "x.qkv.weight.part0" of a fused weight. The others are constants: no gradient is computed for
+  /// them or kept, and they have no optimizer state.
   std::vector<std::string> trainable = {};
 };
 struct Minimized {

@@ -42,9 +42,21 @@ Tensor bias_correction(Tensor t, double beta) {
   return (h + 1.0) / (h * 2.0);
 }
 
+namespace {
+
+/// Whether a glob names a parameter, or the one that it is a part of: "*.qkv.weight" names
+/// "b.0.qkv.weight.part2".
+bool names(const std::string& glob, const std::string& parameter) {
+  const size_t part = parameter.rfind(".part");
+  return glob_match(glob, parameter) ||
+         (part != std::string::npos && glob_match(glob, parameter.substr(0, part)));
+}
+
+}  // namespace
+
 bool any_match(const std::vector<std::string>& globs, Tensor parameter) {
   return std::any_of(globs.begin(), globs.end(),
-                     [&](const std::string& g) { return glob_match(g, parameter.name()); });
+                     [&](const std::string& g) { return names(g, parameter.name()); });
 }
 
 void require_in(const char* optimizer, const char* option, double value, double least, double below,
@@ -57,13 +69,13 @@ void require_in(const char* optimizer, const char* option, double value, double 
 
 void require_matches(Graph& g, const char* optimizer, const char* option,
                      const std::vector<std::string>& globs, Loc at) {
-  std::vector<std::string> names;
-  for (const Tensor& parameter : g.parameters()) names.push_back(parameter.name());
+  std::vector<std::string> known;
+  for (const Tensor& parameter : g.parameters()) known.push_back(parameter.name());
   for (const std::string& glob : globs) {
-    const bool known = std::any_of(names.begin(), names.end(),
-                                   [&](const std::string& name) { return glob_match(glob, name); });
-    TESSERA_REQUIRE(known, "[{}] {}: no parameter is named like '{}'{} ({})", optimizer, option,
-                    glob, suggestion(glob, names), where(at));
+    const bool matches = std::any_of(known.begin(), known.end(),
+                                     [&](const std::string& name) { return names(glob, name); });
+    TESSERA_REQUIRE(matches, "[{}] {}: no parameter is named like '{}'{} ({})", optimizer, option,
+                    glob, suggestion(glob, known), where(at));
   }
 }
 

@@ -206,9 +206,9 @@ std::vector<Value> core_fourier(Call& c) {
   const bool to_real = c.is_given("last_dim_size"), of_real = c.is_given("onesided");
   const bool inverse = to_real || (!of_real && !c.flag("forward", true));
   const int64_t scaling = c.whole("normalization");
-  const char* const norm = scaling == 1                    ? "ortho"
+  const char* const norm = scaling == 1                 ? "ortho"
                            : (scaling == 0) == !inverse ? "backward"
-                                                           : "forward";
+                                                        : "forward";
   const std::vector<int64_t> dims = c.list("dim");
   for (size_t k = 0; k < dims.size(); ++k) {
     const int64_t i = dims[of_real ? dims.size() - 1 - k : k];

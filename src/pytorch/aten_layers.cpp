@@ -135,7 +135,8 @@ std::vector<Value> batch_norm_rule(Call& c) {
                });
   std::vector<Value> results = {channels_first(c, y)};
   if (is_functional && mean && variance) {
-    if (c.builds() && of_batch.empty()) of_batch = mean->tensor, root = rsqrt(variance->tensor + eps);
+    if (c.builds() && of_batch.empty())
+      of_batch = mean->tensor, root = rsqrt(variance->tensor + eps);
     const AxisList channels = {y.axes.back()};
     for (const Tensor& t : {of_batch, root}) results.push_back(c.result(channels, t));
     results.push_back(*new_mean), results.push_back(*new_variance);
@@ -147,7 +148,8 @@ std::vector<Value> batch_norm_rule(Call& c) {
 
 std::vector<Value> group_norm_rule(Call& c) {
   const Value x = channels_last(c, c.value(c.is_given("input") ? "input" : "self"));
-  const int64_t groups = std::max<int64_t>(1, c.whole(c.is_given("group") ? "group" : "num_groups"));
+  const int64_t groups =
+      std::max<int64_t>(1, c.whole(c.is_given("group") ? "group" : "num_groups"));
   if (!c.cut(x.axes.back(), c.size(x.axes.back()) / groups))
     c.refuse("has groups of channels that the program views in other parts");
   c.role(x.axes.back(), "channels", 10);

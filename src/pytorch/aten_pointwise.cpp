@@ -202,7 +202,7 @@ std::vector<Value> added(Call& c) {
 
 Tensor arc_sine(const Tensor& x) { return arc_tangent(x * rsqrt(1.0 - square(x))); }
 
-Tensor truncated(const Tensor& x) { return sign(x) * floor(abs(x)); }
+Tensor truncated(const Tensor& x) { return is_floating(x.dtype()) ? sign(x) * floor(abs(x)) : x; }
 
 /// Weights are those of axis 1, or one.
 std::vector<Value> parametric_relu(Call& c) {
@@ -258,7 +258,9 @@ const Row kPointwise[] = {
     {"add.Tensor add.Scalar", BINARY(scaled, add(a, b))},
     {"sub.Tensor sub.Scalar", BINARY(scaled, sub(a, b))},
     {"rsub.Tensor rsub.Scalar", BINARY(scaled, sub(b, a))},
-    {"mul.Tensor mul.Scalar", BINARY(binary, a.dtype() == DType::bool_ && b.dtype() == DType::bool_ ? logical_and(a, b) : mul(a, b))},
+    {"mul.Tensor mul.Scalar",
+     BINARY(binary, a.dtype() == DType::bool_ && b.dtype() == DType::bool_ ? logical_and(a, b)
+                                                                           : mul(a, b))},
     {"div.Tensor div.Scalar div.Tensor_mode div.Scalar_mode", quotient},
     {"floor_divide.default floor_divide.Scalar", BINARY(binary, floor_div(a, b))},
     {"remainder.Tensor remainder.Scalar", BINARY(binary, mod(a, b))},

@@ -182,6 +182,17 @@ std::vector<Value> trilinear(Call& c) {
   })};
 }
 
+/// Distances of rows: (sum of |a - b|^p)^(1/p).
+std::vector<Value> distances(Call& c) {
+  const double p = c.number("p", 2);
+  if (p != 1 && p != 2) c.refuse("has a p other than 1 and 2, which Tessera does not know");
+  return {c.joined("...am,...bm->...ab", {c.value("x1"), c.value("x2")}, [&](const Joined& j) {
+    const Tensor apart = Call::having(j.x[0] - j.x[1], j.of('m'));
+    const Axes over(names_of(j.of('m')));
+    return p == 1 ? reduce_sum(abs(apart), over) : sqrt(reduce_sum(square(apart), over));
+  })};
+}
+
 /// Rows in the order of their groups, of which group e ends at offs[e]: each row by the matrix of
 /// its own.
 std::vector<Value> grouped_product(Call& c) {
@@ -203,6 +214,18 @@ std::vector<Value> grouped_product(Call& c) {
   })};
 }
 
+/// The gates of the choices that a mask has, summed for each token (rows.h).
+std::vector<Value> chosen_gates(Call& c) {
+  const bool turned = c.flag("turned", false);
+  Value y = c.joined(turned ? "tk,kt->t" : "tk,tk->t", {c.value("self"), c.value("mask")},
+                     [&](const Joined& j) {
+                       const Tensor hits = j.x[0] * tessera::cast(j.x[1], j.x[0].dtype());
+                       return reduce_sum(Call::having(hits, j.of('k')), Axes(names_of(j.of('k'))));
+                     });
+  if (c.meta().sizes.size() == 2) y.axes.push_back({});
+  return {y};
+}
+
 /// Rows of chosen experts, weighted and summed (experts.h): the routed layer of tessera/experts.h.
 std::vector<Value> chosen_experts(Call& c) {
   const Value x = c.value("x"), indices = c.value("indices"), gates = c.value("gates"),
@@ -213,7 +236,8 @@ std::vector<Value> chosen_experts(Call& c) {
   std::vector<std::optional<Value>> operands = {x, indices, gates, down};
   for (Value w : c.values("up")) {
     const size_t i = operands.size() - 4;
-    if (parts[i] > 1) w = part_of(c, w, turned ? 2 : 1, parts[i], c.flag("strided", false), part[i]);
+    if (parts[i] > 1)
+      w = part_of(c, w, turned ? 2 : 1, parts[i], c.flag("strided", false), part[i]);
     operands.emplace_back(w);
     spec += turned ? ",edf" : ",efd";
   }
@@ -231,8 +255,8 @@ std::vector<Value> chosen_experts(Call& c) {
     const auto matrix = [&](const Tensor& w) {
       std::vector<Dim> all = e;
       for (const auto* more : {&d, &f}) all.insert(all.end(), more->begin(), more->end());
-      return merge(merge(merge(tessera::cast(Call::having(w, all), j.x[0].dtype()), e, merged(e)), d,
-                         merged(d)),
+      return merge(merge(merge(tessera::cast(Call::having(w, all), j.x[0].dtype()), e, merged(e)),
+                         d, merged(d)),
                    f, merged(f));
     };
     const auto chosen = [&](const Tensor& of) { return merge(Call::having(of, k), k, merged(k)); };
@@ -264,8 +288,10 @@ const Row kProducts[] = {
     {"einsum.default", einsum_rule},
     {"bilinear.default", bilinear_rule},
     {"_trilinear.default", trilinear},
+    {"cdist.default _cdist_forward.default", distances},
     {"transformers.grouped_mm_fallback.default _grouped_mm.default", grouped_product},
     {"tessera.experts", chosen_experts},
+    {"tessera.chosen_gates", chosen_gates},
 };
 
 }  // namespace

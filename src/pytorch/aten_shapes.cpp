@@ -66,6 +66,13 @@ std::vector<Value> reversed_axes(Call& c) {
   return {c.moved(x, AxisList(x.axes.rbegin(), x.axes.rend()))};
 }
 
+/// The last two axes change places.
+std::vector<Value> turned(Call& c) {
+  Value x = c.value("self");
+  if (x.axes.size() > 1) std::swap(x.axes[x.axes.size() - 2], x.axes.back());
+  return {c.moved(x, x.axes)};
+}
+
 template <char first, char second>
 std::vector<Value> swapped(Call& c) {
   Value x = c.value("self");
@@ -511,7 +518,8 @@ const Row kShapes[] = {
     {"transpose.int", swapped<'d', 'd'>},
     {"swapaxes.default", swapped<'a', 'a'>},
     {"swapdims.default", swapped<'d', 'd'>},
-    {"t.default numpy_T.default mT.default", reversed_axes},
+    {"t.default numpy_T.default", reversed_axes},
+    {"mT.default", turned},
     {"unsqueeze.default", with_unit},
     {"squeeze.default squeeze.dim squeeze.dims", without_units},
     {"expand.default expand_as.default broadcast_to.default", expanded},
@@ -528,7 +536,8 @@ const Row kShapes[] = {
     {"unbind.int", unbound},
     {"cat.default", concatenation},
     {"stack.default", stack_rule},
-    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default empty_permuted.default "
+    {"zeros.default zeros_like.default new_zeros.default empty.memory_format empty_like.default "
+     "empty_permuted.default "
      "new_empty.default zero.default",
      filled_with<0>},
     {"ones.default ones_like.default new_ones.default", filled_with<1>},

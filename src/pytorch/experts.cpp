@@ -27,11 +27,11 @@ struct Factor {
 
 struct Rows {
   enum class Kind { slot, token, expert, gate, x, hidden, out, weighted } kind = Kind::slot;
-  std::string order = {};   ///< "": of choices; a value: as a permutation; "~value": its inverse
-  bool folded = false;      ///< [tokens, choices, ...]
-  std::string choices = {}; ///< [tokens, choices] of experts
-  std::string gates = {};   ///< the same of gates
-  std::string x = {};       ///< [tokens, model]
+  std::string order = {};    ///< "": of choices; a value: as a permutation; "~value": its inverse
+  bool folded = false;       ///< [tokens, choices, ...]
+  std::string choices = {};  ///< [tokens, choices] of experts
+  std::string gates = {};    ///< the same of gates
+  std::string x = {};        ///< [tokens, model]
   std::vector<Factor> factors = {};  ///< of hidden rows
   Matrix down = {};
 };
@@ -78,13 +78,15 @@ class ExpertFinder : private Reading {
     const std::string& y = node.outputs[0];
     const std::string self = tensor(node, "self");
     if (y.empty()) return;
-    if (is(node, "to.dtype _to_copy.default float.default clone.default contiguous.default "
-                 "type_as.default alias.default detach.default")) {
+    if (is(node,
+           "to.dtype _to_copy.default float.default clone.default contiguous.default "
+           "type_as.default alias.default detach.default")) {
       if (const Rows* r = rows(self)) know(y, *r);
       const auto counted = counts_.find(self);
       if (counted != counts_.end()) counts_[y] = counted->second;
-    } else if (is(node, "view.default reshape.default flatten.using_ints _unsafe_view.default "
-                        "unsqueeze.default squeeze.dim squeeze.default expand.default")) {
+    } else if (is(node,
+                  "view.default reshape.default flatten.using_ints _unsafe_view.default "
+                  "unsqueeze.default squeeze.dim squeeze.default expand.default")) {
       read_view(node, self, y);
     } else if (is(node, "sort.default sort.stable argsort.default argsort.stable")) {
       read_sort(node, self);
@@ -127,7 +129,7 @@ class ExpertFinder : private Reading {
 
   /// [tokens, choices] as rows, and rows as [tokens, choices, ...].
   void read_view(const Node& node, const std::string& self, const std::string& y) {
-    const std::vector<int64_t> &from = meta(self).sizes, &to = meta(y).sizes;
+    const std::vector<int64_t>&from = meta(self).sizes, &to = meta(y).sizes;
     const auto count = [](const std::vector<int64_t>& sizes) {
       return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
     };
@@ -148,7 +150,8 @@ class ExpertFinder : private Reading {
       }
       return;
     }
-    if (from.size() == 2 && to.size() == 1 && from[1] < from[0] * from[1]) {
+    const bool flat = to.size() == 1 || (to.size() == 2 && to[1] == 1);
+    if (from.size() == 2 && flat && from[0] > 1) {
       if (is_float(self)) {
         know(y, {Kind::gate, "", false, "", self});
       } else {
@@ -240,8 +243,9 @@ class ExpertFinder : private Reading {
   void multiply(const Rows& r, const std::string& choices, Matrix w, const std::string& y) {
     while (const Node* turn = made_by(w.value, "transpose.int to.dtype")) {
       if (turn->target == "aten.transpose.int") {
-        const bool last = (is_axis(*turn, "dim0", w.value, 1) && is_axis(*turn, "dim1", w.value, 2)) ||
-                          (is_axis(*turn, "dim0", w.value, 2) && is_axis(*turn, "dim1", w.value, 1));
+        const bool last =
+            (is_axis(*turn, "dim0", w.value, 1) && is_axis(*turn, "dim1", w.value, 2)) ||
+            (is_axis(*turn, "dim0", w.value, 2) && is_axis(*turn, "dim1", w.value, 1));
         if (!last) return;
         w.turned = !w.turned;
       }
@@ -348,8 +352,8 @@ class ExpertFinder : private Reading {
       const bool adds_rows = is(node, "index_add.default");
       r = rows(tensor(node, adds_rows ? "source" : "src"), Kind::weighted);
       const Rows* to = rows(tensor(node, "index"), Kind::token);
-      const Node* zeros = made_by(tensor(node, "self"),
-                                  "zeros.default zeros_like.default new_zeros.default");
+      const Node* zeros =
+          made_by(tensor(node, "self"), "zeros.default zeros_like.default new_zeros.default");
       if (!r || !to || !zeros || r->folded || to->order != r->order || number(node, "alpha") ||
           !is_axis(node, "dim", node.outputs[0], 0))
         return false;

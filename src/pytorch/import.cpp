@@ -140,6 +140,7 @@ Import::Import(const Archive& archive, const ExportedProgram& program,
   find_mutated(program_.graph);
   find_slices(program_.graph);
   read_inputs();
+  find_constants();
   walk(program_.graph);
 }
 
@@ -211,7 +212,10 @@ void Import::read_inputs() {
       values_[input.value] = values_.at(input.tied_to);
       continue;
     }
-    if (meta.type == ScalarType::complex64)
+    // Constants are two tensors; a state_dict in safetensors has none.
+    const bool is_stored_complex = meta.type == ScalarType::complex64;
+    if (is_stored_complex && (input.kind == InputSpec::Kind::user ||
+                              input.kind == InputSpec::Kind::parameter || input.is_exported))
       fail(ErrorKind::unsupported,
            "[pytorch] '{}': '{}' holds complex numbers; Tessera stores real ones: make it a tensor "
            "of two parts, and view_as_complex() of it",
@@ -220,32 +224,132 @@ void Import::read_inputs() {
     value.dtype = dtype(meta.type);
     const bool is_stored = input.kind == InputSpec::Kind::buffer ||
                            input.kind == InputSpec::Kind::constant || elements_of(meta) == 0;
-    value.is_constant = is_stored && mutated_.count(input.value) == 0;
+    value.is_constant = is_stored && mutated_.count(input.value) == 0 && !is_stored_complex;
+    value.is_complex = is_stored_complex;
     values_[input.value] = std::move(value);
   }
 }
 
-bool Import::is_constant(const Node& node) const {
+namespace {
+
+/// Dynamic sizes of an op's operands and results, and those that it takes as numbers.
+struct Symbols {
+  std::set<std::string> given, numbers, made;
+};
+
+void add_symbols(const Nodes& graph, const std::string& value, std::set<std::string>& all) {
+  const auto meta = graph.tensors.find(value);
+  if (meta == graph.tensors.end()) return;
+  for (const std::string& symbol : meta->second.symbols)
+    if (!symbol.empty()) all.insert(symbol);
+}
+
+Symbols symbols_of(const Nodes& graph, const Node& node) {
+  Symbols symbols;
+  for (const std::string& operand : operands_of(node)) add_symbols(graph, operand, symbols.given);
+  for (const std::string& output : node.outputs) add_symbols(graph, output, symbols.made);
+  for (const auto& [name, arg] : node.args)
+    if (const auto* n = std::get_if<SymInt>(&arg)) symbols.numbers.insert(n->symbol);
+  return symbols;
+}
+
+/// Whether an op of constants has elements that differ along a dynamic axis, given those operands
+/// that do. An axis along which a tensor does not differ may be indexed by anything.
+bool differs(const Nodes& graph, const Node& node, const std::set<std::string>& differing) {
+  const auto is = [&](const std::string& value) { return differing.count(value) != 0; };
+  const std::vector<std::string> operands = operands_of(node);
+  const std::string self = tensor_of(node, "self");
+  const auto meta = graph.tensors.find(self);
+  if (meta == graph.tensors.end()) return std::any_of(operands.begin(), operands.end(), is);
+  const std::vector<std::string>& symbols = meta->second.symbols;
+  const Argument* indices = node.find("indices");
+  const auto* list = indices ? std::get_if<std::vector<TensorName>>(indices) : nullptr;
+  if (node.target != "aten.index.Tensor" || !list) {
+    const bool counts =
+        node.target.starts_with("aten.cum") || node.target.starts_with("aten.logcum");
+    const bool is_dynamic = std::any_of(symbols.begin(), symbols.end(),
+                                        [](const std::string& s) { return !s.empty(); });
+    const Argument* dim = node.find("dim");
+    const auto* d = dim ? std::get_if<int64_t>(dim) : nullptr;
+    const auto n = std::ssize(symbols);
+    const bool along =
+        counts && is_dynamic &&
+        (!d || *d < -n || *d >= n || !symbols[static_cast<size_t>(*d < 0 ? *d + n : *d)].empty());
+    return along || std::any_of(operands.begin(), operands.end(), is);
+  }
+  bool result = is(self);
+  for (size_t a = 0; a < list->size(); ++a)
+    result = result || (is((*list)[a].name) && (a >= symbols.size() || symbols[a].empty()));
+  return result;
+}
+
+}  // namespace
+
+void Import::find_constants() {
+  const Nodes& graph = program_.graph;
+  std::set<std::string> differing;
+  for (const auto& [name, value] : values_)
+    if (value.is_constant) constants_.insert(name);
+  for (const Node& node : graph.nodes) {
+    const Symbols symbols = symbols_of(graph, node);
+    const auto is_made = [&](const std::string& s) { return symbols.made.count(s) != 0; };
+    if (!could_be_constant(node) ||
+        !std::all_of(symbols.given.begin(), symbols.given.end(), is_made) ||
+        !std::all_of(symbols.numbers.begin(), symbols.numbers.end(), is_made))
+      continue;
+    constants_.insert(node.outputs.begin(), node.outputs.end());
+    if (!symbols.numbers.empty() || differs(graph, node, differing))
+      differing.insert(node.outputs.begin(), node.outputs.end());
+  }
+  constants_.erase("");
+  // What differs along a dynamic axis has no value that the rest of the program could read.
+  for (const std::string& output : program_.outputs)
+    if (differing.count(output) != 0) constants_.erase(output);
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (const Node& node : graph.nodes) {
+      const std::vector<std::string> operands = operands_of(node);
+      const auto is_known = [&](const std::string& v) {
+        return v.empty() || constants_.count(v) != 0;
+      };
+      const bool all = std::all_of(operands.begin(), operands.end(), is_known);
+      const bool is_one = std::any_of(node.outputs.begin(), node.outputs.end(),
+                                      [&](const auto& o) { return constants_.count(o) != 0; });
+      if (is_one && all) continue;
+      for (const std::string& output : node.outputs)
+        changes = constants_.erase(output) > 0 || changes;
+      for (const std::string& operand : operands)
+        if (differing.count(operand) != 0) changes = constants_.erase(operand) > 0 || changes;
+    }
+  }
+}
+
+bool Import::could_be_constant(const Node& node) const {
+  const bool is_main = nodes_ == &program_.graph;
   if (is_random(node.target)) return false;
   for (const std::string& output : node.outputs) {
     const auto meta = nodes_->tensors.find(output);
     if (meta == nodes_->tensors.end()) continue;
     if (meta->second.type == ScalarType::complex64) return false;
     for (const std::string& symbol : meta->second.symbols)
-      if (!symbol.empty()) return false;
+      if (!symbol.empty() && !is_main) return false;
   }
-  const auto is_known = [&](const TensorName& t) {
-    const auto found = values_.find(t.name);
-    return t.name.empty() || (found != values_.end() && found->second.is_constant);
+  const auto is_known = [&](const std::string& operand) {
+    const auto found = values_.find(operand);
+    return operand.empty() || constants_.count(operand) != 0 ||
+           (!is_main && found != values_.end() && found->second.is_constant);
   };
-  for (const auto& [name, arg] : node.args) {
-    if (std::holds_alternative<SymInt>(arg)) return false;
-    if (const auto* t = std::get_if<TensorName>(&arg); t && !is_known(*t)) return false;
-    if (const auto* all = std::get_if<std::vector<TensorName>>(&arg))
-      for (const TensorName& t : *all)
-        if (!is_known(t)) return false;
-  }
+  for (const auto& [name, arg] : node.args)
+    if (std::holds_alternative<SymInt>(arg) && !is_main) return false;
+  const std::vector<std::string> operands = operands_of(node);
+  if (!std::all_of(operands.begin(), operands.end(), is_known)) return false;
   return true;
+}
+
+bool Import::is_constant(const Node& node) const {
+  if (nodes_ != &program_.graph) return could_be_constant(node);
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [&](const std::string& output) { return constants_.count(output) != 0; });
 }
 
 void Import::walk(const Nodes& graph) {
@@ -266,10 +370,8 @@ void Import::walk(const Nodes& graph) {
 }
 
 void Import::run(const Node& node) {
-  const bool is_size = std::all_of(node.outputs.begin(), node.outputs.end(),
-                                   [](const std::string& name) { return name.empty(); });
   const std::string overload = overload_of(node.target);
-  if (is_size) return;  // arithmetic of sizes, and asserts
+  if (!makes_tensors(node)) return;  // arithmetic of sizes, and asserts
   const bool constant = is_constant(node);
   if (graph_ && inlined_ == 0 && constant != (graph_ != main_)) return;
   const CallerScope line(node.file.empty() ? program_.path : node.file, node.line);
@@ -287,7 +389,8 @@ void Import::run(const Node& node) {
   if (is_empty(node)) {  // no rule is asked; joining leaves it out
     for (size_t k = 0; k < node.outputs.size(); ++k) {
       Value none;
-      for (const int64_t size : call.meta(k).sizes) none.axes.push_back(call.fresh(size, none.axes));
+      for (const int64_t size : call.meta(k).sizes)
+        none.axes.push_back(call.fresh(size, none.axes));
       none.is_constant = true, none.dtype = dtype(call.meta(k).type);
       values_[node.outputs[k]] = none;
     }
@@ -573,6 +676,10 @@ void Import::make_inputs() {
       }
     }
     value.dtype = dtype(meta.type);
+    if (value.is_complex) {
+      std::tie(value.tensor, value.imaginary) = complex_constant(input, dims);
+      continue;
+    }
     if (input.kind == InputSpec::Kind::user)
       for (const Dim& d : dims) fed_dims_.insert(d.name);
     const auto given = options_.inputs.find(input.name);
@@ -592,6 +699,27 @@ void Import::make_inputs() {
     value.tensor = stored_[input.value];
     if (value.tensor.dtype() != value.dtype) value.tensor = cast(value.tensor, value.dtype);
   }
+}
+
+std::pair<Tensor, Tensor> Import::complex_constant(const InputSpec& input,
+                                                   const std::vector<Dim>& dims) {
+  StoredTensor stored = program_.stored.at(input.name);
+  stored.meta.type = ScalarType::float32;  // its two parts lie beside one another
+  for (int64_t& stride : stored.meta.strides) stride *= 2;
+  stored.meta.offset *= 2;
+  stored.meta.sizes.push_back(2), stored.meta.strides.push_back(1);
+  stored.meta.symbols.emplace_back();
+  const Array both = read_array(archive_, input.name, stored);
+  std::array<Tensor, 2> parts;
+  for (size_t k = 0; k < 2; ++k) {
+    Array one(DType::float32, {}, {});
+    for (const Dim& d : dims) one.dims.push_back(d.name), one.sizes.push_back(d.size);
+    one.bytes.resize(both.bytes.size() / 2);
+    for (int64_t i = 0; i < both.elements() / 2; ++i)
+      one.data<float>()[i] = static_cast<float>(both.at(2 * i + static_cast<int64_t>(k)));
+    parts[k] = dims.empty() ? constant(*graph_, one.at(0), DType::float32) : constant(*graph_, one);
+  }
+  return {parts[0], parts[1]};
 }
 
 Tensor Import::given_input(const InputSpec& input, const AxisList& axes, Tensor x) const {
@@ -644,9 +772,7 @@ Tensor Import::make_parameter(const InputSpec& input, const AxisList& axes,
 
 void Import::find_loops() {
   const auto is_computed = [&](const Node& node) {
-    const bool has_tensor = std::any_of(node.outputs.begin(), node.outputs.end(),
-                                        [](const std::string& name) { return !name.empty(); });
-    return has_tensor && !is_constant(node);
+    return makes_tensors(node) && !is_constant(node);
   };
   const auto are_equal = [&](const std::string& a, const std::string& b) {
     const auto x = values_.find(a), y = values_.find(b);
@@ -706,6 +832,8 @@ void Import::run_loop(const Stack& stack) {
 void Import::evaluate_constants() {
   Graph graph;
   graph_ = &graph;
+  std::map<int, Dim> sizes;  // those of the example do: nothing differs along dynamic axes
+  sizes.swap(resized_);
   for (const InputSpec& input : program_.inputs) {
     Value& value = values_.at(input.value);
     if (!value.is_constant || elements_of(program_.graph.tensors.at(input.value)) == 0) continue;
@@ -764,6 +892,7 @@ void Import::evaluate_constants() {
   }
   for (auto& [name, value] : values_)
     if (value.is_constant) value.tensor = {};
+  resized_.swap(sizes);
 }
 
 }  // namespace tessera::pytorch

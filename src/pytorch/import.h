@@ -62,6 +62,9 @@ class Import {
   void find_mutated(const Nodes& graph);
   void find_slices(const Nodes& graph);
   void read_inputs();
+  /// Values of the program that depend on no input. Those with dynamic axes do not differ along
+  /// them, except where only other constants read them.
+  void find_constants();
   void walk(const Nodes& graph);
   std::vector<Value> run_own(Call& call, const PytorchOp& op);
   /// A tensor of the user's with the dims of an input.
@@ -70,8 +73,8 @@ class Import {
   /// Whether all results have no elements, as those of a parameter of size 0 have.
   bool is_empty(const Node& node) const;
   bool has_elements(const AxisList& axes) const;
-  /// Whether x says something of experts for each token: then tokens decide its layout, as where the
-  /// model's own layers route.
+  /// Whether x says something of experts for each token: then tokens decide its layout, as where
+  /// the model's own layers route.
   bool routes(const Tensor& x) const;
   /// An op with graphs as arguments: a branch, a loop, or one that is walked where it stands.
   std::vector<Value> run_graphs(Call& call);
@@ -90,7 +93,11 @@ class Import {
   void run_loop(const Stack& stack);
   Tensor make_parameter(const InputSpec& input, const AxisList& axes, const std::string& path);
   void make_inputs();
+  /// The parts of a complex constant.
+  std::pair<Tensor, Tensor> complex_constant(const InputSpec& input, const std::vector<Dim>& dims);
   bool is_constant(const Node& node) const;
+  /// The same of one node: whether all that it reads is constant.
+  bool could_be_constant(const Node& node) const;
   /// Whether an operand or a result is complex.
   bool is_complex(const Node& node) const;
   DType dtype(ScalarType type) const;
@@ -115,7 +122,7 @@ class Import {
   std::map<int, std::string> names_;
   std::map<int, Dim> resized_;
   std::vector<Tensor> fed_;
-  std::set<std::string> fed_dims_;
+  std::set<std::string> fed_dims_, constants_;
   std::vector<Stack> stacks_;
   std::map<std::string, const Stack*> stacked_;  // parameters that loops make, by value
   const Stack* loop_ = nullptr;                  // whose layer is built

@@ -1,10 +1,10 @@
 // Nodes are cut into runs by the first number in their module's path. A body is one or several runs
 // that follow one another: a layer, layers of several kinds in turn, or a layer and what stands
-// between two. Two bodies are alike if their nodes correspond one to one: ops, numbers, and operands
-// that are made at the same place in the body, parameters with the same name but for the number of
-// their layer, which grows by the same in all, or the same value from outside. One operand from
-// outside may be what the body before made: the carry. Of several lengths of a body that one counts
-// that covers most nodes.
+// between two. Two bodies are alike if their nodes correspond one to one: ops, numbers, and
+// operands that are made at the same place in the body, parameters with the same name but for the
+// number of their layer, which grows by the same in all, or the same value from outside. One
+// operand from outside may be what the body before made: the carry. Of several lengths of a body
+// that one counts that covers most nodes.
 #include "pytorch/layers.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ NumberedPath numbered(const std::string& path) {
 }
 
 struct Run {
-  NumberedPath path;  // of the first node with a number
+  NumberedPath path;          // of the first node with a number
   size_t begin = 0, end = 0;  // nodes of the graph
   std::vector<const Node*> nodes;
 };
@@ -72,9 +72,9 @@ using Names = std::map<std::string, std::string>;
 
 /// What differs between two bodies that are alike.
 struct Likeness {
-  Names names;                           // values of one to those of the other
+  Names names;  // values of one to those of the other
   std::pair<std::string, std::string> carry;
-  int64_t shift = 0;                     // of the numbers of layers
+  int64_t shift = 0;  // of the numbers of layers
 };
 
 class Finder {
@@ -203,7 +203,7 @@ bool is_closed(const ExportedProgram& program, const std::vector<Run>& runs,
     closed = closed && (inside || passed_on || leaves);
   };
   for (const Node& node : program.graph.nodes) {
-    if (node.outputs.empty()) continue;  // an assert
+    if (!makes_tensors(node)) continue;
     for (const std::string& operand : operands_of(node)) use(operand, &node);
   }
   for (const std::string& output : program.outputs) use(output, nullptr);
@@ -235,8 +235,7 @@ std::optional<Stack> find_stack(const ExportedProgram& program, const Finder& fi
     const Run next = body_of(runs, n, length);
     const std::optional<Likeness> like = finder.compare(alike.back(), next);
     if (!like || like->carry.first.empty() ||
-        (!steps.empty() &&
-         (like->carry.first != carried.back() || like->shift != steps[0].shift)))
+        (!steps.empty() && (like->carry.first != carried.back() || like->shift != steps[0].shift)))
       break;
     carried.push_back(like->carry.second);
     steps.push_back(*like);

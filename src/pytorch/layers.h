@@ -13,12 +13,12 @@
 namespace tessera::pytorch {
 
 struct Stack {
-  int64_t count = 0, shift = 1;  ///< iterations, and how many layers of one path each has
-  size_t begin = 0, end = 0;                       ///< nodes of the graph that it consists of
-  std::vector<const Node*> nodes;                  ///< of the first layer
-  std::string in, out;                             ///< what the first layer reads and makes
-  std::string last;                                ///< what the last one makes
-  std::vector<std::string> parameters;             ///< values of the first iteration's own
+  int64_t count = 0, shift = 1;         ///< iterations, and how many layers of one path each has
+  size_t begin = 0, end = 0;            ///< nodes of the graph that it consists of
+  std::vector<const Node*> nodes;       ///< of the first layer
+  std::string in, out;                  ///< what the first layer reads and makes
+  std::string last;                     ///< what the last one makes
+  std::vector<std::string> parameters;  ///< values of the first iteration's own
   std::vector<std::vector<std::string>> of_layer;  ///< for each of them those of all
 };
 

@@ -238,7 +238,8 @@ class Namer {
     if (named_.count(atom) != 0) return;
     Candidate best = best_[atom];
     if (best.name.empty()) {
-      const std::string base = parameter.empty() ? "dim" : lower_name(last_module(parameter));
+      const std::string base =
+          parameter.empty() ? "dim" : of_table(lower_name(last_module(parameter)));
       best = {base,
               parameter.empty() ? "" : fmt::format("{} {} {}", base, pattern_of(parameter), axis),
               1, ""};
@@ -262,6 +263,14 @@ class Namer {
     name_of_[atom] = name;
     named_.insert(atom);
     if (!best.key.empty()) by_key_[{best.key, size}] = atom;
+  }
+
+  /// Tables of positions and of kinds of tokens have the names of Tessera's own models.
+  static std::string of_table(const std::string& module) {
+    for (const char* table :
+         {"position_embeddings", "position_embedding", "pos_embed", "pos_embedding", "wpe"})
+      if (module == table) return "positions";
+    return module == "token_type_embeddings" ? "token_types" : module;
   }
 
   /// "up" of "b.0.up.weight".

@@ -21,7 +21,8 @@ constexpr Piece kPieces[] = {
     {"bmm.default baddbmm.default matmul.default", "of attention"},
     {"rsqrt.default var.correction var_mean.correction", "of a norm"},
     {"erf.default", "of an activation"},
-    {"topk.default sort.default histc.default _grouped_mm.default", "of a router"},
+    {"chosen_gates", "of a router, whose experts compute all tokens"},
+    {"sort.default histc.default _grouped_mm.default grouped_mm_fallback.default", "of a router"},
 };
 
 }  // namespace
@@ -37,10 +38,8 @@ std::vector<std::string> find_plain_ops(const Import& import) {
     for (const std::string& operand : operands_of(node)) operands += varying.count(operand) != 0;
     if (operands > 0) varying.insert(node.outputs.begin(), node.outputs.end());
     for (const Piece& piece : kPieces) {
-      if (!node.target.starts_with("aten.") ||
-          (" " + std::string(piece.ops) + " ").find(" " + node.target.substr(5) + " ") ==
-              std::string::npos)
-        continue;
+      const std::string op = node.target.substr(node.target.find('.') + 1);
+      if ((" " + std::string(piece.ops) + " ").find(" " + op + " ") == std::string::npos) continue;
       const bool is_product = node.target.find("mm.") != std::string::npos ||
                               node.target.find("matmul") != std::string::npos;
       if (operands < (is_product ? 2 : 1)) continue;

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/json.h"
 #include "pytorch/parts.h"
+#include "pytorch/reading.h"
 #include "pytorch/structure.h"
 
 namespace tessera::pytorch {
@@ -354,6 +355,32 @@ void find_tied(ExportedProgram& program) {
   }
 }
 
+/// A tied weight of a program without elements: the signature has both names, and the graph uses
+/// one, as rows of an embedding and as a matrix. The other then has that value too.
+void tie_unused(ExportedProgram& program) {
+  std::map<std::string, int> readers;
+  for (const Node& node : program.graph.nodes)
+    for (const std::string& operand : operands_of(node)) ++readers[operand];
+  const auto is_bare = [&](const InputSpec& input) {
+    const auto stored = program.stored.find(input.name);
+    return input.kind == InputSpec::Kind::parameter && input.tied_to.empty() &&
+           (stored == program.stored.end() || stored->second.entry.empty());
+  };
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (!is_bare(program.inputs[i]) || readers[program.inputs[i].value] > 0) continue;
+    for (size_t k = 0; k < program.inputs.size(); ++k) {
+      InputSpec &unused = program.inputs[i], &used = program.inputs[k];
+      if (!is_bare(used) || readers[used.value] < 2 ||
+          program.graph.tensors.at(used.value).sizes !=
+              program.graph.tensors.at(unused.value).sizes)
+        continue;
+      if (i < k) std::swap(used.value, unused.value);  // the first one makes the value
+      (i < k ? used : unused).tied_to = (i < k ? unused : used).value;
+      break;
+    }
+  }
+}
+
 void require_complete(const ExportedProgram& program) {
   const auto require = [&](const std::string& value, const char* what) {
     if (!value.empty() && program.graph.tensors.count(value) == 0)
@@ -452,6 +479,7 @@ ExportedProgram read_program(const Archive& archive) {
   read_stored(archive, "data/constants/", "model_constants_config.json", program);
   require_complete(program);
   find_tied(program);
+  tie_unused(program);
   find_structure(program);
   find_parts(program);
   return program;

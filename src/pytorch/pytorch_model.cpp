@@ -49,7 +49,8 @@ PytorchModel::PytorchModel(const std::string& path, const PytorchOptions& option
   s.plain_ops = find_plain_ops(import);
   std::map<std::string, size_t> at;
   for (const InputSpec& input : s.program.inputs) {
-    if (import.values().at(input.value).is_constant) continue;
+    const pytorch::Value& value = import.values().at(input.value);
+    if (value.is_constant || value.is_complex) continue;
     std::vector<Dim> dims;
     const AxisList& axes = import.values().at(input.value).axes;
     for (size_t a = 0; a < axes.size(); ++a) {
@@ -192,7 +193,8 @@ std::optional<StoredPlace> place_of(const std::string& name, const std::set<std:
     if (stored.count(front + rest) != 0) return StoredPlace{front + rest, number};
     // "blocks.from1by2.up" holds layers 1, 3, ... of "blocks".
     const std::string from = front + ".from";
-    for (auto all = stored.lower_bound(from); all != stored.end() && all->starts_with(from); ++all) {
+    for (auto all = stored.lower_bound(from); all != stored.end() && all->starts_with(from);
+         ++all) {
       int64_t first = 0, shift = 1;
       const size_t end = std::min(all->find('.', from.size()), all->size());
       const std::string which = all->substr(from.size(), end - from.size());

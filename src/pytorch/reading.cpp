@@ -26,11 +26,16 @@ bool writes_operand(const std::string& target) {
   return name.size() > 2 && name.ends_with('_') && !name.ends_with("__");
 }
 
+bool makes_tensors(const Node& node) {
+  return std::any_of(node.outputs.begin(), node.outputs.end(),
+                     [](const std::string& output) { return !output.empty(); });
+}
+
 void Reading::index() {
   maker_.clear(), readers_.clear();
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     for (const std::string& output : graph_.nodes[i].outputs) maker_[output] = i;
-    if (graph_.nodes[i].outputs.empty()) continue;  // an assert
+    if (!makes_tensors(graph_.nodes[i])) continue;
     for (const std::string& operand : operands_of(graph_.nodes[i])) ++readers_[operand];
   }
   for (const std::string& output : program_.outputs) ++readers_[output];
@@ -84,8 +89,7 @@ std::string Reading::before_casts(std::string value) const {
   return value;
 }
 
-bool Reading::is_axis(const Node& node, const char* arg, const std::string& of,
-                      size_t axis) const {
+bool Reading::is_axis(const Node& node, const char* arg, const std::string& of, size_t axis) const {
   const std::vector<int64_t> dims = numbers(node, arg);
   const auto n = static_cast<int64_t>(rank(of)), wanted = static_cast<int64_t>(axis);
   return dims.size() == 1 && (dims[0] == wanted || dims[0] == wanted - n);
@@ -113,7 +117,7 @@ void Reading::rebuild(const std::map<size_t, std::vector<Node>>& added) {
                                  [&](const std::string& o) { return live.count(o) != 0; }))
       return;
     kept.push_back(node);
-    if (node.outputs.empty()) return;  // an assert
+    if (!makes_tensors(node)) return;
     for (const std::string& operand : operands_of(node)) live.insert(operand);
   };
   for (size_t i = graph_.nodes.size(); i-- > 0;) {

@@ -18,6 +18,9 @@ std::vector<std::string> operands_of(const Node& node);
 /// Whether an op writes its operand: "aten.add_.Tensor", but not "aten.__and__.Tensor".
 bool writes_operand(const std::string& target);
 
+/// Whether a node has a result that is a tensor. Sizes and asserts are not computed.
+bool makes_tensors(const Node& node);
+
 class Reading {
  public:
   /// `changed`: values that writes change. Nodes with them are none that made_by() finds.
@@ -46,7 +49,8 @@ class Reading {
   bool is_changed(const Node& node) const;
   Node replaced(size_t at, std::string target,
                 std::vector<std::pair<std::string, Argument>> args) const;
-  /// With the nodes that are added in front of others, and without those whose results nobody reads.
+  /// With the nodes that are added in front of others, and without those whose results nobody
+  /// reads.
   void rebuild(const std::map<size_t, std::vector<Node>>& added = {});
 
   ExportedProgram& program_;

@@ -9,6 +9,7 @@
 
 #include "pytorch/experts.h"
 #include "pytorch/reading.h"
+#include "pytorch/rows.h"
 #include "pytorch/writes.h"
 
 namespace tessera::pytorch {
@@ -40,7 +41,7 @@ class LayerFinder : private Reading {
     const Node* view = made_by(flat, kViews);
     const std::string x = view ? tensor(*view, "self") : "";
     if (x.empty() || rank(flat) != kept + 1 || rank(x) < kept + 1) return "";
-    const std::vector<int64_t> &from = meta(x).sizes, &to = meta(flat).sizes;
+    const std::vector<int64_t>&from = meta(x).sizes, &to = meta(flat).sizes;
     return std::equal(to.begin() + 1, to.end(), from.end() - static_cast<long>(kept)) ? x : "";
   }
 
@@ -52,8 +53,38 @@ class LayerFinder : private Reading {
            std::equal(last.begin(), last.end(), to.begin() + static_cast<long>(leading));
   }
 
+  /// The value of which views, copies and an expansion of other axes than the last ones are.
+  std::string before_expansion(std::string value, size_t last) const {
+    while (const Node* step = made_by(value, "view.default expand.default clone.default")) {
+      const std::string from = tensor(*step, "self");
+      const std::vector<int64_t>&a = meta(from).sizes, &b = meta(value).sizes;
+      if (a.size() < last || !std::equal(a.end() - static_cast<long>(last), a.end(),
+                                         b.end() - static_cast<long>(last)))
+        break;
+      value = from;
+    }
+    return value;
+  }
+
+  /// linear(x, w) of an x that has other strides: its product by w for each of its matrices.
+  bool find_strided_linear(size_t at) {
+    const Node& node = graph_.nodes[at];
+    if (node.target != "aten.bmm.default") return false;
+    const Node* turned =
+        made_by(before_expansion(tensor(node, "mat2"), 2), "permute.default t.default");
+    const std::string x = before_expansion(tensor(node, "self"), 3);
+    if (!turned || rank(tensor(*turned, "self")) != 2 || rank(x) != 3) return false;
+    if (turned->find("dims") && numbers(*turned, "dims") != std::vector<int64_t>{1, 0})
+      return false;
+    graph_.nodes[at] =
+        replaced(at, "aten.linear.default",
+                 {{"input", TensorName{x}}, {"weight", TensorName{tensor(*turned, "self")}}});
+    return true;
+  }
+
   /// linear(x, w) as core ATen has it: the product of flat rows by w transposed, and a view back.
   bool find_linear(size_t at) {
+    if (find_strided_linear(at)) return true;
     const Node& node = graph_.nodes[at];
     if (node.outputs.size() != 1) return false;
     const std::string& y = node.outputs[0];
@@ -68,7 +99,8 @@ class LayerFinder : private Reading {
     const Node* turned = made_by(tensor(*product, "mat2"), "permute.default t.default");
     if (!turned || rows.empty()) return false;
     const std::string w = tensor(*turned, "self"), bias = adds ? tensor(*product, "self") : "";
-    if (turned->find("dims") && numbers(*turned, "dims") != std::vector<int64_t>{1, 0}) return false;
+    if (turned->find("dims") && numbers(*turned, "dims") != std::vector<int64_t>{1, 0})
+      return false;
     if (rank(w) != 2 || (adds && (bias.empty() || rank(bias) != 1))) return false;
     std::string x = view ? before_flat(rows, 1) : rows;
     if (x.empty() || !has_sizes(meta(y).sizes, meta(x).sizes, rank(x) - 1, {meta(w).sizes[0]}))
@@ -98,14 +130,14 @@ class LayerFinder : private Reading {
       if (x.empty() || rank(x) != rank(y)) return;
       operands.push_back(x);
     }
-    const std::vector<int64_t> &a = meta(operands[0]).sizes, &b = meta(operands[1]).sizes;
+    const std::vector<int64_t>&a = meta(operands[0]).sizes, &b = meta(operands[1]).sizes;
     const size_t leading = rank(y) - 2;
     if (!has_sizes(meta(y).sizes, a, leading, {a[leading], b[leading + 1]}) ||
         !std::equal(a.begin(), a.begin() + static_cast<long>(leading), b.begin()))
       return;
-    graph_.nodes[at] = replaced(
-        at, "aten.matmul.default",
-        {{"self", TensorName{operands[0]}}, {"other", TensorName{operands[1]}}});
+    graph_.nodes[at] =
+        replaced(at, "aten.matmul.default",
+                 {{"self", TensorName{operands[0]}}, {"other", TensorName{operands[1]}}});
   }
 
   static constexpr const char* kViews = "view.default _unsafe_view.default reshape.default";
@@ -114,7 +146,8 @@ class LayerFinder : private Reading {
   std::string guarded_softmax(const std::string& value) const {
     const Node* choice = made_by(value, "where.self");
     const Node* zero = choice ? made_by(tensor(*choice, "self"), "full_like.default") : nullptr;
-    const Node* none = choice ? made_by(tensor(*choice, "condition"), "logical_not.default") : nullptr;
+    const Node* none =
+        choice ? made_by(tensor(*choice, "condition"), "logical_not.default") : nullptr;
     const Node* any = none ? made_by(tensor(*none, "self"), "any.dim") : nullptr;
     const Node* seen = any ? made_by(tensor(*any, "self"), "logical_not.default") : nullptr;
     const Node* hidden = seen ? made_by(tensor(*seen, "self"), "eq.Scalar") : nullptr;
@@ -450,6 +483,7 @@ class LayerFinder : private Reading {
 
 void find_structure(ExportedProgram& program) {
   const std::set<std::string> changed = replace_writes(program);
+  find_chosen_rows(program, changed);
   LayerFinder(program, changed).run();
   find_experts(program, changed);
 }

@@ -56,7 +56,8 @@ class Writes {
 
  private:
   void index() {
-    for (const InputSpec& input : program_.inputs) made_[input.value] = -1, fixed_.insert(input.value);
+    for (const InputSpec& input : program_.inputs)
+      made_[input.value] = -1, fixed_.insert(input.value);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
       const std::vector<std::string> operands = operands_of(node);
@@ -115,24 +116,81 @@ class Writes {
 
 bool may_be_view(const std::string& target) {
   if (!target.starts_with("aten.")) return false;
-  static const std::set<std::string> kViews = {
-      "reshape",      "flatten",    "contiguous", "to",          "type_as",     "float",
-      "view",         "_unsafe_view", "select",   "slice",       "unsqueeze",   "squeeze",
-      "transpose",    "permute",    "swapaxes",   "swapdims",    "expand",      "alias",
-      "detach",       "narrow",     "t",          "numpy_T",     "mT",          "unflatten",
-      "view_as",      "reshape_as", "movedim",    "moveaxis",    "diagonal",    "unfold",
-      "expand_as",    "chunk",      "split",      "split_with_sizes", "unbind", "tensor_split",
-      "dropout",      "feature_dropout", "alpha_dropout", "ravel", "as_strided", "real",
-      "imag",         "view_as_real", "view_as_complex", "hsplit", "vsplit", "dsplit",
-      "broadcast_to", "broadcast_tensors", "meshgrid", "adjoint", "lift_fresh", "_to_copy",
-      "double",       "half",       "bfloat16",   "int",         "long",        "identity",
-      "atleast_1d",   "atleast_2d", "atleast_3d", "conj",        "_conj",       "resolve_conj",
-      "unsafe_chunk", "unsafe_split", "positive", "matrix_H",    "H",           "squeeze_copy"};
+  static const std::set<std::string> kViews = {"reshape",
+                                               "flatten",
+                                               "contiguous",
+                                               "to",
+                                               "type_as",
+                                               "float",
+                                               "view",
+                                               "_unsafe_view",
+                                               "select",
+                                               "slice",
+                                               "unsqueeze",
+                                               "squeeze",
+                                               "transpose",
+                                               "permute",
+                                               "swapaxes",
+                                               "swapdims",
+                                               "expand",
+                                               "alias",
+                                               "detach",
+                                               "narrow",
+                                               "t",
+                                               "numpy_T",
+                                               "mT",
+                                               "unflatten",
+                                               "view_as",
+                                               "reshape_as",
+                                               "movedim",
+                                               "moveaxis",
+                                               "diagonal",
+                                               "unfold",
+                                               "expand_as",
+                                               "chunk",
+                                               "split",
+                                               "split_with_sizes",
+                                               "unbind",
+                                               "tensor_split",
+                                               "dropout",
+                                               "feature_dropout",
+                                               "alpha_dropout",
+                                               "ravel",
+                                               "as_strided",
+                                               "real",
+                                               "imag",
+                                               "view_as_real",
+                                               "view_as_complex",
+                                               "hsplit",
+                                               "vsplit",
+                                               "dsplit",
+                                               "broadcast_to",
+                                               "broadcast_tensors",
+                                               "meshgrid",
+                                               "adjoint",
+                                               "lift_fresh",
+                                               "_to_copy",
+                                               "double",
+                                               "half",
+                                               "bfloat16",
+                                               "int",
+                                               "long",
+                                               "identity",
+                                               "atleast_1d",
+                                               "atleast_2d",
+                                               "atleast_3d",
+                                               "conj",
+                                               "_conj",
+                                               "resolve_conj",
+                                               "unsafe_chunk",
+                                               "unsafe_split",
+                                               "positive",
+                                               "matrix_H",
+                                               "H",
+                                               "squeeze_copy"};
   return kViews.count(target.substr(5, target.find('.', 5) - 5)) != 0;
 }
 
-std::set<std::string> replace_writes(ExportedProgram& program) {
-  return Writes(program).replace();
-}
+std::set<std::string> replace_writes(ExportedProgram& program) { return Writes(program).replace(); }
 
 }  // namespace tessera::pytorch

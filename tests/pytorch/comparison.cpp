@@ -171,12 +171,13 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
   return result;
 }
 
-std::string confused_dims(const std::string& program_path, const std::string& expected_path) {
+std::string confused_dims(const std::string& program_path, const std::string& expected_path,
+                          const std::map<std::string, PytorchOp>& ops) {
   using Part = std::array<int64_t, 3>;  // of a dim: its identity, elements behind it and its size
   const SafetensorsReader expected(expected_path);
   const pytorch::Archive archive(program_path);
   const pytorch::ExportedProgram program = pytorch::read_program(archive);
-  pytorch::Import import(archive, program);
+  pytorch::Import import(archive, program, ops);
   std::map<int, std::pair<std::vector<Part>, std::string>> meaning;
   for (const pytorch::InputSpec& input : program.inputs) {
     const std::string whole = input.part_of.empty() ? input.name : input.part_of;

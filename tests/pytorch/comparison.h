@@ -2,6 +2,7 @@
 // outputs times their cotangents.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,9 @@ Difference compare_with_pytorch(const PytorchModel& model, const std::string& ex
                                 bool scan = false, DType dtype = DType::float32);
 
 /// Dims of different identities that the import takes for one: `expected` has the identities of the
-/// dims of each axis (random_modules.py). Empty if none.
-std::string confused_dims(const std::string& program, const std::string& expected);
+/// dims of each axis (random_modules.py). Empty if none. `ops`: rules in place of others.
+std::string confused_dims(const std::string& program, const std::string& expected,
+                          const std::map<std::string, PytorchOp>& ops = {});
 
 /// Layouts of one or two axes that split each dim of the model, those of tensor parallelism, and
 /// none.

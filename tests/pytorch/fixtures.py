@@ -55,11 +55,12 @@ def distance(computed, wide, kind):
     return max([float((a - b).norm() / torch.maximum(b.norm(), least)) for a, b in pairs if a.numel()] + [0.0])
 
 
-def write(module, args=(), kwargs=None, path="", dynamic_shapes=None, more=None, exact=False):
-    """`path`.pt2 and `path`.safetensors: in.NAME, out.I, cotangent.I and grad.PARAMETER of the sum of out cotangent."""
+def write(module, args=(), kwargs=None, path="", dynamic_shapes=None, more=None, exact=False, core=False):
+    """`path`.pt2 and `path`.safetensors: in.NAME, out.I, cotangent.I and grad.PARAMETER of the sum of out cotangent. `core`: as core ATen."""
     kwargs = kwargs or {}
     path = pathlib.Path(path)
     program = torch.export.export(module, args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+    program = program.run_decompositions() if core else program
     torch.export.save(program, path.with_suffix(".pt2"))
     repack(path.with_suffix(".pt2"))
     names = list(program.graph_signature.user_inputs)

@@ -53,6 +53,72 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+class Periods(nn.Module):
+    """A dense layer, then layers of two kinds in turn, one of which sees a window and one all that stands in front; experts look their matrices up."""
+
+    def __init__(self, d=8, layers=4, experts=3):
+        super().__init__()
+        self.tokens, self.first = nn.Embedding(12, d), nn.Linear(d, d, bias=False)
+        self.layers = nn.ModuleList(nn.ModuleDict(dict(qkv=nn.Linear(d, 3 * d, bias=False), out=nn.Linear(d, d, bias=False), gate=nn.Linear(d, experts, bias=False))) for _ in range(layers))
+        for layer in self.layers:
+            layer.register_parameter("up", nn.Parameter(torch.randn(experts, 12, d) * 0.3))
+            layer.register_parameter("down", nn.Parameter(torch.randn(experts, d, 6) * 0.3))
+
+    def experts(self, layer, x):
+        flat = x.reshape(-1, x.shape[-1])
+        gates, chosen = torch.topk(torch.softmax(layer["gate"](flat), -1), 2, -1)
+        gates /= gates.sum(-1, keepdim=True)
+        rows, token = chosen.reshape(-1), torch.arange(flat.shape[0]).repeat_interleave(2)
+        gate, up = torch.bmm(layer.up[rows], flat[token].unsqueeze(-1)).squeeze(-1).chunk(2, -1)
+        out = torch.bmm(layer.down[rows], (F.silu(gate) * up).unsqueeze(-1)).squeeze(-1) * gates.reshape(-1, 1)
+        return torch.zeros_like(flat).index_add_(0, token, out).view_as(x)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        x = x + torch.tanh(self.first(x))
+        at = torch.arange(tokens.shape[1])
+        for i, layer in enumerate(self.layers):
+            q, k, v = layer["qkv"](x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+            seen = (at[:, None] >= at) & (at[:, None] - at < (3 if i % 2 == 0 else 99))
+            x = x + layer["out"](F.scaled_dot_product_attention(q, k, v, attn_mask=seen).transpose(1, 2).reshape(x.shape))
+            x = x + self.experts(layer, x)
+        return x
+
+
+class Rows(nn.Module):
+    """Experts with biases that a loop takes rows for, in two spellings; a complex constant, distances, and a parameter without elements."""
+
+    def __init__(self, d=4, experts=3):
+        super().__init__()
+        self.gate = nn.Linear(d, experts)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(d, 6), nn.GELU(), nn.Linear(6, d)) for _ in range(experts))
+        self.none = nn.Parameter(torch.zeros(0, d))
+        self.register_buffer("turns", torch.polar(torch.ones(3, 2), torch.arange(6.0).view(3, 2)), persistent=False)
+
+    def forward(self, x):
+        flat = torch.cat([self.none, x.reshape(-1, 4)])
+        gates, chosen = torch.topk(torch.softmax(self.gate(flat), -1), 2, -1)
+        one, two = torch.zeros_like(flat), torch.zeros_like(flat)
+        mask = F.one_hot(chosen, 3).permute(2, 1, 0)
+        for e, expert in enumerate(self.experts):
+            choice, token = torch.where(mask[e])
+            one.index_add_(0, token, expert(flat[None, token].reshape(-1, 4)) * gates[token, choice, None])
+            token, choice = torch.where(chosen == e)
+            two[token] += gates[token, choice].unsqueeze(-1) * torch.tanh(expert(flat[token]))
+        turned = torch.view_as_real(torch.view_as_complex(x.reshape(2, 3, 2, 2)) * self.turns).flatten(2)
+        return one.view_as(x), two.view_as(x), torch.cdist(torch.select_scatter(turned, x[:, 0], 1, 2), x).mT
+
+
+def writes():
+    def views(m, x, i):
+        y = x * m.a
+        y[:, 1] = y[:, 0] * 2
+        y[..., 1:3] += 1
+        return torch.negative(y).multiply(y)
+
+    return [views, lambda m, x, i: F.bilinear(x, x.flip(1), m.w)]
+
+
 class ScaledGpt(Gpt):
     """With a buffer."""
 
@@ -536,6 +602,14 @@ def corners():
 
 CASES = {
     "gpt": lambda: (Gpt(), (tokens(2, 8),), {}),
+    "core_gpt": lambda: (Gpt(), (tokens(2, 8),), {}),
+    "core_image": lambda: (Image(), (numbers(2, 3, 8, 8),), {}),
+    "core_complexes": lambda: many(complexes, a=(2, 3, 4), b=(2, 3, 4, 2), s=(4, 4)),
+    "core_writes": lambda: many(writes, a=(2, 3, 4), w=(5, 4, 4)),
+    "gpt_oss": lambda: (transformer("gpt_oss", num_local_experts=4, num_experts_per_tok=2), (), text(use_cache=False)),
+    "rows": lambda: (Rows(), (numbers(2, 3, 4),), {}),
+    "core_shapes": lambda: many(shapes, a=(2, 3, 4), b=(6, 8)),
+    "periods": lambda: (Periods(), (tokens(2, 6) % 12,), {}),
     "gpt2": lambda: (transformer("gpt2"), (), text(use_cache=False)),
     "llama": lambda: (transformer("llama"), (), text(use_cache=False)),
     "qwen3": lambda: (transformer("qwen3"), (), text(use_cache=False)),
@@ -664,7 +738,7 @@ def main():
     for name in [n for n in sys.argv[1:] if n not in ("bad", "native")] or ([] if sys.argv[1:] else CASES):
         torch.manual_seed(0)
         module, args, kwargs = CASES[name]()
-        fixtures.write(module, args, kwargs, FOLDER / name)
+        fixtures.write(module, args, kwargs, FOLDER / name, core=name.startswith("core_"))
         if name == "fused":
             sys.path.insert(0, str(FOLDER.parents[2] / "examples"))
             import pytorch_probe

@@ -65,6 +65,70 @@ TEST_CASE("layers of an exported module that are alike are a loop with the same 
   }
 }
 
+TEST_CASE("layers of two kinds in turn are a loop over both", "[pytorch_model]") {
+  const PytorchModel model(kFolder + "periods.pt2");
+  Graph graph;
+  model.build(graph, {.scan = true});
+  for (const char* kind : {"layers.from0by2", "layers.from1by2"})
+    CHECK(graph.find(std::string(kind) + ".gate.weight").shape().to_string() ==
+          "[layers=2, experts=3, d_model=8]");
+  CHECK(graph.find("first.weight").shape().rank() == 2);  // stands before it
+  for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
+           {"a:1", ""}, {"data:2;model:2", "batch:data;heads,experts:model"}}) {
+    INFO(layout);
+    const test::Difference d =
+        test::compare_with_pytorch(model, kFolder + "periods.safetensors", mesh, layout, true);
+    CHECK(d.gradients == 34);  // of 22 parameters, of which 4 are three parts and 4 are two
+    CHECK(d.output < 1e-5);
+    CHECK(d.gradient < 1e-5);
+  }
+}
+
+std::map<std::string, int> nodes_of(const std::string& name) {
+  std::map<std::string, int> count;
+  const pytorch::Archive archive(kFolder + name + ".pt2");
+  for (const pytorch::Node& node : pytorch::read_program(archive).graph.nodes) ++count[node.target];
+  return count;
+}
+
+TEST_CASE("experts that a program writes out are the routed layer", "[pytorch_model]") {
+  // By sorted rows and grouped products; by matrices that each row looks up.
+  CHECK(nodes_of("mixtral")["tessera.experts"] == 1);
+  CHECK(nodes_of("periods")["tessera.experts"] == 4);
+  for (const char* plain : {"aten.sort.default", "aten.histc.default", "aten.index_add.default",
+                            "aten.bmm.default", "transformers.grouped_mm_fallback.default"}) {
+    CHECK(nodes_of("mixtral")[plain] == 0);
+    CHECK(nodes_of("periods")[plain] == 0);
+  }
+  const PytorchModel model(kFolder + "mixtral.pt2");
+  for (const std::string& op : model.plain_ops())
+    CHECK(op.find("of a router") == std::string::npos);
+  // Tokens stay where they are, or their rows travel to the experts.
+  for (const char* layout : {"experts:a", "batch,experts:a"}) {
+    INFO(layout);
+    const test::Difference d =
+        test::compare_with_pytorch(model, kFolder + "mixtral.safetensors", "a:2", layout);
+    CHECK(d.output < 1e-5);
+    CHECK(d.gradient < 1e-5);
+  }
+}
+
+TEST_CASE("rows that a loop over experts takes are computed of all tokens", "[pytorch_model]") {
+  CHECK(nodes_of("rows")["aten.where.default"] == 0);
+  CHECK(nodes_of("rows")["tessera.chosen_gates"] == 6);
+  const std::vector<std::string> plain = PytorchModel(kFolder + "rows.pt2").plain_ops();
+  REQUIRE(plain.size() == 2);
+  CHECK(plain[0].starts_with("tessera.chosen_gates (make_fixtures.py:"));
+  CHECK(plain[0].ends_with("of a router, whose experts compute all tokens (3 times)"));
+}
+
+TEST_CASE("core ATen is read as what it was made of", "[pytorch_model]") {
+  std::map<std::string, int> whole = nodes_of("gpt"), core = nodes_of("core_gpt");
+  for (const char* target : {"aten.linear.default", "aten.scaled_dot_product_attention.default"})
+    CHECK(core[target] == whole[target]);
+  CHECK(core["aten.bmm.default"] + core["aten.addmm.default"] == 0);
+}
+
 /// "name=size" of the dims, sorted by name.
 std::string names_of(const PytorchModel& model) {
   std::map<std::string, int64_t> sizes;
@@ -79,6 +143,9 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
           "[pytorch_model]") {
   const std::map<std::string, std::string> expected = {
       {"gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 vocab=30"},
+      {"core_gpt", "batch=2 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=8 vocab=30"},
+      {"mixtral",
+       "batch=2 d_head=4 d_model=16 experts=4 ff=24 heads=2 heads_per_key=2 length=8 vocab=30"},
       {"gpt2", "batch=2 d_head=4 d_model=16 ff=64 heads=4 length=8 positions=16 vocab=30"},
       {"llama", "batch=2 d_head=4 d_model=16 ff=24 heads=2 heads_per_key=2 length=8 vocab=30"},
       {"fused",
@@ -87,7 +154,7 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
       {"written", "batch=2 d_head=4 d_model=16 heads=4 length=8 vocab=30"},
       {"bert",
        "batch=2 classes=16 d_head=4 d_model=16 ff=24 heads=4 length=8 positions=16 "
-       "token_type_embeddings=2 vocab=30"},
+       "token_types=2 vocab=30"},
       {"t5",
        "batch=2 d_head=4 d_model=16 decoder_length=6 ff=24 heads=4 length=8 "
        "relative_attention_bias=32 "
@@ -95,15 +162,13 @@ TEST_CASE("dims of exported modules have the names of the parts that they play",
       {"vit",
        "batch=2 channels=3 classes=16 d_head=4 d_model=16 ff=24 filter_height=8 filter_width=8 "
        "heads=4 height=16 "
-       "position_embeddings=5 width=16"}};
+       "positions=5 width=16"}};
   for (const auto& [name, names] : expected)
     CHECK(names_of(PytorchModel(kFolder + name + ".pt2")) == names);
 }
 
 TEST_CASE("layers that a program writes out are found again", "[pytorch_model]") {
-  std::map<std::string, int> count;
-  const pytorch::Archive archive(kFolder + "written.pt2");
-  for (const pytorch::Node& node : pytorch::read_program(archive).graph.nodes) ++count[node.target];
+  std::map<std::string, int> count = nodes_of("written");
   CHECK(count["aten.scaled_dot_product_attention.default"] == 5);
   CHECK(count["aten.rms_norm.default"] == 5);
   CHECK(count["tessera.turned_halves"] == 10);
@@ -417,6 +482,15 @@ TEST_CASE("every row of the table of ATen ops has a fixture", "[pytorch_model]")
 
 /// For architectures.py: TESSERA_PYTORCH_CASES is a folder of such files, TESSERA_PYTORCH_LAYOUTS
 /// the most layouts of each. Prints a line for each.
+TEST_CASE("random modules find a rule that takes two dims for one", "[pytorch_model]") {
+  const std::string path = kFolder + "random";
+  CHECK(test::confused_dims(path + ".pt2", path + ".safetensors") == "");
+  const std::map<std::string, PytorchOp> weak = {
+      {"aten::linear", {"...d,dd->...d", [](const auto& x, const auto&) { return x[0]; }}}};
+  CHECK(test::confused_dims(path + ".pt2", path + ".safetensors", weak) ==
+        "4 elements of axis 0 of p4 and of axis 1 of p1 are one");
+}
+
 TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
   const char* const folder = std::getenv("TESSERA_PYTORCH_CASES");
   const char* const most = std::getenv("TESSERA_PYTORCH_LAYOUTS");
@@ -440,9 +514,9 @@ TEST_CASE("modules of a folder", "[.][pytorch_cases]") {
       const auto compared = [&](DType dtype) {
         test::Difference all;
         for (const test::MeshAndLayout& where : layouts) {
-          const test::Difference d = test::compare_with_pytorch(
-              model, front + ".safetensors", where.mesh, where.layout,
-              std::getenv("TESSERA_PYTORCH_SCAN") != nullptr, dtype);
+          const test::Difference d =
+              test::compare_with_pytorch(model, front + ".safetensors", where.mesh, where.layout,
+                                         std::getenv("TESSERA_PYTORCH_SCAN") != nullptr, dtype);
           if (d.output > all.output || d.gradient > all.gradient)
             all.worst = d.worst + " in '" + where.layout + "'";
           all.output = std::max(all.output, d.output),

@@ -279,13 +279,6 @@ class Maker:
         y = self.parameter(axes[:i] + [other] + axes[i + 1 :])
         self.make(f"torch.cat([{x}, {y}], {i})", axes[:i] + [d] + axes[i + 1 :])
 
-    def stacked(self):
-        x = self.pick(1, 3)
-        axes = self.values[x]
-        i = self.random.randrange(len(axes) + 1)
-        y = self.parameter(axes)
-        self.make(f"torch.stack([{x}, {y}], {i})", axes[:i] + [[self.dim(2)]] + axes[i:])
-
     def attended(self):
         """Attention written out: of a value with itself, over heads that its last axis is cut into."""
         x = self.pick(3, 3)
