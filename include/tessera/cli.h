@@ -126,6 +126,8 @@ struct ModelSpec {
   /// loop if it is `true`, e.g. "model.scan"; empty: there is none. With them the planner builds
   /// one or two layers and prices all; without them it builds the whole model.
   std::string layers_key = {}, loop_key = {};
+  /// The scope of a layer where layers are a loop: what a plan may recompute.
+  std::string layer_scope = "block";
   /// Overwrites the parameters that a run starts from, which no checkpoint gives. Collective.
   /// Empty: they have their initial values.
   std::function<void(Session&, const Config&)> start = {};

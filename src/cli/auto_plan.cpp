@@ -70,7 +70,7 @@ void add_recompute_options(const Job& job, PlanModel& model) {
   if (blocks && recompute == "none")
     model.recompute_options.insert(model.recompute_options.begin() + 1, {"none", "block"});
   if (may_recompute && reshard_after_forward == "none")
-    model.recompute_options.emplace_back("block", "none");
+    model.recompute_options.emplace_back(model.is_loop ? job.spec->layer_scope : "block", "none");
   // The first option always stays: errors of the model itself are reported when it is built.
   model.recompute_options.erase(
       std::remove_if(model.recompute_options.begin() + 1, model.recompute_options.end(),

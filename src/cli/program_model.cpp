@@ -161,6 +161,7 @@ std::shared_ptr<const ModelSpec> program_model(const std::string& path) {
     return build(*programs->of(c), g, c, batch, partial);
   };
   spec.loop_key = "model.scan";
+  if (const std::string layers = plain->layer_scope(); !layers.empty()) spec.layer_scope = layers;
   spec.data = [programs](const Config& c, bool held_out) {
     return data_of(*programs->of(c), c, held_out);
   };

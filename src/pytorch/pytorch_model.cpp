@@ -82,6 +82,19 @@ const std::vector<std::string>& PytorchModel::outputs() const {
   return state_->program.output_names;
 }
 const std::vector<std::string>& PytorchModel::plain_ops() const { return state_->plain_ops; }
+std::string PytorchModel::layer_scope() const {
+  for (const InputSpec& input : state_->program.state)
+    for (size_t dot = input.name.find('.'); dot != std::string::npos;
+         dot = input.name.find('.', dot + 1)) {
+      const std::string front = input.name.substr(0, dot), second = front + ".1.";
+      const bool repeats = std::any_of(
+          state_->program.state.begin(), state_->program.state.end(),
+          [&](const InputSpec& other) { return other.name.starts_with(second); });
+      if (repeats) return front.substr(front.rfind('.') + 1);
+    }
+  return "";
+}
+
 const std::string& PytorchModel::labels() const { return state_->labels; }
 bool PytorchModel::has_loss() const { return !state_->program.loss.empty(); }
 int64_t PytorchModel::exported_batch() const { return state_->batch; }

@@ -73,6 +73,7 @@ TEST_CASE("layers of two kinds in turn are a loop over both", "[pytorch_model]")
     CHECK(graph.find(std::string(kind) + ".gate.weight").shape().to_string() ==
           "[layers=2, experts=3, d_model=8]");
   CHECK(graph.find("first.weight").shape().rank() == 2);  // stands before it
+  CHECK(model.layer_scope() == "layers");
   for (const auto& [mesh, layout] : std::vector<std::pair<std::string, std::string>>{
            {"a:1", ""}, {"data:2;model:2", "batch:data;heads,experts:model"}}) {
     INFO(layout);
@@ -117,9 +118,11 @@ TEST_CASE("rows that a loop over experts takes are computed of all tokens", "[py
   CHECK(nodes_of("rows")["aten.where.default"] == 0);
   CHECK(nodes_of("rows")["tessera.chosen_gates"] == 6);
   const std::vector<std::string> plain = PytorchModel(kFolder + "rows.pt2").plain_ops();
-  REQUIRE(plain.size() == 2);
-  CHECK(plain[0].starts_with("tessera.chosen_gates (make_fixtures.py:"));
-  CHECK(plain[0].ends_with("of a router, whose experts compute all tokens (3 times)"));
+  const auto is_noted = [](const std::string& op) {
+    return op.starts_with("tessera.chosen_gates (make_fixtures.py:") &&
+           op.ends_with("of a router, whose experts compute all tokens (3 times)");
+  };
+  CHECK(std::count_if(plain.begin(), plain.end(), is_noted) == 2);
 }
 
 TEST_CASE("core ATen is read as what it was made of", "[pytorch_model]") {
