@@ -91,8 +91,8 @@ class PytorchModel {
   /// Ops of layers that the program writes out in a form that was not recognized, so that they stay
   /// plain ops: "aten.softmax.int in blocks.*.attn (model.py:41), which may be of attention".
   const std::vector<std::string>& plain_ops() const;
-  /// The scope of layers with numbers, the first of several: "layers" of "model.layers.0.up.weight".
-  /// Empty if there are none.
+  /// The scope of layers with numbers, the first of several: "layers" of
+  /// "model.layers.0.up.weight". Empty if there are none.
   std::string layer_scope() const;
   /// What the program needs as `labels` of its loss if that is a new input; "" otherwise.
   const std::string& labels() const;

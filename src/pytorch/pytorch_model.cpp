@@ -87,9 +87,9 @@ std::string PytorchModel::layer_scope() const {
     for (size_t dot = input.name.find('.'); dot != std::string::npos;
          dot = input.name.find('.', dot + 1)) {
       const std::string front = input.name.substr(0, dot), second = front + ".1.";
-      const bool repeats = std::any_of(
-          state_->program.state.begin(), state_->program.state.end(),
-          [&](const InputSpec& other) { return other.name.starts_with(second); });
+      const bool repeats =
+          std::any_of(state_->program.state.begin(), state_->program.state.end(),
+                      [&](const InputSpec& other) { return other.name.starts_with(second); });
       if (repeats) return front.substr(front.rfind('.') + 1);
     }
   return "";
