@@ -94,6 +94,8 @@ struct Machine {
   std::string name, device, date, source;
   std::string device_type = "cpu";  ///< what a device is: "cpu" or "cuda", as in CompileOptions
   int64_t memory = 0;               ///< bytes of a device
+  /// Bytes of these that programs and libraries take beside a plan: CUDA's context, NCCL's buffers.
+  int64_t reserve = 0;
   double launch = 0;                ///< seconds per step, besides its work
   std::vector<MemoryRate> memory_rates;
   std::vector<MatmulRate> matmuls;
@@ -116,6 +118,8 @@ struct Machine {
   static std::string calibrated_path();
   std::string to_toml() const;
 
+  /// Bytes of a device that a plan may use; 0: not known.
+  int64_t usable_memory() const { return memory - reserve; }
   /// Seconds of `batch` matmuls of [m, k] by [k, n], without launch. Throws a usage error if the
   /// profile has no rate for that dtype. Other missing rates count as infinite.
   double matmul_seconds(const std::string& dtype, int64_t m, int64_t n, int64_t k,

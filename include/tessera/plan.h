@@ -39,6 +39,8 @@ struct PlanBuild {
   bool looped = false;    ///< build the layers as a loop though the model unrolls them
   bool unrolled = false;  ///< unroll the layers though the model has a loop
   std::string pipeline_schedule = "1f1b";
+  /// CompileOptions::reduce_each_microbatch, if the model does not ask for it anyway.
+  bool reduce_each_microbatch = false;
 };
 
 /// A graph, and the functions of one training step.
@@ -70,13 +72,16 @@ struct PlanModel {
   bool overlap = true, wide_grad_reduce = false, reduce_each_microbatch = false,
        offload_state = false;
   int64_t strict_chunks = 0;
+  /// True: plans may reduce gradients after each microbatch where that saves memory.
+  bool may_reduce_each_microbatch = false;
   /// The options with which `functions` of the model are compiled under a layout.
   CompileOptions options(const Mesh& mesh, const Layout& layout,
                          const std::vector<FunctionSpec>& functions) const;
 };
 
 struct PlanOptions {
-  std::optional<int64_t> memory;  ///< bytes per device; default: Machine::memory
+  /// Bytes of a device that plans may use; default: Machine::usable_memory().
+  std::optional<int64_t> memory;
   double seconds = 10;            ///< time limit of the search
   size_t runners_up = 4;
   /// Rules that every plan keeps. With "*:auto" the planner may split all other dims, with
@@ -109,7 +114,7 @@ struct PricedPlan {
   std::string scoped;  ///< the scoped ones of them: "@/*norm*/ length:model"
   int zero = 0;        ///< ZeRO stage, as in storage_rules()
   std::string over;    ///< the axes of ZeRO
-  /// Of a pipeline: further settings that make it so, "scan=true pipeline_schedule=gpipe".
+  /// Further settings: "scan=true pipeline_schedule=gpipe grad_reduce=microbatch".
   std::string settings = {};
   PlanBuild build;
   double seconds = 0;         ///< predicted step time: compute + slowed + exposed + bubble
@@ -169,6 +174,7 @@ struct Plan {
   double saved_per_gib = 0;   ///< seconds that 1 GiB more memory per device would save
   double table_seconds = 0;   ///< of the best, extrapolated from one and two layers
   int64_t memory_limit = 0;   ///< bytes; 0: none
+  int64_t reserve = 0;        ///< bytes of a device that the limit leaves; 0 if it was given
   double plain_seconds = 0;   ///< best plan without scoped rules, extrapolated; 0: none fits
   int64_t scoped = 0;         ///< number of priced plans with scoped rules
   int64_t space = 0;          ///< number of assignments of axes to dims

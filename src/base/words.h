@@ -35,6 +35,13 @@ std::string memory_parts_text(const Memory& m) {
   return text;
 }
 
+/// "80.00 GB less 4.00 GB for CUDA's context and NCCL": what plans may use of a device.
+inline std::string reserve_text(int64_t memory, int64_t reserve) {
+  return fmt::format("{} less {} for CUDA's context and NCCL",
+                     bytes_text(static_cast<double>(memory)),
+                     bytes_text(static_cast<double>(reserve)));
+}
+
 /// "memory of a rank: 3.00 GB = 1.00 GB parameters + 2.00 GB optimizer state + ..."
 template <class Memory>
 std::string memory_text(const Memory& m) {

@@ -20,7 +20,8 @@ namespace {
 
 constexpr const char* kDefaultMachine = "h100";
 constexpr const char *kRecompute = "train.recompute", *kReshard = "train.reshard_after_forward",
-                     *kMicrobatches = "train.microbatches", *kSchedule = "train.pipeline_schedule";
+                     *kMicrobatches = "train.microbatches", *kSchedule = "train.pipeline_schedule",
+                     *kGradReduce = "train.grad_reduce";
 
 /// Whether the model has the key `name` of its ModelSpec, which is "" for a model without.
 bool has_key(const Job& job, const char* what, const std::string& name) {
@@ -107,6 +108,7 @@ PlanModel model_of(const Job& job) {
   model.reduce_each_microbatch = compile.reduce_each_microbatch;
   model.offload_state = compile.offload_state;
   model.strict_chunks = compile.strict_chunks;
+  model.may_reduce_each_microbatch = is_free(job, kGradReduce, "step") && model.strict_chunks == 0;
   const int64_t batch = job.config.integer("train.batch");
   if (!is_free(job, kMicrobatches, "1")) {
     model.microbatches = {microbatches_of(job.config)};
@@ -145,6 +147,8 @@ AutoPlan auto_plan_of(const PricedPlan& plan, const Job& job) {
         std::pair{kMicrobatches, fmt::format("{}", plan.build.microbatches)}}) {
     if (job.config.text(key) != value) result.sets.push_back(fmt::format("{}={}", key, value));
   }
+  if (plan.build.reduce_each_microbatch)
+    result.sets.push_back(fmt::format("{}=microbatch", kGradReduce));
   if (plan.build.looped) result.sets.push_back(job.spec->loop_key + "=true");
   const std::string& schedule = plan.build.pipeline_schedule;
   if (job.config.text(kSchedule) != schedule)
@@ -162,6 +166,7 @@ PlanSpace plan_space_of(const Job& job) {
   if (!model.reshard_of_loop.empty()) space.sets[kReshard].insert(model.reshard_of_loop);
   for (const int64_t count : model.microbatches)
     space.sets[kMicrobatches].insert(fmt::format("{}", count));
+  if (model.may_reduce_each_microbatch) space.sets[kGradReduce] = {"microbatch"};
   space.sets[kSchedule].insert(model.schedules.begin(), model.schedules.end());
   if (!model.loop_setting.empty()) space.sets[job.spec->loop_key].insert("true");
   return space;
@@ -189,7 +194,7 @@ std::string question_of(const ModelFlags& args, const Job& job, const Machine& m
   }
   for (const std::string& choice :
        {std::string(kRecompute), std::string(kReshard), std::string(kMicrobatches),
-        std::string(kSchedule), job.spec->loop_key})
+        std::string(kSchedule), std::string(kGradReduce), job.spec->loop_key})
     key += job.given.contains(choice) ? "given;" : "free;";
   return key;
 }

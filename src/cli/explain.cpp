@@ -7,6 +7,7 @@
 #include "base/cache_file.h"
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/words.h"
 #include "cli/build_model.h"
 #include "cli/command_pages.h"
 #include "cli/commands.h"
@@ -321,6 +322,8 @@ int run_explain(const ExplainFlags& args, const std::vector<ModelSpec>& models) 
     say("{}", to_string(e));
     if (job.mesh.size() > 1) say("{}", replica_text(e, machine));
     if (options.strict_chunks > 0) say("{}", price_of_strict(args, machine, job, e));
+    if (machine && machine->reserve > 0)
+      say("memory of a device: {}\n", reserve_text(machine->memory, machine->reserve));
     for (const std::string& note : notes) say("note: {}\n", note);
     if (args.kernels) say("{}", kernel_table(e));
   }

@@ -161,7 +161,11 @@ PricedPlan priced(const PlanModel& model, const Mesh& mesh, const Layout& layout
       build.microbatches = microbatches;
       for (const std::string& schedule : model.schedules) {
         build.pipeline_schedule = schedule;
-        look();
+        for (const bool each : {false, true}) {
+          if (each && (!model.may_reduce_each_microbatch || microbatches == 1)) break;
+          build.reduce_each_microbatch = each;
+          look();
+        }
         if (!looped && !model.is_loop) break;  // no stages
       }
     }

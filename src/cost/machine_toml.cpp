@@ -227,6 +227,10 @@ Machine Machine::parse(const std::string& toml, const std::string& source) {
   top.take("date", m.date);
   top.take("source", m.source);
   top.take("memory", m.memory);
+  top.take("reserve", m.reserve);
+  TESSERA_REQUIRE(m.reserve >= 0 && (m.reserve == 0 || m.reserve < m.memory),
+                  "{}: reserve {} of memory {}; it is at least 0 and leaves some", source,
+                  m.reserve, m.memory);
   top.take("launch", m.launch);
   read_compute(top, m);
   read_links(top, m);
@@ -250,7 +254,7 @@ std::string Machine::to_toml() const {
   const auto text = [](const std::string& s) { return toml_quoted(s); };
   line(t, "format = {}\nname = {}\ndevice = {}\ndevice_type = {}\ndate = {}\nsource = {}\n",
        kProfileFormat, text(name), text(device), text(device_type), text(date), text(source));
-  line(t, "memory = {}\nlaunch = {:g}\n", memory, launch);
+  line(t, "memory = {}\nreserve = {}\nlaunch = {:g}\n", memory, reserve, launch);
   if (!residuals.empty()) {
     t += "\n[residuals]\n";
     for (const auto& [key, value] : residuals) line(t, "{} = {:.6g}\n", text(key), value);

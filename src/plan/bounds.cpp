@@ -54,7 +54,7 @@ double Bounds::guess(const Candidate& c, const Microbatching& by) const {
   const Estimates& estimates = candidates_.estimates(c.recompute_option);
   const double least = estimates.least(a, by);
   const Estimates::Communication sent = estimates.communication(a, c.storage, by);
-  return kComputing * least + sent.blocking +
+  return kComputing * least + sent.blocking + sent.after +
          std::max(kExposed * sent.overlappable, sent.overlappable - kHides * least);
 }
 
@@ -74,7 +74,8 @@ void Bounds::estimate(QueueEntry& entry) const {
 }
 
 Bounds::Computing Bounds::computing(const Candidate& c) const {
-  return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option};
+  return {candidates_.estimates().cuts(candidates_.assignment(c)), c.recompute_option,
+          c.reduce_each};
 }
 
 int64_t Bounds::slices(const Candidate& c) const {
@@ -106,11 +107,12 @@ double Bounds::least(const Candidate& c) const {
 }
 
 Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
-  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule, c.chunks};
+  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule, c.chunks,
+          c.reduce_each};
 }
 
 double Bounds::in_stages(const Candidate& c) const {
-  const auto known = known_in_stages_.find({c.assignment, c.recompute_option});
+  const auto known = known_in_stages_.find({c.assignment, c.recompute_option, c.reduce_each});
   if (known == known_in_stages_.end()) return 0;
   double most = 0;
   for (const auto& [microbatches, seconds] : known->second) {
@@ -145,12 +147,18 @@ void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
     least += axes.exposed;
     if (!stages) in_stages += axes.exposed;
   }
-  known_in_stages_[{c.assignment, c.recompute_option}].emplace_back(
-      candidates_.microbatches(c.microbatch_option), in_stages);
+  const int64_t microbatches = candidates_.microbatches(c.microbatch_option);
+  for (const bool each : {false, true}) {
+    if (microbatches > 1 && each != c.reduce_each) continue;
+    Candidate with = c;
+    with.reduce_each = each;
+    known_in_stages_[{c.assignment, c.recompute_option, each}].emplace_back(microbatches,
+                                                                           in_stages);
+    known_computing_[computing(with)].push_back(
+        {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing, work});
+  }
   double& known = known_[same_assignment(c)];
   known = known == 0 ? least : std::min(known, least);
-  known_computing_[computing(c)].push_back(
-      {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing, work});
 }
 
 }  // namespace tessera

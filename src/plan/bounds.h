@@ -34,8 +34,8 @@ class Bounds {
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
-  using Computing = std::pair<std::vector<int64_t>, size_t>;
-  using SameAssignment = std::tuple<size_t, size_t, size_t, std::string, int64_t>;
+  using Computing = std::tuple<std::vector<int64_t>, size_t, bool>;
+  using SameAssignment = std::tuple<size_t, size_t, size_t, std::string, int64_t, bool>;
   Computing computing(const Candidate& c) const;
   double computed(const Candidate& c) const;
   double in_stages(const Candidate& c) const;
@@ -49,10 +49,12 @@ class Bounds {
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
-  /// By assignment, recompute, microbatches, schedule, chunks.
+  /// By assignment, recompute, microbatches, schedule, chunks, how gradients are reduced.
   std::map<SameAssignment, double> known_;
-  /// By assignment and recompute: microbatches, and the seconds of what stages do by themselves.
-  std::map<std::pair<size_t, size_t>, std::vector<std::pair<int64_t, double>>> known_in_stages_;
+  /// By assignment, recompute and how gradients are reduced: microbatches, and the seconds of what
+  /// stages do by themselves.
+  std::map<std::tuple<size_t, size_t, bool>, std::vector<std::pair<int64_t, double>>>
+      known_in_stages_;
   /// Compute of a priced plan, that in a bubble included.
   struct Computed {
     Microbatching microbatching;
@@ -61,7 +63,7 @@ class Bounds {
     double seconds = 0;
     double work = 0;  ///< without the bubble
   };
-  /// By slices of dims and recompute.
+  /// By slices of dims, recompute and how gradients are reduced.
   std::map<Computing, std::vector<Computed>> known_computing_;
 };
 

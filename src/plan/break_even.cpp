@@ -64,7 +64,7 @@ class BreakEvenSearch {
         options_(options),
         best_(best),
         seconds_(seconds) {
-    options_.memory = options.memory.value_or(machine.memory);
+    options_.memory = options.memory.value_or(machine.usable_memory());
   }
 
   std::vector<BreakEven> run() {

@@ -72,7 +72,7 @@ Candidates::Candidates(const PlanModel& model, const Machine& machine, const Pla
     const bool in_loop = model.is_loop || pricer_.is_looped();
     const bool twice = in_loop || model.recompute_options[recompute].second != "none";
     const Passes passes{twice ? 2.0 : 1.0, in_loop ? 2.0 : 1.0, model.wide_grad_reduce,
-                        model.reduce_each_microbatch, model.offload_state};
+                        model.offload_state};
     estimates_.emplace_back(summaries_[recompute], machine, model.microbatch_dim, passes,
                             shared_work(pricer_, recompute));
   }
@@ -213,11 +213,14 @@ PlanBuild Candidates::build(const Candidate& c) const {
                   microbatches(c.microbatch_option)};
   build.looped = staged && !model().is_loop;
   build.pipeline_schedule = staged ? c.schedule : model().schedules[0];
+  build.reduce_each_microbatch = c.reduce_each && build.microbatches > 1;
   return build;
 }
 
 std::string Candidates::settings(const Candidate& c) const {
-  return has_stages(c.assignment) ? settings_of(model(), build(c)) : "";
+  PlanBuild settings = build(c);
+  if (!has_stages(c.assignment)) settings.pipeline_schedule = PlanBuild().pipeline_schedule;
+  return settings_of(model(), settings);
 }
 
 }  // namespace tessera

@@ -18,6 +18,7 @@ struct Candidate {
   std::string scoped = {};        ///< scoped rules, as a layout string
   std::string schedule = "1f1b";  ///< of stages
   int64_t chunks = 1;             ///< of a stage's layers
+  bool reduce_each = false;       ///< PlanBuild::reduce_each_microbatch
 };
 
 /// The model of a search, its space, its estimates, and the assignments added so far.
@@ -40,7 +41,8 @@ class Candidates {
   size_t microbatch_options() const { return model().microbatches.size(); }
   int64_t microbatches(size_t option) const { return model().microbatches.at(option); }
   Microbatching microbatching(const Candidate& c) const {
-    return {microbatches(c.microbatch_option), c.schedule, c.chunks};
+    return {microbatches(c.microbatch_option), c.schedule, c.chunks,
+            model().reduce_each_microbatch || c.reduce_each};
   }
 
   size_t size() const { return assignments_.size(); }
@@ -76,7 +78,7 @@ class Candidates {
   /// The axes of the storage: "data+pod".
   std::string stored_over(const Candidate& c) const;
   PlanBuild build(const Candidate& c) const;
-  /// What makes a candidate a pipeline beside its rules: PricedPlan::settings.
+  /// PricedPlan::settings.
   std::string settings(const Candidate& c) const;
   /// The graph of the model with at most two layers.
   const Graph& few_layers();

@@ -259,8 +259,10 @@ Estimates::Communication Estimates::communication(const Assignment& a, const Sto
   const double times = storage.stage == 3 ? static_cast<double>(by.microbatches) : 1;
   sum.lower_bound = std::max(times * of.gather + of.scatter_partial, of.reduce_partial);
   const double gathers = storage.stage == 3 ? passes_.gathers * times : 1;
-  const double sums = passes_.each ? static_cast<double>(by.microbatches) : 1;
-  sum.overlappable = sums * (of.reduce + of.scatter) + gathers * of.gather;
+  const double sums = by.each ? static_cast<double>(by.microbatches) : 1;
+  const bool is_after = by.microbatches > 1 && !by.each;
+  (is_after ? sum.after : sum.overlappable) = sums * (of.reduce + of.scatter);
+  sum.overlappable += gathers * of.gather;
   return sum;
 }
 
@@ -343,7 +345,7 @@ MemoryEstimate Estimates::memory(const Assignment& a, const Storage& storage,
                       static_cast<double>(by.chunks));
   }
   if (microbatches > 1) {  // gradient accumulation: the sums are whole unless reduced each time
-    const Storage& sums = passes_.each && storage.stage >= 1 ? storage : none;
+    const Storage& sums = by.each && storage.stage >= 1 ? storage : none;
     m.transient = passes_.gradients * bytes(summary_.params, a, sums, 1) + kept;
     // Parameters are stored without chunks, and brought to the stages that use them.
     if (by.chunks > 1) m.transient += bytes(summary_.params, a, none, 1);

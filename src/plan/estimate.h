@@ -36,6 +36,7 @@ struct Microbatching {
   int64_t microbatches = 1;
   std::string schedule = "1f1b";
   int64_t chunks = 1;  ///< of layers that a stage has
+  bool each = false;   ///< gradients are reduced after each microbatch
 };
 
 /// Bytes on a rank.
@@ -49,7 +50,6 @@ struct Passes {
   double gathers = 1;     ///< all-gathers of each sharded parameter per microbatch
   double gradients = 1;   ///< live gradients per parameter during gradient accumulation
   bool wide = false;      ///< gradients are reduced in float32
-  bool each = false;      ///< gradients are reduced after each microbatch
   bool offloads = false;  ///< optimizer state is in host memory
 };
 
@@ -70,6 +70,7 @@ class Estimates {
   struct Communication {
     double blocking = 0;      ///< of activations: partial sums and gathered operands
     double overlappable = 0;  ///< of gradients and parameters, which can overlap with compute
+    double after = 0;         ///< of gradients after the last microbatch, beside nothing
     double lower_bound = 0;   ///< what is sure of `overlappable`, over the busiest set of axes
     double exposed = 0;       ///< the share of `blocking` that cannot overlap
   };

@@ -25,7 +25,7 @@ struct QueueEntry {
     const auto order = [](const QueueEntry& e) {
       return std::tie(e.key, e.candidate.assignment, e.candidate.recompute_option,
                       e.candidate.microbatch_option, e.candidate.storage, e.candidate.schedule,
-                      e.candidate.chunks);
+                      e.candidate.chunks, e.candidate.reduce_each);
     };
     return order(*this) > order(o);
   }

@@ -119,15 +119,26 @@ void PlanSearch::expand(const QueueEntry& open) {
     for (size_t recompute = 0; recompute < candidates_.recompute_options(); ++recompute) {
       Candidate c{assignment, storage, recompute};
       if (!candidates_.applies(c)) continue;
-      const std::optional<size_t> option = memory_.first_microbatch_option(c);
-      if (!option) continue;
-      any = true;
-      c.microbatch_option = *option;
-      push_candidate(c, open.is_seed && is_seed(c));
+      for (const bool each : {false, true}) {
+        c.reduce_each = each;
+        any |= push_in_microbatches(c, open.is_seed && is_seed(c));
+        if (!candidates_.model().may_reduce_each_microbatch) break;
+      }
+      c.reduce_each = false;
       if (memory_.surely_fits(c)) break;  // no need to recompute more
     }
   }
   counts_.too_large += any ? 0 : 1;
+}
+
+/// Pushes the candidate in the fewest microbatches that may fit; false if none do.
+bool PlanSearch::push_in_microbatches(Candidate c, bool is_seed) {
+  const std::optional<size_t> option = memory_.first_microbatch_option(c);
+  if (!option) return false;
+  c.microbatch_option = *option;
+  // With one microbatch both ways to reduce gradients are the same.
+  if (!c.reduce_each || candidates_.microbatches(*option) > 1) push_candidate(c, is_seed);
+  return true;
 }
 
 /// The same with stages: more microbatches fill them better, and more chunks as well, so each
@@ -249,6 +260,7 @@ double PlanSearch::bound_of_open(size_t assignment) {
 
 /// True if the assignment may fit with the candidate's recompute option.
 bool PlanSearch::may_fit(Candidate c) {
+  c.reduce_each = candidates_.model().may_reduce_each_microbatch;
   for (const Storage& storage : candidates_.storages(c.assignment)) {
     c.storage = storage;
     if (!candidates_.applies(c)) continue;
@@ -268,6 +280,8 @@ void PlanSearch::price_least_memory() {
   Candidate c;
   c.microbatch_option = candidates_.microbatch_options() - 1;
   for (c.assignment = 0; c.assignment < candidates_.size(); ++c.assignment) {
+    c.reduce_each =
+        candidates_.model().may_reduce_each_microbatch && !candidates_.has_stages(c.assignment);
     for (const Storage& storage : candidates_.storages(c.assignment)) {
       c.storage = storage;
       for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();

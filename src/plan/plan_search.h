@@ -59,6 +59,7 @@ class PlanSearch {
   double bound_of_open(size_t assignment);
   bool may_fit(Candidate c);
   void expand(const QueueEntry& open);
+  bool push_in_microbatches(Candidate c, bool is_seed);
   void expand_stages(size_t assignment);
   bool push_stages(Candidate c);
   void push_candidate(const Candidate& c, bool is_seed = false);

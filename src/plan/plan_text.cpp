@@ -58,9 +58,10 @@ void add_waterfall(std::string& text, const PricedPlan& p) {
   if (p.bubble > 0) row(text, kBubble, p.bubble, p.seconds);
 }
 
-void add_memory(std::string& text, const PricedPlan& p, int64_t limit) {
+void add_memory(std::string& text, const PricedPlan& p, int64_t limit, int64_t reserve) {
   text += fmt::format("\nmemory of a rank: {}", bytes_text(static_cast<double>(p.memory())));
   if (limit > 0) text += fmt::format(" of {}", bytes_text(static_cast<double>(limit)));
+  if (limit > 0 && reserve > 0) text += ", " + reserve_text(limit + reserve, reserve);
   text += "\n";
   for (const auto& [name, bytes] : memory_parts(p)) {
     const std::string hashes =
@@ -177,7 +178,7 @@ std::string to_string(const Plan& plan) {
   }
   add_certificate(text, plan);
   add_waterfall(text, p);
-  add_memory(text, p, plan.memory_limit);
+  add_memory(text, p, plan.memory_limit, plan.reserve);
   add_reasons(text, plan);
   return text;
 }
@@ -212,7 +213,7 @@ std::string compare(const Plan& plan, const PricedPlan& other) {
       time_text(other.seconds), 100 * more,
       plan.memory_limit > 0 && other.memory() > plan.memory_limit ? "; and it does not fit" : "");
   add_waterfall(text, other);
-  add_memory(text, other, plan.memory_limit);
+  add_memory(text, other, plan.memory_limit, plan.reserve);
   text += "\nthe largest transfers of a step, sent by a rank\n  this layout\n";
   add_transfers(text, other);
   text += "  the best plan\n";

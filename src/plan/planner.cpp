@@ -10,7 +10,7 @@ namespace tessera {
 Planner::Planner(const PlanModel& model, const Machine& machine, const PlanOptions& options)
     : candidates_(model, machine, options),
       corrections_(candidates_),
-      memory_(candidates_, corrections_, options.memory.value_or(machine.memory)),
+      memory_(candidates_, corrections_, options.memory.value_or(machine.usable_memory())),
       pricer_(candidates_, clock_),
       search_(candidates_, pricer_, corrections_, memory_, found_, clock_),
       scopes_(candidates_, pricer_, memory_, found_, clock_),

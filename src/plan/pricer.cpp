@@ -187,9 +187,10 @@ const PlanStep& Pricer::built(const PlanBuild& build) {
 }
 
 Program Pricer::lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model,
-                        bool init, const std::string& schedule, int chunks) const {
+                        bool init, const PlanBuild& build, int chunks) const {
   CompileOptions compile = model_.options(mesh, Layout::parse(layout), {});
-  compile.pipeline_schedule = schedule;
+  compile.pipeline_schedule = build.pipeline_schedule;
+  compile.reduce_each_microbatch |= build.reduce_each_microbatch;
   compile.chunks = chunks;
   LowerOptions options = lowering_of(compile, model.functions);
   options.workspace_bytes = workspace_on(model_.device, 1);
@@ -213,8 +214,7 @@ void add_memory(const Program& program, const Graph& graph, PricedPlan& to) {
 PricedPlan Pricer::lower_and_price(const Mesh& mesh, const std::string& layout,
                                    const PlanBuild& build, bool as_run) {
   const PlanStep& model = built(build);
-  const Program program =
-      lowered(mesh, layout, model, as_run, build.pipeline_schedule, as_run ? 0 : 1);
+  const Program program = lowered(mesh, layout, model, as_run, build, as_run ? 0 : 1);
   PricedPlan p;
   p.mesh = mesh;
   p.layout = p.rules = layout;
@@ -249,10 +249,12 @@ PricedPlan Pricer::price_layers(const Mesh& mesh, const std::string& layout, Pla
 }
 
 std::string settings_of(const PlanModel& model, const PlanBuild& build) {
+  using std::string_literals::operator""s;
   std::string text = build.looped ? model.loop_setting : "";
   const bool is_default = build.pipeline_schedule == pipeline_schedules()[0].name;
   if (!is_default && (build.looped || model.is_loop))
     text += (text.empty() ? "" : " ") + ("pipeline_schedule=" + build.pipeline_schedule);
+  if (build.reduce_each_microbatch) text += (text.empty() ? "" : " ") + "grad_reduce=microbatch"s;
   return text;
 }
 

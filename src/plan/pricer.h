@@ -19,7 +19,7 @@ void add_function(const Program& program, const Function& f, const Costs& costs,
 /// Sets the memory on a rank.
 void add_memory(const Program& program, const Graph& graph, PricedPlan& to);
 
-/// PricedPlan::settings of a build whose layers, if they are a loop, are dealt to stages.
+/// PricedPlan::settings of a build. If its layers are a loop, they are dealt to stages.
 std::string settings_of(const PlanModel& model, const PlanBuild& build);
 
 /// Caches the graphs that it builds. Several threads may price at once; building is serialized.
@@ -32,7 +32,7 @@ class Pricer {
   const PlanStep& built(const PlanBuild& build);
   /// `chunks`: CompileOptions::chunks.
   Program lowered(const Mesh& mesh, const std::string& layout, const PlanStep& model, bool init,
-                  const std::string& schedule = "1f1b", int chunks = 1) const;
+                  const PlanBuild& build = {}, int chunks = 1) const;
   /// The time and memory of a plan. `whole`: lower the whole model as it will run, otherwise it may
   /// be extrapolated from one and two layers, or priced with its layers as a loop, and no matmul is
   /// split into chunks. Throws the usage errors of the layout. `build.layers` is taken from the

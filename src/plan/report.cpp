@@ -56,6 +56,7 @@ Plan PlanReport::plan(PlanSearch& search) {
   plan.bound = std::min(plan.bound, plan.table_seconds);
   plan.saved_per_gib = saved_per_gib(plan);
   plan.memory_limit = memory_.bytes();
+  if (!candidates_.options().memory) plan.reserve = candidates_.machine().reserve;
   plan.machine = candidates_.machine().name;
   plan.search_seconds = clock_.seconds();
   return plan;
@@ -81,12 +82,13 @@ void PlanReport::fail_with_least() {
   const int64_t needed = std::max(p.memory(), pricer_.price(least->candidate, true).memory());
   fail(ErrorKind::usage,
        "[plan] nothing that was tried fits into {} a device; the least is {}: --memory {} with "
-       "mesh '{}', layout '{}'{}, recompute {}, reshard_after_forward {}, microbatches {}, {:.3f} "
-       "ms a step{}",
+       "mesh '{}', layout '{}'{}, recompute {}, reshard_after_forward {}, microbatches {}{}, "
+       "{:.3f} ms a step{}",
        bytes_text(static_cast<double>(memory_.bytes())), bytes_text(static_cast<double>(needed)),
        needed, p.mesh.to_string(), p.rules,
        p.zero > 0 ? fmt::format(", --zero {} --over {}", p.zero, p.over) : "", p.build.recompute,
-       p.build.reshard_after_forward, p.build.microbatches, 1e3 * p.seconds,
+       p.build.reshard_after_forward, p.build.microbatches,
+       p.settings.empty() ? "" : ", " + p.settings, 1e3 * p.seconds,
        given_text(candidates_.model()));
 }
 

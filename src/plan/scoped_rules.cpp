@@ -163,6 +163,10 @@ void ScopedRules::spend_memory(PricedCandidate& p, double scale, double until) {
       cheaper.push_back(c);
       --cheaper.back().recompute_option;
     }
+    if (c.reduce_each) {
+      cheaper.push_back(c);
+      cheaper.back().reduce_each = false;
+    }
     for (const Storage& storage : candidates_.storages(c.assignment)) {
       if (storage.stage + 1 != c.storage.stage) continue;
       cheaper.push_back(c);

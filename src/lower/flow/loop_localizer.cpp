@@ -10,6 +10,8 @@
 #include "lower/flow/loop_localizer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -364,6 +366,7 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
   const FlowLoop& loop = *node.loop;
   std::vector<std::pair<View, View>> stores;
   std::set<int> carried;
+  const size_t first_add = build_.function().steps.size();
   for (const FlowLoop::Carry& c : loop.carries) carried.insert(build_.view(c.value).buffer);
   for (size_t i = 0; i < node.out.size(); ++i) {
     const View result = build_.view(node.out[i]);
@@ -390,8 +393,87 @@ void LoopLocalizer::end_iteration(const FlowNode& node, int counter) {
       if (!sums_.contains(value)) add_to_sum(sum, build_.view(value), node.origin);
     }
   }
+  add_early(first_add);
   build_.function().first_update = static_cast<int>(build_.function().steps.size());
   for (const auto& [from, to] : stores) build_.add_copy(from, to, node.origin);
+}
+
+namespace {
+
+/// Buffers that the first steps of a function receive by collectives, and what is computed of these
+/// element by element.
+std::set<int> received_by(const std::vector<Step>& steps, size_t first) {
+  std::set<int> received;
+  for (size_t s = 0; s < first; ++s) {
+    const Step& step = steps[s];
+    const bool is_received =
+        step.kind == StepKind::collective ||
+        (step.kernel == KernelKind::pointwise &&
+         std::any_of(step.in.begin(), step.in.end(),
+                     [&](const View& view) { return received.contains(view.buffer); }));
+    for (const View& view : step.out) {
+      if (is_received) received.insert(view.buffer);
+    }
+  }
+  return received;
+}
+
+/// For each of the first steps: true if it is pointwise on received values, and no other of these
+/// steps touches what it computes.
+std::vector<char> only_added(const std::vector<Step>& steps, size_t first,
+                             const std::set<int>& received) {
+  std::vector<char> added(first, 0);
+  std::set<int> touched, written;
+  for (size_t s = first; s-- > 0;) {
+    const Step& step = steps[s];
+    const auto is_in = [](const std::set<int>& buffers) {
+      return [&](const View& view) { return buffers.contains(view.buffer); };
+    };
+    added[s] = step.kind == StepKind::compute && step.kernel == KernelKind::pointwise &&
+               std::any_of(step.in.begin(), step.in.end(), is_in(received)) &&
+               std::none_of(step.in.begin(), step.in.end(), is_in(written)) &&
+               std::none_of(step.out.begin(), step.out.end(), is_in(touched));
+    if (added[s]) continue;
+    for (const View& view : step.in) touched.insert(view.buffer);
+    for (const View& view : step.out) {
+      touched.insert(view.buffer);
+      written.insert(view.buffer);
+    }
+  }
+  return added;
+}
+
+}  // namespace
+
+/// Moves the additions to sums, which are the steps from `first` on, to where their values are
+/// made, so that these need not be kept. What a collective sums is added at the end, and cast
+/// there: until then it may be combined with later ones, and awaited.
+void LoopLocalizer::add_early(size_t first) {
+  std::vector<Step>& steps = build_.function().steps;
+  const std::set<int> received = received_by(steps, first);
+  const std::vector<char> added = only_added(steps, first, received);
+  std::map<int, size_t> maker;  // buffer -> the last step that writes it
+  for (size_t s = 0; s < first; ++s) {
+    for (const View& view : steps[s].out) maker[view.buffer] = s;
+  }
+  std::map<size_t, std::vector<Step>> after;
+  std::vector<Step> ordered, last;
+  for (size_t s = first; s < steps.size(); ++s) {
+    const bool is_sum = steps[s].in.size() == 2 && steps[s].out[0] == steps[s].in[0] &&
+                        !maker.contains(steps[s].out[0].buffer);
+    const auto made = is_sum ? maker.find(steps[s].in[1].buffer) : maker.end();
+    const bool moves = made != maker.end() && !received.contains(made->first);
+    (moves ? after[made->second] : last).push_back(std::move(steps[s]));
+  }
+  std::vector<Step> late;
+  for (size_t s = 0; s < first; ++s) {
+    (added[s] ? late : ordered).push_back(std::move(steps[s]));
+    if (const auto more = after.find(s); more != after.end())
+      std::move(more->second.begin(), more->second.end(), std::back_inserter(ordered));
+  }
+  for (std::vector<Step>* const part : {&late, &last})
+    std::move(part->begin(), part->end(), std::back_inserter(ordered));
+  steps = std::move(ordered);
 }
 
 Step LoopLocalizer::loop_step(const FlowNode& node, int counter, Function body) {

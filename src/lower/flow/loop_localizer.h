@@ -30,6 +30,7 @@ class LoopLocalizer {
   void make_results(const FlowNode& node);
   Function body_of(const FlowNode& node, int counter);
   void end_iteration(const FlowNode& node, int counter);
+  void add_early(size_t first);
   Step loop_step(const FlowNode& node, int counter, Function body);
   void add_stages(const FlowNode& node, int counter);
   void add_pipeline(const FlowNode& node);

@@ -39,6 +39,9 @@ TensorLayout LayoutChooser::rule_layout(const Frame& frame, int value) const {
     return layout;
   }
   const Value& v = frame.graph.value(value);
+  // What each iteration reduces goes right into the slices of the sum.
+  const int sum = options_.reduce_each_microbatch ? frame.summed_later(value) : -1;
+  if (sum >= 0 && frame.graph.value(sum).shape == v.shape) return rule_layout(frame, sum);
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   try {
@@ -54,12 +57,6 @@ TensorLayout LayoutChooser::rule_layout(const Frame& frame, int value) const {
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
     throw Contradiction(fmt::format("{} ({}{})", e.what(), from.source, inside));
   }
-}
-
-TensorLayout LayoutChooser::loop_result_layout(const Frame& frame, int result) const {
-  const int sum = options_.reduce_each_microbatch ? frame.summed_later(result) : -1;
-  const bool is_like = sum >= 0 && frame.graph.value(sum).shape == frame.graph.value(result).shape;
-  return rule_layout(frame, is_like ? sum : result);
 }
 
 TensorLayout LayoutChooser::settled_layout(const Frame& frame, int value, int flow,
