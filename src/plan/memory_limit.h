@@ -21,6 +21,11 @@ class MemoryLimit {
   bool fits(const PricedPlan& plan) const { return bytes_ == 0 || plan.memory() <= bytes_; }
   /// The first microbatch option with which the candidate may fit, if any.
   std::optional<size_t> first_microbatch_option(const Candidate& c);
+  /// The same without room for errors of the estimate.
+  std::optional<size_t> likely_microbatch_option(const Candidate& c) {
+    return fewest_microbatches(c, 0, 1);
+  }
+  bool likely_fits(const Candidate& c) { return fits_estimate(c, 1); }
   /// True if the candidate fits with the first microbatch option, with room to spare.
   bool surely_fits(const Candidate& c);
   /// The next microbatch option after the candidate's own with which it may fit, if any.

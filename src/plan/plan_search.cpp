@@ -2,12 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 namespace tessera {
 
 namespace {
 
 constexpr size_t kLeast = 6;  ///< candidates priced by price_least_memory()
+constexpr int64_t kMostPerStage = 16;  ///< microbatches of a stage that are tried first
+/// Known layouts that are priced first: of a family, and of all. kLater: how much faster the second
+/// of a family must be guessed to come before the first of another one.
+constexpr size_t kOfFamily = 3, kFirst = 24;
+constexpr double kLater = 1.1, kBeforeAll = 1e-12;
 
 }  // namespace
 
@@ -30,6 +37,106 @@ void PlanSearch::run(const std::vector<Assignment>& assignments, bool meshes_are
       if (!found_.has_best()) counts_.first_seconds = clock_.seconds();
       found_.add_best(std::move(results[i]));
     }
+  }
+}
+
+/// The candidates of an assignment that people would think of, those that fit by estimate.
+std::vector<Candidate> PlanSearch::ways_to_run(size_t assignment) {
+  std::vector<Candidate> ways;
+  const bool staged = candidates_.has_stages(assignment);
+  Candidate c{assignment};
+  const auto add_in_stages = [&] {
+    const int64_t stages = candidates_.stages(assignment);
+    const std::vector<int64_t> chunks = candidates_.chunk_options(assignment, c.schedule);
+    for (size_t i = 0; i < chunks.size(); i += std::max<size_t>(1, chunks.size() - 1)) {
+      c.chunks = chunks[i];
+      for (size_t m = 0; m < candidates_.microbatch_options(); ++m) {
+        c.microbatch_option = m;
+        const int64_t count = candidates_.microbatches(m);
+        if (count > 1 && count >= stages && count <= kMostPerStage * stages &&
+            memory_.likely_fits(c))
+          ways.push_back(c);
+      }
+    }
+  };
+  for (const Storage& storage : candidates_.storages(assignment)) {
+    if (storage.stage == 2 || (meshes_are_free_ && candidates_.is_merged(assignment, storage)))
+      continue;
+    c.storage = storage;
+    for (c.recompute_option = 0; c.recompute_option < candidates_.recompute_options();
+         ++c.recompute_option) {
+      if (!candidates_.applies(c)) continue;
+      c.schedule = candidates_.model().schedules[0];
+      c.reduce_each = false;
+      if (staged) {
+        add_in_stages();
+        continue;
+      }
+      for (const bool each : {false, true}) {
+        c.reduce_each = each;
+        const std::optional<size_t> option = memory_.likely_microbatch_option(c);
+        if (!option || (each && candidates_.microbatches(*option) == 1)) continue;
+        c.microbatch_option = *option;
+        ways.push_back(c);
+        if (!candidates_.model().may_reduce_each_microbatch) break;
+      }
+    }
+  }
+  return ways;
+}
+
+void PlanSearch::look_first(const std::vector<Assignment>& known, bool meshes_are_free) {
+  meshes_are_free_ = meshes_are_free;
+  std::map<std::vector<DimSet>, std::vector<QueueEntry>> families;
+  for (const Assignment& a : known) {
+    const size_t assignment = candidates_.add(candidates_.space().with_fixed(a));
+    if (meshes_are_free) candidates_.order_axes(assignment);
+    for (const Candidate& c : ways_to_run(assignment)) {
+      QueueEntry entry{c};
+      bounds_.estimate(entry);
+      entry.is_seed = true;
+      std::vector<DimSet> family = a.picks;
+      std::sort(family.begin(), family.end());
+      families[family].push_back(std::move(entry));
+    }
+  }
+  std::vector<QueueEntry> first;
+  for (auto& [picks, all] : families) {
+    const auto by_guess = [](const QueueEntry& x, const QueueEntry& y) {
+      return std::tie(x.guess, x.candidate.assignment) < std::tie(y.guess, y.candidate.assignment);
+    };
+    std::stable_sort(all.begin(), all.end(), by_guess);
+    for (size_t i = 0; i < std::min(kOfFamily, all.size()); ++i) {
+      all[i].key = all[i].guess * (i == 0 ? 1 : kLater);
+      first.push_back(std::move(all[i]));
+    }
+  }
+  std::sort(first.begin(), first.end(),
+            [](const QueueEntry& x, const QueueEntry& y) { return x.key < y.key; });
+  if (first.size() > kFirst) first.resize(kFirst);
+  for (size_t i = 0; i < first.size(); ++i) {
+    first[i].key = kBeforeAll * static_cast<double>(i + 1);
+    queue_.push(std::move(first[i]));
+  }
+}
+
+void PlanSearch::try_more_microbatches() {
+  while (found_.has_best() && clock_.seconds() < candidates_.options().seconds) {
+    Candidate c = found_.best().candidate;
+    if (++c.microbatch_option >= candidates_.microbatch_options()) return;
+    std::vector<Candidate> more = {c};
+    more.back().reduce_each = false;
+    if (candidates_.model().may_reduce_each_microbatch && !candidates_.has_stages(c.assignment)) {
+      more.push_back(c);
+      more.back().reduce_each = true;
+    }
+    const double before = found_.best_seconds();
+    for (PricedCandidate& p : pricer_.price(more)) {
+      if (!p.error.empty()) continue;
+      const bool is_best = memory_.fits(p.plan) && p.plan.seconds < found_.best_seconds();
+      is_best ? found_.add_best(std::move(p)) : found_.add(std::move(p));
+    }
+    if (found_.best_seconds() >= before) return;
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "plan/known_layouts.h"
 #include "plan/report.h"
 
 namespace tessera {
@@ -18,11 +19,16 @@ Planner::Planner(const PlanModel& model, const Machine& machine, const PlanOptio
       tensors_(candidates_, pricer_, memory_, found_, clock_) {}
 
 Planner::Assignments Planner::on_mesh(const Mesh& mesh) const {
-  return {candidates_.space().assignments(mesh), false};
+  Assignments assignments{candidates_.space().assignments(mesh), false};
+  assignments.known = KnownLayouts(candidates_).among(assignments.all);
+  return assignments;
 }
 
 Planner::Assignments Planner::on_any_mesh(int64_t devices) const {
   Assignments assignments{candidates_.space().assignments(devices), true};
+  const KnownLayouts known(candidates_);
+  assignments.known = candidates_.space().names_axes() ? known.among(assignments.all)
+                                                       : known.on_any_mesh(devices);
   TESSERA_REQUIRE(
       !assignments.all.empty(),
       "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "
@@ -32,7 +38,9 @@ Planner::Assignments Planner::on_any_mesh(int64_t devices) const {
 }
 
 Plan Planner::best_of(const Assignments& assignments) {
+  search_.look_first(assignments.known, assignments.meshes_are_free);
   search_.run(assignments.all, assignments.meshes_are_free);
+  search_.try_more_microbatches();
   if (!found_.has_best()) search_.price_least_memory();
   scopes_.run();
   finalists_.run();

@@ -30,6 +30,7 @@ class Planner {
   struct Assignments {
     std::vector<Assignment> all;
     bool meshes_are_free = false;
+    std::vector<Assignment> known = {};  ///< to look at first
   };
   Assignments on_mesh(const Mesh& mesh) const;
   Assignments on_any_mesh(int64_t devices) const;

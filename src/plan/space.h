@@ -50,6 +50,11 @@ class Space {
   int64_t fixed_chunks() const { return fixed_chunks_; }
   /// The dims that the planner may split.
   DimSet free_dims() const { return free_; }
+  /// The sets of dims that an axis may split, the empty one first. If there are very many: single
+  /// dims and the largest sets.
+  const std::vector<DimSet>& options() const { return options_; }
+  /// True if fixed rules name axes, which are in all meshes then.
+  bool names_axes() const { return !names_.empty(); }
 
  private:
   void find_options();
