@@ -118,6 +118,9 @@ struct Machine {
   static std::string calibrated_path();
   std::string to_toml() const;
 
+  /// True if the parts of a piece of work may take less time than the whole: they fit into caches,
+  /// or were measured so.
+  bool has_caches() const;
   /// Bytes of a device that a plan may use; 0: not known.
   int64_t usable_memory() const { return memory - reserve; }
   /// Seconds of `batch` matmuls of [m, k] by [k, n], without launch. Throws a usage error if the

@@ -63,6 +63,7 @@ struct PlanModel {
   /// may then split the layers into stages.
   std::string loop_setting = {};
   std::string microbatch_dim = "batch";  ///< the dim that microbatches split
+  int64_t tokens = 0;                    ///< of a step; 0: not known
   std::vector<std::pair<std::string, std::string>> recompute_options = {
       {"none", "none"}};                    ///< (recompute, reshard_after_forward), cheapest first
   std::vector<int64_t> microbatches = {1};  ///< ascending
@@ -136,6 +137,10 @@ struct PricedPlan {
 /// of the storage instead of --zero too.
 std::string train_flags(const PricedPlan& plan, bool written_out = false);
 
+/// A plan in the words of people who train: "FSDP over 64", "HSDP over 8 x 64, experts over 64";
+/// `example_dim`: the dim that counts examples.
+std::string kind_of(const PricedPlan& plan, const std::string& example_dim);
+
 /// The best plan that splits one dim differently.
 struct DimAlternative {
   std::string dim, now, instead;  ///< axes, "-" for none
@@ -170,6 +175,12 @@ struct Plan {
   double bound = 0;      ///< lower bound in seconds, for plans without scoped rules
   bool optimal = false;  ///< proved: no plan without scoped rules is better, by this cost model
   std::vector<PricedPlan> runners_up;
+  /// The fastest priced plans of other kinds (kind_of()) that people would try, as the search priced
+  /// them; some may not fit.
+  std::vector<PricedPlan> usual;
+  std::string microbatch_dim;            ///< of the model
+  int64_t examples = 0, tokens = 0;      ///< of a step; 0: not known
+  double flops = 0;                      ///< of the model in a step, nothing recomputed
   std::vector<DimAlternative> alternatives;
   double saved_per_gib = 0;   ///< seconds that 1 GiB more memory per device would save
   double table_seconds = 0;   ///< of the best, extrapolated from one and two layers

@@ -109,7 +109,8 @@ PlanModel model_of(const Job& job) {
   model.offload_state = compile.offload_state;
   model.strict_chunks = compile.strict_chunks;
   model.may_reduce_each_microbatch = is_free(job, kGradReduce, "step") && model.strict_chunks == 0;
-  const int64_t batch = job.config.integer("train.batch");
+  const int64_t batch = job.config.integer("train.batch"), tokens = tokens_of_example(job);
+  if (tokens > 1) model.tokens = batch * tokens;
   if (!is_free(job, kMicrobatches, "1")) {
     model.microbatches = {microbatches_of(job.config)};
   } else {

@@ -17,6 +17,7 @@ namespace {
 struct PlanFlags : ModelFlags, ReportFlags {
   int64_t devices = 0;                ///< ranks of the meshes; 0: that of --mesh
   std::string why_not, why_not_mesh;  ///< a layout to compare, and its mesh if it differs
+  bool more = false;                  ///< layouts of single tensors and break-even bandwidths
   void declare(FlagTable& table) {
     ModelFlags::declare(table);
     table.add({{"--devices N", &devices, kOneProcess,
@@ -28,6 +29,9 @@ struct PlanFlags : ModelFlags, ReportFlags {
                 "best."},
                {"--why-not-mesh AXES", &why_not_mesh, kOneProcess,
                 "Mesh of the --why-not layout. The default is the plan's."},
+               {"--more", &more, kOneProcess,
+                "Also examines the layouts of single tensors, and the bandwidths at which other "
+                "plans win. That takes up to as long again."},
                batch_flag(sets)});
     ReportFlags::declare(table);
   }
@@ -237,7 +241,7 @@ int run_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
   const Machine machine = machine_for_plans(args);
   const PlanModel model = model_of(job);
   PlanOptions options = options_of(args, job);
-  options.each_tensor = true;
+  options.each_tensor = args.more;
   if (!args.why_not.empty()) {
     const std::string given = args.devices > 0 ? "" : job.mesh.to_string();
     require_names(model, beside, args.why_not_mesh.empty() ? given : args.why_not_mesh, machine);
@@ -260,6 +264,7 @@ int run_plan(const PlanFlags& args, const std::vector<ModelSpec>& models) {
     answer.findings.why_not = compare(found, other);
     answer.add("why_not", "\n" + answer.findings.why_not, to_json(other));
   }
+  if (!args.more) return 0;
   const double seconds =
       std::max(kBreakEvens * options.seconds, options.seconds - found.search_seconds);
   const std::vector<BreakEven> links =

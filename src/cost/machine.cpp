@@ -144,6 +144,13 @@ double Machine::slower_in_context(const std::string& kernel) const {
   return 1;
 }
 
+bool Machine::has_caches() const {
+  return !samples.empty() ||
+         std::any_of(memory_rates.begin(), memory_rates.end(), [&](const MemoryRate& rate) {
+           return rate.bandwidth > memory_rates.back().bandwidth;
+         });
+}
+
 double Machine::memory_seconds(double bytes) const {
   for (const MemoryRate& rate : memory_rates) {
     if (rate.up_to <= 0 || bytes <= rate.up_to) return bytes / rate.bandwidth;

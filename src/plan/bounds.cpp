@@ -94,6 +94,7 @@ double Bounds::computed(const Candidate& c) const {
   for (const Computed& by : known->second) {
     const Microbatching& m = by.microbatching;
     if (c.storage.stage > by.stage || slices > by.slices || microbatches < m.microbatches) continue;
+    if (microbatches != m.microbatches && has_caches_) continue;
     const bool alike =
         microbatches == m.microbatches && c.chunks == m.chunks && c.schedule == m.schedule;
     most = std::max(most, alike ? by.seconds : kAlike * by.work);
@@ -116,7 +117,8 @@ double Bounds::in_stages(const Candidate& c) const {
   if (known == known_in_stages_.end()) return 0;
   double most = 0;
   for (const auto& [microbatches, seconds] : known->second) {
-    if (microbatches <= candidates_.microbatches(c.microbatch_option))
+    const int64_t own = candidates_.microbatches(c.microbatch_option);
+    if (microbatches == own || (microbatches < own && !has_caches_))
       most = std::max(most, kAlike * seconds);
   }
   return most;

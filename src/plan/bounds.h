@@ -12,7 +12,8 @@ namespace tessera {
 
 class Bounds {
  public:
-  explicit Bounds(const Candidates& candidates) : candidates_(candidates) {}
+  explicit Bounds(const Candidates& candidates)
+      : candidates_(candidates), has_caches_(candidates.machine().has_caches()) {}
 
   /// The bound of an assignment with any storage, and with this recompute option or one that
   /// computes more.
@@ -30,7 +31,8 @@ class Bounds {
   /// summed in slices no smaller. That plus its exposed communication over axes without parameter
   /// replicas bounds all candidates of the same assignment: they differ in storage, which only adds
   /// communication. Without what stages wait for and hand over, and with a margin, both bound those
-  /// in more microbatches and in other schedules too: the same work in smaller parts.
+  /// in more microbatches and in other schedules too: the same work in smaller parts, unless the machine has caches for
+  /// these.
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:
@@ -49,6 +51,7 @@ class Bounds {
   SameAssignment same_assignment(const Candidate& c) const;
 
   const Candidates& candidates_;
+  bool has_caches_;  ///< more microbatches may compute in less time
   /// By assignment, recompute, microbatches, schedule, chunks, how gradients are reduced.
   std::map<SameAssignment, double> known_;
   /// By assignment, recompute and how gradients are reduced: microbatches, and the seconds of what

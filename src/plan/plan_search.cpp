@@ -9,11 +9,13 @@ namespace tessera {
 
 namespace {
 
+constexpr double kUntilFound = 3;  ///< times the asked time, until a first plan is found
 constexpr size_t kLeast = 6;  ///< candidates priced by price_least_memory()
 constexpr int64_t kMostPerStage = 16;  ///< microbatches of a stage that are tried first
 /// Known layouts that are priced first: of a family, and of all. kLater: how much faster the second
 /// of a family must be guessed to come before the first of another one.
 constexpr size_t kOfFamily = 3, kFirst = 24;
+constexpr double kOfBound = 0.05;  ///< of the asked time, for bounds of what is left
 constexpr double kLater = 1.1, kBeforeAll = 1e-12;
 
 }  // namespace
@@ -90,6 +92,7 @@ void PlanSearch::look_first(const std::vector<Assignment>& known, bool meshes_ar
   std::map<std::vector<DimSet>, std::vector<QueueEntry>> families;
   for (const Assignment& a : known) {
     const size_t assignment = candidates_.add(candidates_.space().with_fixed(a));
+    known_.insert(assignment);
     if (meshes_are_free) candidates_.order_axes(assignment);
     for (const Candidate& c : ways_to_run(assignment)) {
       QueueEntry entry{c};
@@ -121,7 +124,7 @@ void PlanSearch::look_first(const std::vector<Assignment>& known, bool meshes_ar
 }
 
 void PlanSearch::try_more_microbatches() {
-  while (found_.has_best() && clock_.seconds() < candidates_.options().seconds) {
+  while (found_.has_best() && clock_.seconds() < kSearchEnds * candidates_.options().seconds) {
     Candidate c = found_.best().candidate;
     if (++c.microbatch_option >= candidates_.microbatch_options()) return;
     std::vector<Candidate> more = {c};
@@ -189,7 +192,7 @@ bool PlanSearch::is_seed(const Candidate& c) const {
 bool PlanSearch::take_next(std::vector<QueueEntry>& batch) {
   batch.clear();
   const bool is_found = found_.has_best() || found_.has_below();
-  const double most = (is_found ? 1 : 3) * candidates_.options().seconds;
+  const double most = (is_found ? kSearchEnds : kUntilFound) * candidates_.options().seconds;
   while (batch.size() < kPricingThreads && !queue_.empty() && clock_.seconds() < most) {
     QueueEntry entry = queue_.pop();
     if (entry.bound >= found_.cutoff()) continue;
@@ -329,8 +332,11 @@ void PlanSearch::learn(const QueueEntry& entry, const PricedCandidate& priced) {
 }
 
 double PlanSearch::bound() {
-  return queue_.least_bound(found_.cutoff(),
-                            [&](const QueueEntry& entry) { return bound_of(entry); });
+  const double until = std::max(clock_.seconds(), kSearchEnds * candidates_.options().seconds) +
+                       kOfBound * candidates_.options().seconds;
+  return queue_.least_bound(found_.cutoff(), [&](const QueueEntry& entry) {
+    return clock_.seconds() < until ? bound_of(entry) : entry.bound;
+  });
 }
 
 /// The bound of what an entry may still become: of its candidates that may fit.

@@ -10,6 +10,7 @@
 // in the queue gives the gap.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,8 @@ class PlanSearch {
   /// A lower bound on the seconds of everything in the queue that may fit; at most the cutoff.
   double bound();
   const SearchCounts& counts() const { return counts_; }
+  /// The assignments that look_first() was given.
+  const std::set<size_t>& known() const { return known_; }
 
  private:
   std::vector<Candidate> ways_to_run(size_t assignment);
@@ -82,6 +85,7 @@ class PlanSearch {
   PlanQueue queue_;
   bool meshes_are_free_ = false;
   SearchCounts counts_;
+  std::set<size_t> known_;
 };
 
 }  // namespace tessera

@@ -24,6 +24,34 @@ std::string train_flags(const PricedPlan& p, bool written_out) {
 
 namespace {
 
+/// Mesh axes of a plan, by what they split.
+struct PlanParts {
+  std::vector<std::pair<std::string, int64_t>> data, others;  ///< (axis, size), (dims, size)
+  int64_t data_ranks = 1;
+};
+
+PlanParts parts_of(const PricedPlan& p, const std::string& example_dim) {
+  PlanParts parts;
+  const Layout rules = Layout::parse(p.rules);
+  for (const MeshAxis& axis : p.mesh.axes()) {
+    if (axis.size == 1) continue;
+    std::string dims;
+    bool is_data = false;
+    for (const LayoutRule& rule : rules.rules()) {
+      if (!rule.scope.empty() || rule.purpose != Purpose::none ||
+          std::find(rule.axes.begin(), rule.axes.end(), axis.name) == rule.axes.end())
+        continue;
+      is_data = is_data || rule.dim == example_dim;
+      if (rule.dim != example_dim) dims += (dims.empty() ? "" : ",") + rule.dim;
+    }
+    if (is_data) parts.data.emplace_back(axis.name, axis.size);
+    if (is_data) parts.data_ranks *= axis.size;
+    if (!dims.empty()) parts.others.emplace_back(dims, axis.size);
+    if (!is_data && dims.empty()) parts.others.emplace_back("nothing", axis.size);
+  }
+  return parts;
+}
+
 std::string time_text(double seconds) {
   const double s = std::abs(seconds);
   return s >= 1       ? fmt::format("{:.3f} s", seconds)
@@ -137,6 +165,55 @@ void add_certificate(std::string& text, const Plan& plan) {
   }
 }
 
+/// "FSDP over 64, 2 examples a microbatch, recompute block".
+std::string in_words(const PricedPlan& p, const Plan& plan) {
+  std::string text = kind_of(p, plan.microbatch_dim);
+  const int64_t at_once = p.build.microbatches * parts_of(p, plan.microbatch_dim).data_ranks;
+  if (plan.examples > 0 && plan.examples % at_once == 0)
+    text += fmt::format(", {} example{} a microbatch", plan.examples / at_once,
+                        plan.examples == at_once ? "" : "s");
+  return text + ", " +
+         (p.build.recompute == "none" ? "no recompute" : "recompute " + p.build.recompute);
+}
+
+/// "512 TFLOP/s a device, 1.6 M tokens/s, 75.00 GB of 81.40 GB".
+std::string rates_text(const Plan& plan) {
+  const PricedPlan& p = plan.best;
+  std::string text;
+  if (plan.flops > 0)
+    text += fmt::format("{:.3g} TFLOP/s a device, ",
+                        1e-12 * plan.flops / p.seconds / static_cast<double>(p.mesh.size()));
+  if (plan.tokens > 0)
+    text += fmt::format("{:.3g} M tokens/s, ", 1e-6 * static_cast<double>(plan.tokens) / p.seconds);
+  text += bytes_text(static_cast<double>(p.memory()));
+  if (plan.memory_limit > 0)
+    text += " of " + bytes_text(static_cast<double>(plan.memory_limit));
+  return text;
+}
+
+/// Where another plan loses most.
+std::string why_slower(const Plan& plan, const PricedPlan& p) {
+  if (plan.memory_limit > 0 && p.memory() > plan.memory_limit)
+    return fmt::format("does not fit: {}", bytes_text(static_cast<double>(p.memory())));
+  const PricedPlan& best = plan.best;
+  const std::pair<double, const char*> parts[] = {
+      {p.exposed - best.exposed, "more waiting for transfers"},
+      {p.compute - best.compute, "more compute"},
+      {p.bubble - best.bubble, "more pipeline bubble"},
+      {p.slowed - best.slowed, "more compute slowed by transfers"}};
+  const auto most = std::max_element(std::begin(parts), std::end(parts));
+  return most->first > 0 ? fmt::format("{} {}", time_text(most->first), most->second) : "a tie";
+}
+
+void add_usual(std::string& text, const Plan& plan) {
+  if (!plan.usual.empty()) text += "\nusual layouts beside it\n";
+  for (const PricedPlan& p : plan.usual) {
+    text += fmt::format("  {:>+7.1f} %  {}: {}\n             {}\n",
+                        100 * (p.seconds / plan.table_seconds - 1), in_words(p, plan),
+                        why_slower(plan, p), train_flags(p));
+  }
+}
+
 void add_reasons(std::string& text, const Plan& plan) {
   if (!plan.alternatives.empty()) text += "\nif a dim were split otherwise, at best\n";
   for (const DimAlternative& a : plan.alternatives) {
@@ -170,17 +247,40 @@ void add_transfers(std::string& text, const PricedPlan& p) {
 
 std::string to_string(const Plan& plan) {
   const PricedPlan& p = plan.best;
-  std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}\n", p.mesh.size(),
-                                 plan.machine, time_text(p.seconds), train_flags(p));
+  std::string text = fmt::format("best plan on {} {} devices: {} a step\n  {}: {}\n  {}\n",
+                                 p.mesh.size(), plan.machine, time_text(p.seconds),
+                                 in_words(p, plan), rates_text(plan), train_flags(p));
   if (time_text(p.seconds) != time_text(plan.table_seconds)) {
     text += fmt::format("  lowered as it will run; in the search it took {}\n",
                         time_text(plan.table_seconds));
   }
-  add_certificate(text, plan);
   add_waterfall(text, p);
   add_memory(text, p, plan.memory_limit, plan.reserve);
+  add_usual(text, plan);
+  add_certificate(text, plan);
   add_reasons(text, plan);
   return text;
+}
+
+std::string kind_of(const PricedPlan& p, const std::string& example_dim) {
+  const PlanParts parts = parts_of(p, example_dim);
+  std::vector<std::string> words;
+  int64_t stored = 1;
+  for (const auto& [axis, size] : parts.data) {
+    if (fmt::format("+{}+", p.over).find("+" + axis + "+") != std::string::npos) stored *= size;
+  }
+  const int64_t copies = parts.data_ranks / stored;
+  if (p.zero == 3 && copies > 1) {
+    words.push_back(fmt::format("HSDP over {} x {}", copies, stored));
+  } else if (p.zero == 3) {
+    words.push_back(fmt::format("FSDP over {}", std::max(stored, parts.data_ranks)));
+  } else if (parts.data_ranks > 1) {
+    words.push_back(fmt::format("data parallel over {}{}", parts.data_ranks,
+                                p.zero > 0 ? fmt::format(" with ZeRO-{}", p.zero) : ""));
+  }
+  for (const auto& [dims, size] : parts.others)
+    words.push_back(fmt::format("{} over {}", dims, size));
+  return words.empty() ? "one device" : fmt::format("{}", fmt::join(words, ", "));
 }
 
 namespace {

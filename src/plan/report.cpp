@@ -30,6 +30,7 @@ std::string given_text(const PlanModel& model) {
 Plan PlanReport::plan(PlanSearch& search) {
   require_best(search.counts());
   Plan plan;
+  describe_model(plan);
   plan.bound = search.bound();
   plan.optimal = plan.bound >= found_.best_seconds();
   plan.space = static_cast<int64_t>(candidates_.size());
@@ -53,6 +54,7 @@ Plan PlanReport::plan(PlanSearch& search) {
     add_alternatives(plan);
   }
   add_runners_up(plan);
+  add_usual(search, plan);
   plan.bound = std::min(plan.bound, plan.table_seconds);
   plan.saved_per_gib = saved_per_gib(plan);
   plan.memory_limit = memory_.bytes();
@@ -133,11 +135,37 @@ void PlanReport::add_runners_up(Plan& plan) {
     if (!shown.insert(train_flags(p.plan, true)).second) continue;
     const Pricer& pricer = candidates_.pricer();
     const bool one_by_one = pricer.is_continued() || pricer.is_looped();
-    const bool as_run = (!one_by_one || candidates_.has_stages(p.candidate.assignment)) &&
+    const bool as_run = clock_.seconds() < candidates_.options().seconds &&
+                        (!one_by_one || candidates_.has_stages(p.candidate.assignment)) &&
                         plan.runners_up.size() < PlanOptions().runners_up;
     PricedPlan runner_up = as_run ? pricer_.price(p.candidate, true) : p.plan;
     if (memory_.fits(runner_up)) plan.runners_up.push_back(std::move(runner_up));
   }
+}
+
+/// The fastest plan of each other kind; if none of a kind fits, the fastest that does not.
+void PlanReport::add_usual(const PlanSearch& search, Plan& plan) {
+  constexpr size_t kUsual = 4;
+  std::vector<size_t> order = in_order();
+  const std::vector<PricedCandidate>& all = found_.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!memory_.fits(all[i].plan)) order.push_back(i);
+  }
+  std::set<std::string> kinds = {kind_of(plan.best, plan.microbatch_dim)};
+  for (const size_t i : order) {
+    const PricedCandidate& p = all[i];
+    if (!search.known().contains(p.candidate.assignment) || !p.candidate.scoped.empty()) continue;
+    if (plan.usual.size() < kUsual && kinds.insert(kind_of(p.plan, plan.microbatch_dim)).second)
+      plan.usual.push_back(p.plan);
+  }
+}
+
+void PlanReport::describe_model(Plan& plan) {
+  const StepSummary& summary = candidates_.summary();
+  plan.microbatch_dim = candidates_.model().microbatch_dim;
+  if (const int d = summary.find(plan.microbatch_dim); d >= 0) plan.examples = summary.sizes[d];
+  plan.tokens = candidates_.model().tokens;
+  for (const Work& work : summary.work) plan.flops += work.flops * work.count;
 }
 
 double PlanReport::saved_per_gib(const Plan& plan) const {
@@ -156,13 +184,14 @@ void PlanReport::add_alternatives(Plan& plan) {
   const Candidate best = found_.best().candidate;
   const Assignment chosen = candidates_.assignment(best);
   const Space& space = candidates_.space();
+  const double until = std::max(clock_.seconds(), candidates_.options().seconds);
   for (const std::string& dim : candidates_.summary().dims) {
     const std::string now = space.axes_of(chosen, dim);
     const Assignment plain = space.without(chosen, dim);
     if (now != "-" && !(space.with_fixed(plain) == chosen)) {
       Candidate other = best;
       other.assignment = candidates_.add(plain);
-      for (PricedCandidate& p : pricer_.price_scaled({other}, scopes_.scale(), 1e300))
+      for (PricedCandidate& p : pricer_.price_scaled({other}, scopes_.scale(), until))
         found_.add(std::move(p));
     }
     const PricedCandidate* found = nullptr;

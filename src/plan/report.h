@@ -29,6 +29,8 @@ class PlanReport {
   std::vector<size_t> in_order() const;
   void choose_whole(Plan& plan);
   void add_runners_up(Plan& plan);
+  void add_usual(const PlanSearch& search, Plan& plan);
+  void describe_model(Plan& plan);
   double saved_per_gib(const Plan& plan) const;
   void add_alternatives(Plan& plan);
 

@@ -18,9 +18,9 @@ namespace {
 constexpr size_t kPlans = 4, kRounds = 3;
 constexpr size_t kTried = 16;       ///< rules per round
 constexpr double kNearRules = 1.2;  ///< plans this many times slower than the best are tried
+constexpr double kGains = 0.02;     ///< share of a step's time that a plan with rules must save
 constexpr double kWorth = 0.005;    ///< share of a plan's time or memory that a rule must save
-constexpr double kShare = 0.15;     ///< of the search's time limit, in addition to it
-constexpr double kRest = 0.3;       ///< of that limit, if the search leaves so much
+constexpr double kRest = 0.3;       ///< of the asked time, if the search leaves so much
 
 }  // namespace
 
@@ -65,8 +65,7 @@ void ScopedRules::run() {
   begin_seconds_ = clock_.seconds();
   if (found_.has_best()) plain_seconds_ = found_.best_seconds();
   const std::vector<size_t> order = plans_to_try();
-  const double left = std::min(limit - clock_.seconds(), kRest * limit);
-  const double until = clock_.seconds() + std::max(kShare * limit, left);
+  const double until = std::min(clock_.seconds() + kRest * limit, kScopesEnd * limit);
   std::set<std::pair<std::vector<DimSet>, std::vector<int64_t>>> tried;
   for (const size_t i : order) {
     if (tried.size() == kPlans || clock_.seconds() > until) break;
@@ -143,7 +142,8 @@ void ScopedRules::try_plan(const PricedCandidate& plain, double until) {
   const double scale = pricer_.scale_of(plain);
   for (PricedCandidate& p : best_of_rounds(plain, scale, until)) {
     spend_memory(p, scale, until);
-    const bool is_best = !found_.has_best() || is_better(p.plan, found_.best().plan);
+    const bool pays = plain_seconds_ == 0 || p.plan.seconds <= (1 - kGains) * plain_seconds_;
+    const bool is_best = !found_.has_best() || (pays && is_better(p.plan, found_.best().plan));
     if (!memory_.fits(p.plan) || !is_best) continue;
     found_.add_best(std::move(p));
     scale_ = scale;

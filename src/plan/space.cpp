@@ -10,6 +10,8 @@ namespace tessera {
 
 namespace {
 
+constexpr std::string_view kUnnamed = "axis";  ///< of Meshes; named() gives better names
+
 constexpr size_t kMostOptions = 160, kMostAssignments = 2'000'000;
 
 /// All divisors but 1, in ascending order.
@@ -165,7 +167,7 @@ class Space::Meshes {
     std::vector<MeshAxis> axes;
     for (size_t a = 0; a < sizes_.size(); ++a) {
       const std::string name =
-          a < space_.names_.size() ? space_.names_[a] : fmt::format("axis{}", a);
+          a < space_.names_.size() ? space_.names_[a] : fmt::format("{}{}", kUnnamed, a);
       axes.push_back({name, static_cast<int>(sizes_[a])});
     }
     result_.push_back({Mesh(axes), picks_});
@@ -251,7 +253,7 @@ Assignment Space::named(const Assignment& a) const {
     return std::any_of(axes.begin(), axes.end(), [&](const MeshAxis& x) { return x.name == name; });
   };
   for (size_t i = axes.size(); i-- > 0;) {
-    if (std::find(names_.begin(), names_.end(), axes[i].name) != names_.end()) continue;
+    if (!axes[i].name.starts_with(kUnnamed)) continue;
     std::string name = leaves_copies(a.picks[i]) ? "data" : "model";
     if (makes_stages(a.picks[i])) name = "pipe";
     if (is_taken(name)) name = name == "data" ? "pod" : name + "_";

@@ -5,6 +5,10 @@
 
 namespace tessera {
 
+/// When each part of a search ends, as shares of the time that was asked: best first; then plans
+/// with scoped rules; plans lowered whole; layouts of single tensors, and the report.
+inline constexpr double kSearchEnds = 0.6, kScopesEnd = 0.7, kWholeEnds = 0.85;
+
 class Stopwatch {
  public:
   /// Seconds since construction.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kRules = 8;         ///< that are written of an optimum
 constexpr double kSaved = 0.001;     ///< share of the plan's cost that an optimum must save
-constexpr double kPays = 0.005;      ///< share of the plan's time that its rules must save
+constexpr double kPays = 0.02;       ///< share of the plan's time that its rules must save
 constexpr double kProofShare = 0.2;  ///< of the search's time limit, for each of four parts
 constexpr int kMostAxes = 2;         ///< that split something
 

@@ -6,7 +6,7 @@ namespace {
 
 constexpr size_t kMost = 6;
 constexpr double kNearest = 1.1;     ///< plans this many times slower than the best are tried
-constexpr double kFinalShare = 0.3;  ///< of the search's time limit, in addition to it
+constexpr double kFinalShare = 0.3;  ///< of the asked time
 
 }  // namespace
 
@@ -33,7 +33,8 @@ std::vector<size_t> WholeProgramCheck::nearest() const {
 void WholeProgramCheck::run() {
   const Pricer& pricer = candidates_.pricer();
   if (!found_.has_best() || !(pricer.is_continued() || pricer.is_looped())) return;
-  const double until = clock_.seconds() + kFinalShare * candidates_.options().seconds;
+  const double limit = candidates_.options().seconds;
+  const double until = std::min(clock_.seconds() + kFinalShare * limit, kWholeEnds * limit);
   std::vector<PricedCandidate>& all = found_.all();
   int best = -1;
   double least = 0;

@@ -115,6 +115,14 @@ TEST_CASE("measured products correct the formula near them", "[machine]") {
   CHECK(Machine::parse(m.to_toml(), "copy").samples.size() == 1);
 }
 
+TEST_CASE("a plan may use the memory that libraries leave", "[machine]") {
+  const Machine m = Machine::load("h100");
+  CHECK(m.reserve > 0);
+  CHECK(m.usable_memory() == m.memory - m.reserve);
+  CHECK(Machine::parse(m.to_toml(), "copy").reserve == m.reserve);
+  CHECK(Machine::parse(kSmall, "small").reserve == 0);
+}
+
 TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_usage({"unknown machine 'h10'", "did you mean 'h100'", ".toml"},
                [] { Machine::load("h10"); });
@@ -125,6 +133,8 @@ TEST_CASE("a bad profile says what is wrong where", "[machine][errors]") {
   expect_bad({"mine.toml: 'name' is missing"}, "format = 2");
   expect_bad({"mine.toml: device_type 'h100' is neither cpu nor cuda"},
              "format = 2\nname = \"m\"\ndevice_type = \"h100\"");
+  expect_bad({"mine.toml: reserve 10 of memory 10; it is at least 0 and leaves some"},
+             "format = 2\nname = \"m\"\nmemory = 10\nreserve = 10");
   expect_bad({"mine.toml: format 1; this build reads format 2: measure the machine again"},
              "format = 1");
   expect_bad({"mine.toml: [[matmul]] 1: unknown key 'flop'", "did you mean 'flops'"},
