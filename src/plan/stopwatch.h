@@ -7,7 +7,7 @@ namespace tessera {
 
 /// When each part of a search ends, as shares of the time that was asked: best first; then plans
 /// with scoped rules; plans lowered whole; layouts of single tensors, and the report.
-inline constexpr double kSearchEnds = 0.6, kScopesEnd = 0.7, kWholeEnds = 0.85;
+inline constexpr double kSearchEnds = 0.75, kScopesEnd = 0.85, kWholeEnds = 0.95;
 
 class Stopwatch {
  public:

@@ -39,9 +39,11 @@ TensorLayout LayoutChooser::rule_layout(const Frame& frame, int value) const {
     return layout;
   }
   const Value& v = frame.graph.value(value);
-  // What each iteration reduces goes right into the slices of the sum.
-  const int sum = options_.reduce_each_microbatch ? frame.summed_later(value) : -1;
-  if (sum >= 0 && frame.graph.value(sum).shape == v.shape) return rule_layout(frame, sum);
+  // What each iteration reduces and then widens goes right into the slices of the sum.
+  const bool is_widened = frame.only_result(value, Loop::Result::sum) < 0 ||
+                          (v.node >= 0 && widens(frame.graph, frame.graph.producer(value)));
+  if (const int sum = is_widened ? sum_like(frame, value) : -1; sum >= 0)
+    return rule_layout(frame, sum);
   std::vector<std::string> prefer = v.prefer;
   prefer.insert(prefer.end(), frame.prefer.begin(), frame.prefer.end());
   try {
@@ -57,6 +59,17 @@ TensorLayout LayoutChooser::rule_layout(const Frame& frame, int value) const {
     const std::string inside = frame.tensor.empty() ? "" : ", inside '" + frame.tensor + "'";
     throw Contradiction(fmt::format("{} ({}{})", e.what(), from.source, inside));
   }
+}
+
+TensorLayout LayoutChooser::loop_result_layout(const Frame& frame, int result) const {
+  const int sum = sum_like(frame, result);
+  return rule_layout(frame, sum >= 0 ? sum : result);
+}
+
+/// With reduce_each_microbatch: the sum over iterations of a value, if it has the value's shape.
+int LayoutChooser::sum_like(const Frame& frame, int value) const {
+  const int sum = options_.reduce_each_microbatch ? frame.summed_later(value) : -1;
+  return sum >= 0 && frame.graph.value(sum).shape == frame.graph.value(value).shape ? sum : -1;
 }
 
 TensorLayout LayoutChooser::settled_layout(const Frame& frame, int value, int flow,

@@ -24,9 +24,12 @@ class LayoutChooser {
   Resharder& resharder() { return splits_.resharder(); }
 
   /// The layout that the rules give a value. A value that its loop only stacks gets the stack's
-  /// layout without the stacked dim. With reduce_each_microbatch, a value that is summed later gets
-  /// the layout of that sum.
+  /// layout without the stacked dim. With reduce_each_microbatch, a value that is widened and summed
+  /// later gets the layout of that sum.
   TensorLayout rule_layout(const Frame& frame, int value) const;
+  /// The layout of a loop's result. With reduce_each_microbatch, a value that is summed later gets
+  /// the layout of that sum.
+  TensorLayout loop_result_layout(const Frame& frame, int result) const;
   /// The layout in which all consumers read a value, if that is a local slice of its rule layout
   /// and costs them no more bytes; else the rule layout.
   const TensorLayout& consumer_layout(const Frame& frame, int value);
@@ -51,6 +54,7 @@ class LayoutChooser {
   }
 
  private:
+  int sum_like(const Frame& frame, int value) const;
   /// The layout in which a value is read, and the bytes that its readers then send.
   struct ConsumerLayout {
     TensorLayout layout;

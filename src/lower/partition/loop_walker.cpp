@@ -214,7 +214,7 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
     if (i < loop.carries.size()) {
       loop.carries[i].next = emit_.move(value, emit_.value(loop.carries[i].value).layout, from);
     } else if (needed[i] && result_of(frame, record, i) == Loop::Result::stack) {
-      TensorLayout layout = layouts_.rule_layout(frame, node.out[i]);
+      TensorLayout layout = layouts_.loop_result_layout(frame, node.out[i]);
       if (record.results[i] == Loop::Result::stack) layout.dims.erase(layout.dims.begin());
       if (layouts_.is_reduced_as_sum(frame, node.out[i]))
         keep_partial(layout, emit_.value(value).layout);
@@ -223,7 +223,7 @@ std::vector<TensorLayout> LoopWalker::end_iteration(Frame& frame, const Node& no
       const bool reduces =
           layouts_.reduces_each_microbatch() && !emit_.value(value).layout.partial.empty();
       loop.sums.push_back(
-          reduces ? emit_.move(value, layouts_.rule_layout(frame, node.out[i]), from)
+          reduces ? emit_.move(value, layouts_.loop_result_layout(frame, node.out[i]), from)
                   : value);
     }
   }
@@ -289,7 +289,7 @@ void LoopWalker::add_results(Frame& frame, const Node& node, std::shared_ptr<Flo
   }
   for (size_t i = 0; i < results.size(); ++i) {
     const int v = node.out[results[i]];
-    const TensorLayout layout = layouts_.rule_layout(frame, v);
+    const TensorLayout layout = layouts_.loop_result_layout(frame, v);
     const int made =
         is_stacked_sum(results[i]) ? sum_over(record.over, frame, node, v, out[i]) : out[i];
     frame.env[v] = emit_.settle(frame, v, made, layout, frame.origin(node));
