@@ -96,7 +96,7 @@ struct Machine {
   int64_t memory = 0;               ///< bytes of a device
   /// Bytes of these that programs and libraries take beside a plan: CUDA's context, NCCL's buffers.
   int64_t reserve = 0;
-  double launch = 0;                ///< seconds per step, besides its work
+  double launch = 0;  ///< seconds per step, besides its work
   std::vector<MemoryRate> memory_rates;
   std::vector<MatmulRate> matmuls;
   std::vector<MatmulSample> samples;

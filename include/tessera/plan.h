@@ -83,7 +83,7 @@ struct PlanModel {
 struct PlanOptions {
   /// Bytes of a device that plans may use; default: Machine::usable_memory().
   std::optional<int64_t> memory;
-  double seconds = 10;            ///< time limit of the search
+  double seconds = 10;  ///< time limit of the search
   size_t runners_up = 4;
   /// Rules that every plan keeps. With "*:auto" the planner may split all other dims, with
   /// "heads,ff:auto" only those. Without an automatic rule "*:auto" is assumed.
@@ -175,12 +175,12 @@ struct Plan {
   double bound = 0;      ///< lower bound in seconds, for plans without scoped rules
   bool optimal = false;  ///< proved: no plan without scoped rules is better, by this cost model
   std::vector<PricedPlan> runners_up;
-  /// The fastest priced plans of other kinds (kind_of()) that people would try, as the search priced
-  /// them; some may not fit.
+  /// The fastest priced plans of other kinds (kind_of()) that people would try, as the search
+  /// priced them; some may not fit.
   std::vector<PricedPlan> usual;
-  std::string microbatch_dim;            ///< of the model
-  int64_t examples = 0, tokens = 0;      ///< of a step; 0: not known
-  double flops = 0;                      ///< of the model in a step, nothing recomputed
+  std::string microbatch_dim;        ///< of the model
+  int64_t examples = 0, tokens = 0;  ///< of a step; 0: not known
+  double flops = 0;                  ///< of the model in a step, nothing recomputed
   std::vector<DimAlternative> alternatives;
   double saved_per_gib = 0;   ///< seconds that 1 GiB more memory per device would save
   double table_seconds = 0;   ///< of the best, extrapolated from one and two layers

@@ -62,9 +62,9 @@ nlohmann::json to_json(const Plan& plan) {
       {"tensors", {{"mesh", plan.tensors.mesh.to_string()}, {"proof", plan.tensors.is_proof()}}},
       {"runners_up", to_json(plan.runners_up)},
       {"usual", to_json(plan.usual)}};
-  TESSERA_JSON_FIELDS(report, plan, bound, optimal, machine, memory_limit, reserve, flops, tokens, table_seconds,
-                      saved_per_gib, plain_seconds, scoped, space, priced, illegal, too_large,
-                      first_seconds, proof_seconds, search_seconds, alternatives)
+  TESSERA_JSON_FIELDS(report, plan, bound, optimal, machine, memory_limit, reserve, flops, tokens,
+                      table_seconds, saved_per_gib, plain_seconds, scoped, space, priced, illegal,
+                      too_large, first_seconds, proof_seconds, search_seconds, alternatives)
   TESSERA_JSON_FIELDS(report["tensors"], plan.tensors, tensors, ops, left_out, planned, least,
                       bound, floor, rules, before, simulated)
   return report;

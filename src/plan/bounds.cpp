@@ -108,8 +108,8 @@ double Bounds::least(const Candidate& c) const {
 }
 
 Bounds::SameAssignment Bounds::same_assignment(const Candidate& c) const {
-  return {c.assignment, c.recompute_option, c.microbatch_option, c.schedule, c.chunks,
-          c.reduce_each};
+  return {c.assignment, c.recompute_option, c.microbatch_option,
+          c.schedule,   c.chunks,           c.reduce_each};
 }
 
 double Bounds::in_stages(const Candidate& c) const {
@@ -155,7 +155,7 @@ void Bounds::learn(const Candidate& c, const PricedPlan& plan) {
     Candidate with = c;
     with.reduce_each = each;
     known_in_stages_[{c.assignment, c.recompute_option, each}].emplace_back(microbatches,
-                                                                           in_stages);
+                                                                            in_stages);
     known_computing_[computing(with)].push_back(
         {candidates_.microbatching(c), c.storage.stage, slices(c), least_computing, work});
   }

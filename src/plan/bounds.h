@@ -31,8 +31,8 @@ class Bounds {
   /// summed in slices no smaller. That plus its exposed communication over axes without parameter
   /// replicas bounds all candidates of the same assignment: they differ in storage, which only adds
   /// communication. Without what stages wait for and hand over, and with a margin, both bound those
-  /// in more microbatches and in other schedules too: the same work in smaller parts, unless the machine has caches for
-  /// these.
+  /// in more microbatches and in other schedules too: the same work in smaller parts, unless the
+  /// machine has caches for these.
   void learn(const Candidate& c, const PricedPlan& plan);
 
  private:

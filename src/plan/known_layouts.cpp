@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr double kMuch = 0.25, kLittle = 1.0 / 64;  ///< shares of the parameters
-constexpr double kCuts = 0.9;                       ///< of the compute of two ranks that do the same
+constexpr double kCuts = 0.9;  ///< of the compute of two ranks that do the same
 constexpr int64_t kMostStages = 64;
 constexpr size_t kAxes = 3;
 

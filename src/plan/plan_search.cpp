@@ -9,8 +9,8 @@ namespace tessera {
 
 namespace {
 
-constexpr double kUntilFound = 3;  ///< times the asked time, until a first plan is found
-constexpr size_t kLeast = 6;  ///< candidates priced by price_least_memory()
+constexpr double kUntilFound = 3;      ///< times the asked time, until a first plan is found
+constexpr size_t kLeast = 6;           ///< candidates priced by price_least_memory()
 constexpr int64_t kMostPerStage = 16;  ///< microbatches of a stage that are tried first
 /// Known layouts that are priced first: of a family, and of all. kLater: how much faster the second
 /// of a family must be guessed to come before the first of another one.

@@ -44,10 +44,11 @@ class PlanSearch {
   /// Searches until nothing is left or the time is up. `meshes_are_free`: the planner chose the
   /// meshes and may reorder their axes.
   void run(const std::vector<Assignment>& assignments, bool meshes_are_free);
-  /// Prices the best candidates of these assignments, by estimate, before all others. Call it before
-  /// run().
+  /// Prices the best candidates of these assignments, by estimate, before all others. Call it
+  /// before run().
   void look_first(const std::vector<Assignment>& known, bool meshes_are_free);
-  /// Prices the best plan in more microbatches as long as that is faster: parts may fit into caches.
+  /// Prices the best plan in more microbatches as long as that is faster: parts may fit into
+  /// caches.
   void try_more_microbatches();
   /// If nothing fits: prices the candidates that need the least memory by estimate.
   void price_least_memory();

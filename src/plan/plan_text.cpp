@@ -186,8 +186,7 @@ std::string rates_text(const Plan& plan) {
   if (plan.tokens > 0)
     text += fmt::format("{:.3g} M tokens/s, ", 1e-6 * static_cast<double>(plan.tokens) / p.seconds);
   text += bytes_text(static_cast<double>(p.memory()));
-  if (plan.memory_limit > 0)
-    text += " of " + bytes_text(static_cast<double>(plan.memory_limit));
+  if (plan.memory_limit > 0) text += " of " + bytes_text(static_cast<double>(plan.memory_limit));
   return text;
 }
 

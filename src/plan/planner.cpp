@@ -27,8 +27,8 @@ Planner::Assignments Planner::on_mesh(const Mesh& mesh) const {
 Planner::Assignments Planner::on_any_mesh(int64_t devices) const {
   Assignments assignments{candidates_.space().assignments(devices), true};
   const KnownLayouts known(candidates_);
-  assignments.known = candidates_.space().names_axes() ? known.among(assignments.all)
-                                                       : known.on_any_mesh(devices);
+  assignments.known =
+      candidates_.space().names_axes() ? known.among(assignments.all) : known.on_any_mesh(devices);
   TESSERA_REQUIRE(
       !assignments.all.empty(),
       "[plan] {} devices have no mesh of up to three axes whose sizes fit the model's dims; "

@@ -226,12 +226,10 @@ TEST_CASE("auto: in caches, more microbatches may be faster", "[plan]") {
 }
 
 TEST_CASE("auto: layouts that people use, and their names", "[plan]") {
-  const PlanModel model = gpt_in_parts(2, options_of(64, 64));
+  const PlanModel model = gpt_in_parts(2, options_of(4096, 1024));
   const PlanOptions options;
   const Candidates candidates(model, a100(), options);
-  const auto bit = [&](const char* dim) {
-    return DimSet{1} << candidates.summary().find(dim);
-  };
+  const auto bit = [&](const char* dim) { return DimSet{1} << candidates.summary().find(dim); };
   bool data = false, hybrid = false, tensor = false;
   for (const Assignment& a : KnownLayouts(candidates).on_any_mesh(16)) {
     CHECK(a.mesh.size() == 16);

@@ -406,11 +406,11 @@ std::set<int> received_by(const std::vector<Step>& steps, size_t first) {
   std::set<int> received;
   for (size_t s = 0; s < first; ++s) {
     const Step& step = steps[s];
-    const bool is_received =
-        step.kind == StepKind::collective ||
-        (step.kernel == KernelKind::pointwise &&
-         std::any_of(step.in.begin(), step.in.end(),
-                     [&](const View& view) { return received.contains(view.buffer); }));
+    const bool is_received = step.kind == StepKind::collective ||
+                             (step.kernel == KernelKind::pointwise &&
+                              std::any_of(step.in.begin(), step.in.end(), [&](const View& view) {
+                                return received.contains(view.buffer);
+                              }));
     for (const View& view : step.out) {
       if (is_received) received.insert(view.buffer);
     }

@@ -24,8 +24,8 @@ class LayoutChooser {
   Resharder& resharder() { return splits_.resharder(); }
 
   /// The layout that the rules give a value. A value that its loop only stacks gets the stack's
-  /// layout without the stacked dim. With reduce_each_microbatch, a value that is widened and summed
-  /// later gets the layout of that sum.
+  /// layout without the stacked dim. With reduce_each_microbatch, a value that is widened and
+  /// summed later gets the layout of that sum.
   TensorLayout rule_layout(const Frame& frame, int value) const;
   /// The layout of a loop's result. With reduce_each_microbatch, a value that is summed later gets
   /// the layout of that sum.
