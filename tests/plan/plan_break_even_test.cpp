@@ -68,7 +68,7 @@ TEST_CASE("break-even: the page, JSON and HTML have it", "[plan][cli]") {
   const Folder f;
   expect_success(run_cli_in(
       f,
-      "plan gpt --set layers=1 d_model=64 heads=4 ff=128 length=32 batch=8 --mesh data:2 "
+      "plan --more gpt --set layers=1 d_model=64 heads=4 ff=128 length=32 batch=8 --mesh data:2 "
       "--layout \"batch:data;*:auto\" --machine a100-80gb --json p.json --html p.html --time 20"));
   const nlohmann::json links = json_of(f, "p.json")["break_even"];
   REQUIRE(links.size() == 1);

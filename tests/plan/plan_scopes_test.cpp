@@ -185,7 +185,7 @@ TEST_CASE("plan: a layout with scoped rules is ready to paste", "[plan][cli]") {
       "dtype=bfloat16 --mesh model:8 --machine h100 ";
   expect_success(run_cli_in(
       f,
-      "plan " + model + "--layout \"heads,ff,vocab:model;length:auto\" --json p.json --time 100"));
+      "plan --more " + model + "--layout \"heads,ff,vocab:model;length:auto\" --json p.json --time 100"));
   const nlohmann::json report = json_of(f, "p.json");
   CHECK(report["best"]["scoped"] == "@/*norm*/ length:model");
   CHECK(report["tensors"]["left_out"] == "every plan keeps the given rule 'heads:model'");
