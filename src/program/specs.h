@@ -130,12 +130,15 @@ struct TreeSumSpec {
   bool operator==(const TreeSumSpec&) const = default;
 };
 
-/// cumsum. With a second operand, the decay, it is a linear_scan.
+/// cumsum, and other kernels that go along a dim. With a second operand, the decays, it is a
+/// linear_scan.
 struct ScanSpec {
   int64_t dim = 0;  ///< of the views
   bool exclusive = false, reverse = false;
+  double decay = 1;  ///< of an op whose decay is one number, as in the manual's; else 1
 
   static void fields(auto& s, auto&& f) {
+    f("decay", s.decay, 1);
     f("dim", s.dim);
     f("exclusive", s.exclusive);
     f("reverse", s.reverse);

@@ -183,9 +183,9 @@ TEST_CASE("plan: a layout with scoped rules is ready to paste", "[plan][cli]") {
   const std::string model =
       "gpt --set layers=4 d_model=4096 heads=32 ff=16384 length=8192 batch=1 vocab=50304 "
       "dtype=bfloat16 --mesh model:8 --machine h100 ";
-  expect_success(run_cli_in(
-      f,
-      "plan --more " + model + "--layout \"heads,ff,vocab:model;length:auto\" --json p.json --time 100"));
+  expect_success(
+      run_cli_in(f, "plan --more " + model +
+                        "--layout \"heads,ff,vocab:model;length:auto\" --json p.json --time 100"));
   const nlohmann::json report = json_of(f, "p.json");
   CHECK(report["best"]["scoped"] == "@/*norm*/ length:model");
   CHECK(report["tensors"]["left_out"] == "every plan keeps the given rule 'heads:model'");
