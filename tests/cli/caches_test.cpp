@@ -60,7 +60,8 @@ TEST_CASE("a kept plan sets what the planner sets, for the question that was ask
       {set([](auto& p) { p["plans"].push_back(p["plans"][0]); }), "2 plans instead of 1 to 1"},
       {set([](auto& p) { p["plans"][0]["sets"] = 3; }), "plan 1 has no 'layout' as text"},
       {set([](auto& p) { p["plans"][0]["sets"] = {"train.lr=1"}; }),
-       "it sets 'train.lr=1'; a plan may set only model.scan, train.microbatches, "},
+       "it sets 'train.lr=1'; a plan may set only model.scan, train.grad_reduce, "
+       "train.microbatches, "},
       {set([](auto& p) { p["plans"][0]["sets"] = {"microbatches=2"}; }), "a plan may set only"},
       {set([](auto& p) { p["plans"][0]["sets"] = {"train.microbatches=3"}; }),
        "for this job the planner chooses train.microbatches among 1, 2, 4"},
