@@ -133,14 +133,19 @@ void PlanReport::add_runners_up(Plan& plan) {
     if (plan.runners_up.size() == candidates_.options().runners_up) break;
     const PricedCandidate& p = found_.all()[i];
     if (!shown.insert(train_flags(p.plan, true)).second) continue;
-    const Pricer& pricer = candidates_.pricer();
-    const bool one_by_one = pricer.is_continued() || pricer.is_looped();
-    const bool as_run = clock_.seconds() < candidates_.options().seconds &&
-                        (!one_by_one || candidates_.has_stages(p.candidate.assignment)) &&
-                        plan.runners_up.size() < PlanOptions().runners_up;
-    PricedPlan runner_up = as_run ? pricer_.price(p.candidate, true) : p.plan;
+    const bool is_shown = plan.runners_up.size() < PlanOptions().runners_up;
+    PricedPlan runner_up = is_shown ? as_run(p) : p.plan;
     if (memory_.fits(runner_up)) plan.runners_up.push_back(std::move(runner_up));
   }
+}
+
+/// With the prices of whole Programs, as long as there is time.
+PricedPlan PlanReport::as_run(const PricedCandidate& p) {
+  const Pricer& pricer = candidates_.pricer();
+  const bool one_by_one = pricer.is_continued() || pricer.is_looped(),
+             has_time = clock_.seconds() < candidates_.options().seconds;
+  if (!has_time || (one_by_one && !candidates_.has_stages(p.candidate.assignment))) return p.plan;
+  return pricer_.price(p.candidate, true);
 }
 
 /// The fastest plan of each other kind; if none of a kind fits, the fastest that does not.
@@ -156,7 +161,7 @@ void PlanReport::add_usual(const PlanSearch& search, Plan& plan) {
     const PricedCandidate& p = all[i];
     if (!search.known().contains(p.candidate.assignment) || !p.candidate.scoped.empty()) continue;
     if (plan.usual.size() < kUsual && kinds.insert(kind_of(p.plan, plan.microbatch_dim)).second)
-      plan.usual.push_back(p.plan);
+      plan.usual.push_back(as_run(p));
   }
 }
 

@@ -29,6 +29,7 @@ class PlanReport {
   std::vector<size_t> in_order() const;
   void choose_whole(Plan& plan);
   void add_runners_up(Plan& plan);
+  PricedPlan as_run(const PricedCandidate& p);
   void add_usual(const PlanSearch& search, Plan& plan);
   void describe_model(Plan& plan);
   double saved_per_gib(const Plan& plan) const;
