@@ -175,8 +175,7 @@ struct Plan {
   double bound = 0;      ///< lower bound in seconds, for plans without scoped rules
   bool optimal = false;  ///< proved: no plan without scoped rules is better, by this cost model
   std::vector<PricedPlan> runners_up;
-  /// The fastest priced plans of other kinds (kind_of()) that people would try, as the search
-  /// priced them; some may not fit.
+  /// The fastest plans of other kinds (kind_of()) that people would try; some may not fit.
   std::vector<PricedPlan> usual;
   std::string microbatch_dim;        ///< of the model
   int64_t examples = 0, tokens = 0;  ///< of a step; 0: not known

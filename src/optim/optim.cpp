@@ -45,11 +45,13 @@ Tensor bias_correction(Tensor t, double beta) {
 namespace {
 
 /// Whether a glob names a parameter, or the one that it is a part of: "*.qkv.weight" names
-/// "b.0.qkv.weight.part2".
+/// "b.0.qkv.weight.part2", and not "b.0.qkv.weight.parted".
 bool names(const std::string& glob, const std::string& parameter) {
-  const size_t part = parameter.rfind(".part");
-  return glob_match(glob, parameter) ||
-         (part != std::string::npos && glob_match(glob, parameter.substr(0, part)));
+  if (glob_match(glob, parameter)) return true;
+  const std::string ending = ".part";
+  const size_t end = parameter.find_last_not_of("0123456789") + 1;
+  return end < parameter.size() && parameter.substr(0, end).ends_with(ending) &&
+         glob_match(glob, parameter.substr(0, end - ending.size()));
 }
 
 }  // namespace
@@ -138,7 +140,7 @@ Optimizer with_rates(const Optimizer& optimizer, const std::vector<Rate>& rates,
     optim::require_matches(g, "with_rates", "glob", globs, at);
     const Rate* found = nullptr;
     for (const Rate& rate : rates) {
-      if (found == nullptr && glob_match(rate.glob, p.name())) found = &rate;
+      if (found == nullptr && optim::any_match({rate.glob}, p)) found = &rate;
     }
     Tensor own = lr;
     if (found != nullptr && found->factor != 1) own = own * found->factor;

@@ -68,11 +68,6 @@ class ExpertFinder : private Reading {
   }
   void know(const std::string& value, Rows rows) { known_[value] = std::move(rows); }
 
-  static bool is(const Node& node, const std::string& ops) {
-    return node.target.starts_with("aten.") &&
-           (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos;
-  }
-
   /// What the rows of a node's results are.
   void read(const Node& node) {
     const std::string& y = node.outputs[0];

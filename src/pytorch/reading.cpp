@@ -43,14 +43,16 @@ void Reading::index() {
   if (!program_.loss.empty()) ++readers_[program_.loss];
 }
 
+bool Reading::is(const Node& node, const std::string& ops) {
+  return node.target.starts_with("aten.") &&
+         (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos;
+}
+
 const Node* Reading::made_by(const std::string& value, const std::string& ops) const {
   const auto at = maker_.find(value);
   if (at == maker_.end()) return nullptr;
   const Node& node = graph_.nodes[at->second];
-  if (!node.target.starts_with("aten.") || node.outputs.size() != 1 || is_changed(node))
-    return nullptr;
-  return (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos ? &node
-                                                                                        : nullptr;
+  return is(node, ops) && node.outputs.size() == 1 && !is_changed(node) ? &node : nullptr;
 }
 
 bool Reading::is_changed(const Node& node) const {

@@ -32,6 +32,8 @@ class Reading {
   void index();
   const TensorMeta& meta(const std::string& value) const { return graph_.tensors.at(value); }
   size_t rank(const std::string& value) const { return meta(value).sizes.size(); }
+  /// Whether a node is one of these ATen ops: "mul.Tensor mul.Scalar".
+  static bool is(const Node& node, const std::string& ops);
   /// The node that makes a value, if it is one of these ops: "mul.Tensor mul.Scalar".
   const Node* made_by(const std::string& value, const std::string& ops) const;
   static std::string tensor(const Node& node, const char* arg) { return tensor_of(node, arg); }

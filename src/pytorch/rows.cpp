@@ -37,11 +37,6 @@ class RowFinder : private Reading {
  private:
   using Kind = Chosen::Kind;
 
-  static bool is(const Node& node, const std::string& ops) {
-    return node.target.starts_with("aten.") &&
-           (" " + ops + " ").find(" " + node.target.substr(5) + " ") != std::string::npos;
-  }
-
   const Chosen* chosen(const std::string& value) const {
     const auto found = known_.find(value);
     return found == known_.end() ? nullptr : &found->second;

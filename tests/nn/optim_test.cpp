@@ -323,6 +323,25 @@ TEST_CASE("what a glob names does not decay") {
   CHECK(train(trial, adam(decays), 0.1).parameter[0] != train(trial, adam(), 0.1).parameter[0]);
 }
 
+TEST_CASE("a glob of a fused weight names its parts, and nothing else") {
+  Graph g;
+  const auto is_named = [&](const std::string& name) {
+    return optim::any_match({"*.qkv.weight"}, g.parameter(name, Shape{Dim("n", 2)}, nn::zeros()));
+  };
+  for (const char* name : {"b.qkv.weight", "b.qkv.weight.part0", "b.qkv.weight.part12"})
+    CHECK(is_named(name));
+  for (const char* name : {"b.qkv.weight.part", "b.qkv.weight.part0.scale", "b.qkv.weight.parted",
+                           "b.qkv.weight.apart1", "b.qkv.weight1"})
+    CHECK_FALSE(is_named(name));
+  Tensor part = g.parameter("c.qkv.weight.part1", Shape{Dim("n", 2)}, nn::zeros());
+  Tensor loss = sum_all(part).named("loss");
+  minimize(loss, constant(g, 1), with_rates(sgd(), {{"c.qkv.weight", 3}}));
+  Cluster cluster = Cluster::threads(1);
+  Session session(g, cluster, {Mesh::parse("a:1"), {}, {{"train", {loss}, true}}});
+  session.run("train");
+  CHECK(session.fetch("c.qkv.weight.part1").at(0) == -3);
+}
+
 TEST_CASE("vectors decay where all parameters do") {
   for (const bool all : {false, true}) {
     Graph g;

@@ -157,6 +157,9 @@ TEST_CASE("reduction errors", "[errors]") {
                [&] { softmax(m.ids, "a"); });
   expect_usage({"[argmax]", "'q' is not in", kHere}, [&] { argmax(m.x, "q"); });
   expect_usage({"[cumsum]", "'q' is not in", kHere}, [&] { cumsum(m.x, "q"); });
+  expect_usage({"[linear_scan]", "'q' is not in", kHere}, [&] { linear_scan(m.x, m.x, "q"); });
+  expect_usage({"[linear_scan] x is float32 and decay int32; both are of one floating type", kHere},
+               [&] { linear_scan(m.x, m.ids, "a"); });
   expect_usage({"[top_k] k = 7 is larger than dim 'b' of size 6", kHere},
                [&] { top_k(m.x, "b", Dim("k", 7)); });
   expect_usage({"dim 'a' occurs twice", kHere}, [&] { top_k(m.x, "b", Dim("a", 2)); });
